@@ -71,7 +71,7 @@ def judge(runs: Mapping[str, Sequence[Run] | LoadError]) -> list[JudgedClaim]:
 
 
 def claims(experiments: Iterable[str] | None = None) -> list[StatedClaim]:
-    """The list, in the order of the paper, or what it has on some experiments."""
+    """The claims, in the order of the paper: all, or those about some experiments."""
     wanted = None if experiments is None else set(experiments)
     known = sorted(all_claims(), key=lambda claim: figure_number(claim.experiment))
     return [claim for claim in known if wanted is None or claim.experiment in wanted]
@@ -84,7 +84,7 @@ def shown_in(found: Sequence[JudgedClaim], runs: Sequence[Run]) -> list[JudgedCl
 
 
 def _numbers(claim: StatedClaim, runs: Sequence[Run]) -> object:
-    """The numbers that an own finding is tested on; they are equal where the runs are equal seed by seed."""
+    """The numbers on which a finding of ours is tested; they are equal if the runs are equal seed by seed."""
     test = claim.test
     if not isinstance(test, Comparison) or test.form != SUPERIORITY:
         return claim.id
@@ -141,7 +141,7 @@ def _as_json(found: Sequence[JudgedClaim]) -> str:
 
 
 def _checked(results_dir: Path, experiments: Sequence[str]) -> list[str]:
-    """The experiments asked for. Raises LoadError where there is no claim on one, or no finished run at all."""
+    """The named experiments. Raises LoadError if one has no claim, or none has a finished run."""
     names = list(dict.fromkeys(claim.experiment for claim in claims()))
     asked = with_parts(results_dir, experiments) or names
     for name in asked:

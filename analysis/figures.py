@@ -29,7 +29,7 @@ from analysis.load import LoadError, Run, SettingRuns, by_metric, finished_exper
 
 @dataclass(frozen=True)
 class Drawn:
-    """A picture, the numbers behind it, and its name: that of its files. claims: those that hold here, in words."""
+    """A picture, the numbers behind it, and the name of its files. claims: the claims that hold here, in words."""
 
     name: str
     figure: Figure
@@ -95,7 +95,7 @@ def _outsourced(
 
 
 def slug(groups: Sequence[SettingRuns]) -> str:
-    """Tells the files of several problems or metrics in one experiment apart."""
+    """The part of a file's name that distinguishes problems and metrics in one experiment."""
     s = groups[0].first.summary
     problem = groups[0].first.config["problem"]
     variant = [value_in_words(problem[key]) for key in ("score", *VARIANTS) if problem.get(key) is not None]
@@ -103,7 +103,7 @@ def slug(groups: Sequence[SettingRuns]) -> str:
 
 
 def _style(name: str, width: str | None) -> PageStyle:
-    """The style of the command line. Raises ValueError for one that is not known, or a width that it has no room in."""
+    """The style that the command line names. Raises ValueError for an unknown style, or an unsuitable width."""
     if name not in STYLES:
         raise ValueError(f"--style must be one of {', '.join(STYLES)}, got {name!r}")
     try:

@@ -74,9 +74,9 @@ _KEYS = {
 
 
 def label(config: dict[str, Any]) -> str:
-    """A setting in words: the algorithm, P where there may be sub-regions, z if it is private.
+    """A setting in words: the algorithm, P if the algorithm may have sub-regions, z if it is private.
 
-    Of an outsourced one: the algorithm, r, and its epsilon; one that was published and is no guarantee is a claimed ε.
+    An outsourced setting has the algorithm, r, and epsilon, "claimed" if it is published without a guarantee.
     """
     if is_outsourced(config):
         return _outsourced_label(config)
@@ -91,7 +91,7 @@ def label(config: dict[str, Any]) -> str:
 
 
 def claimed_epsilon(config: dict[str, Any]) -> float | None:
-    """The epsilon of an outsourced setting whose release has one without a guarantee; None for others."""
+    """The epsilon that is published without a guarantee for an outsourced setting's release; None for others."""
     return None if config["algorithm"]["private"] else config["transform"].get("epsilon")
 
 
@@ -109,12 +109,12 @@ def _outsourced_label(config: dict[str, Any]) -> str:
 
 
 def adds_noise(config: dict[str, Any]) -> bool:
-    """True where the released rows are noisy, so that the modeler may know of it or not."""
+    """True if the released rows are noisy, so that the modeler may or may not account for the noise."""
     return bool(config["transform"]["_target_"] == "GaussianNoise")
 
 
 def labels(configs: Sequence[dict[str, Any]], flats: Sequence[dict[str, Any]], hashes: Sequence[str]) -> list[str]:
-    """One label for each setting; settings that would share one are told apart by what differs between them."""
+    """A label for each setting; settings with equal labels get the values that differ between them."""
     short = [label(config) for config in configs]
     # A noise multiplier that was calibrated to a target epsilon follows from it, and tells no settings apart.
     flats = [{k: v for k, v in f.items() if k != "privacy.z" or f.get("privacy.epsilon") is None} for f in flats]
@@ -145,9 +145,9 @@ def _by_dotted_name(node: dict[str, Any], prefix: str, ignored: Collection[str])
 
 
 def telling(flats: Sequence[dict[str, Any]]) -> list[str]:
-    """The fewest keys that tell settings apart, in the order of the configuration.
+    """The fewest keys that distinguish settings, in the order of the configuration.
 
-    A key that only follows another one is left out, such as an accountant that goes with a way of sampling.
+    A key whose value follows from another key is left out, such as an accountant that a kind of sampling requires.
     """
     keys = dict.fromkeys(key for one in flats for key in one)
     found: list[str] = []
@@ -184,7 +184,7 @@ def problem_label(problem: str) -> str:
 
 
 def variant_in_words(problem: dict[str, Any]) -> str:
-    """The settings that make a problem another one: `, α = 0.3`, `, Branin`, or nothing."""
+    """The settings that distinguish variants of a problem: `, α = 0.3`, `, Branin`, or an empty text."""
     known = {key: problem[key] for key in VARIANTS if problem.get(key) is not None}
     words = (value_in_words(v) if key == "function" else in_words(f"problem.{key}", v) for key, v in known.items())
     return "".join(f", {text}" for text in words)

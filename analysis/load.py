@@ -17,7 +17,7 @@ from dpfbo.formats.summary import NOISE, is_outsourced, lacking
 
 
 class LoadError(RuntimeError):
-    """There is nothing to show; the message is one sentence for the person at the terminal."""
+    """Result files are missing or unreadable; the message is one sentence for the user."""
 
 
 @dataclass(frozen=True)
@@ -37,32 +37,32 @@ class Run:
 
     @property
     def own_function(self) -> bool:
-        """True where the objectives follow the seed: another seed, other functions."""
+        """True if the objectives depend on the seed."""
         return self.config["problem"].get("function_seed") == self.seed
 
     @property
     def own_sample(self) -> bool:
-        """True where the data are sampled by the seed: another seed, another part of one file."""
+        """True if the seed samples the data from a file."""
         return self.config["problem"].get("subset_seed") == self.seed
 
     @property
     def real(self) -> bool:
-        """True for a run about real data, whose records are its owner's alone."""
+        """True for a run on real data, whose records are private."""
         return bool(self.summary["rng"] != "seeded")
 
     @property
     def outsourced(self) -> bool:
-        """True where a curator and a modeler ran it, not a server and agents."""
+        """True for a run by a curator and a modeler, False for one by a server and agents."""
         return is_outsourced(self.config)
 
     @property
     def claimed_epsilon(self) -> float | None:
-        """The epsilon published about the release, which is no guarantee; None where there is no such claim."""
+        """The published epsilon of the release, which is no guarantee; None if there is none."""
         return claimed_epsilon(self.config) if self.summary.get("published_claim") else None
 
     @property
     def flat(self) -> dict[str, Any]:
-        """The settings of the run by dotted name, without those by which no two settings differ."""
+        """The settings of the run by dotted name, without those that cannot distinguish two settings."""
         return flat(self.config, self.own_function)
 
     @cached_property
@@ -107,7 +107,7 @@ class SettingRuns:
         return mean, None if math.isnan(se) else se
 
     def epsilon(self, accountant: str) -> float | None:
-        """The largest over the seeds, whose charges are alike unless a ledger was used twice; None: none finite."""
+        """The largest epsilon over the seeds, equal unless a ledger was used twice; None if it is not finite."""
         values = [run.summary["epsilon"][accountant] for run in self.runs]
         return None if None in values else max(values)
 
@@ -143,7 +143,7 @@ def with_parts(results_dir: Path, names: Iterable[str]) -> list[str]:
 
 
 def by_metric(runs: Iterable[Run]) -> list[list[Run]]:
-    """Runs in groups that may share an axis: the same problem with the same number of agents, the same metric."""
+    """Runs in groups that may share an axis: the same problem, number of agents, and metric."""
     groups: dict[tuple[Any, ...], list[Run]] = {}
     for run in runs:
         groups.setdefault(variant(run), []).append(run)

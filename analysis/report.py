@@ -86,12 +86,12 @@ def _by_experiment(found: Sequence[JudgedClaim]) -> dict[str, list[JudgedClaim]]
 
 
 def _whole(text: str) -> str:
-    """No line ends in `P = 2`, in `1 − p_t` or after ε."""
+    """The text with spaces that do not break lines in `P = 2`, in `1 − p_t` and after ε."""
     return unbroken(text).replace("ε ", "ε\u00a0")
 
 
 def _commits(runs: Sequence[Run]) -> list[tuple[str, bool, int]]:
-    """Commit (12 characters, empty if not recorded), whether there were changes beside it, number of runs."""
+    """Commit (12 characters, empty if not recorded), whether the code had uncommitted changes, and number of runs."""
     counts = Counter(run.summary.get("commit") or "" for run in runs)
     return [(name.rstrip("+")[:12], name.endswith("+"), n) for name, n in counts.most_common()]
 
@@ -111,7 +111,7 @@ def _environment(run: Run) -> tuple[tuple[str, str], ...]:
 
 
 def _collect(results_dir: Path, names: Sequence[str]) -> list[Section]:
-    """Read and draw, with a bar on stderr."""
+    """Read and draw all sections, with a progress bar on stderr."""
     console = Console(file=sys.stderr)  # held: what figures say goes elsewhere meanwhile
     with Progress(console=console, transient=True, redirect_stdout=False, redirect_stderr=False) as progress:
         return [section(results_dir, name) for name in progress.track(names, description="experiments")]

@@ -1,4 +1,4 @@
-"""The metric of one run's agents round by round, from its files, while it goes on or after it has ended.
+"""The metric of one run's agents round by round, read from the files of a finished or unfinished run.
 
 A finished run has it in rounds.parquet. One that goes on, or was interrupted, has a file for each finished round in
 its checkpoint. Either way one row group or one round is in memory at a time.
@@ -25,7 +25,7 @@ COLUMNS = ["round", "agent", "regret"]
 
 @dataclass(frozen=True)
 class RunFiles:
-    """The files of a run. facts: problem, algorithm, metric, n_agents, .., as far as its files tell them."""
+    """The files of a run. facts: problem, algorithm, metric, n_agents, .., as far as its files have them."""
 
     folder: Path
     facts: dict[str, Any]

@@ -71,7 +71,7 @@ def table(groups: Sequence[SettingRuns], rounds: Sequence[int]) -> Table:
 
 
 def participants(groups: Sequence[SettingRuns]) -> str:
-    """Who takes part: `200 agents`, or a curator and a modeler."""
+    """The participants in words: `200 agents`, or a curator and a modeler."""
     first = groups[0].first
     return "one curator and one modeler" if first.outsourced else f"{first.summary['n_agents']} agents"
 

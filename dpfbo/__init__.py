@@ -1,7 +1,7 @@
-"""Private federated Bayesian optimisation: tensors in, tensors out.
+"""Private federated Bayesian optimisation.
 
-`import dpfbo` gives the names that most programs need: spaces, studies, ask and tell, privacy. Its packages have all
-others: `dpfbo.problems`, `dpfbo.federated`, `dpfbo.gp`, `dpfbo.outsourced`, `dpfbo.privacy`, `dpfbo.space`.
+`import dpfbo` gives the names that most programs need, of spaces, studies, ask and tell, and privacy. The packages
+`dpfbo.problems`, `dpfbo.federated`, `dpfbo.gp`, `dpfbo.outsourced`, `dpfbo.privacy` and `dpfbo.space` have the others.
 """
 
 import os
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from dpfbo import lazy
 
-# MKL may round by where a matrix lies in memory, and so by which agents share a process (dpfbo/gp/batches.py); in this
-# mode it does not. It reads the variable at its first call; the speed is the same.
+# By default MKL's rounding may depend on a matrix's place in memory, and so on which agents share a process
+# (dpfbo/gp/batches.py); in this mode it does not. MKL reads the variable at its first call; the speed is the same.
 os.environ.setdefault("MKL_CBWR", "AUTO")
 
 __all__ = [

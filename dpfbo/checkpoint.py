@@ -2,13 +2,13 @@
 
 A round file holds queries, broadcast and server record; the rest follows from settings and seed (`Shard.restore`).
 
-    round-00000.npz ..  written whole or not at all, after the round
+    round-00000.npz ..  written atomically, after the round
     release.npz         `ReleaseFile`: the release of the round in progress, if its noise cannot be drawn again
     curator.npz         the same for a curator, with the order of its rows
 
-Every file has a sha256 of its content, and that of a round also the digest of the round before it, or of the run where
-there is none. A torn file counts as absent; one that was edited, or is of another run or format, is refused. The first
-round that a process writes also holds the `RunOrigin`. The digests find accidents and edits, not forgers.
+Every file has a sha256 of its content; a round's file also has the digest of the round before it, or, in round 0, of
+the run. An incomplete file counts as absent; an edited one, or one of another run or format, is refused. The first
+round that a process writes also holds the `RunOrigin`. The digests reveal accidents and edits, not forgery.
 
 The files hold private data, like rounds.parquet, but no seed, no state of a generator and no noise vector.
 """
@@ -40,10 +40,10 @@ _VALUES, _FURTHER = "broadcast", "broadcast."  # names of the arrays of a broadc
 
 @dataclass(frozen=True)
 class RunOrigin:
-    """The data and the code of the mechanism that a run is made from; None for what is not known.
+    """The data and the mechanism's code with which a run is made; None for what is not known.
 
-    data: `dpfbo.problems.data_fingerprint`. code: `dpfbo.privacy.mechanism_code.code_digests`. any_code: a run may go
-    on with rounds that other code made, as a simulation may.
+    data: `dpfbo.problems.data_fingerprint`. code: `dpfbo.privacy.mechanism_code.code_digests`. any_code: True to resume
+    rounds that other code made, as a simulation may.
     """
 
     data: str | None
@@ -89,10 +89,10 @@ class ReleaseFile:
 
 
 class Checkpoint:
-    """The finished rounds of one run.
+    """The finished rounds of one run, in `folder`.
 
-    run: its name, such as a digest of its settings with the seed, which the first round's file is bound to. origin: the
-    data and the code of this process. None: it is not compared.
+    run: the run's name, such as a digest of its settings and seed, to which the first round's file is bound. origin:
+    the data and the code of this process. None for a run or origin that is not compared.
     """
 
     def __init__(self, folder: Path, run: str | None = None, origin: RunOrigin | None = None) -> None:
@@ -101,7 +101,7 @@ class Checkpoint:
         self._last: tuple[int, str] | None = None  # the round that was written last, and its digest
 
     def append(self, done: Round) -> None:
-        """Write one more round. The file survives a killed process; after a power cut it may be missing."""
+        """Write the next round. Its file survives a killed process; after a power failure it may be missing."""
         t, arrays = done.agents.round, packed(done.agents)
         meta: dict[str, Any] = {"round": t, "seconds": done.seconds}
         if done.broadcast is not None:
@@ -122,10 +122,9 @@ class Checkpoint:
     def rounds(self, known: int | None = None) -> Iterator[Round]:
         """Yield rounds 0..k, one in memory at a time, up to the first file that is absent.
 
-        known: the number of rounds that were read before; no more are read.
-        Raises OSError if a file exists and cannot be opened, or a known one is absent: the cause may be temporary, and
-        the rounds are not lost. Raises CheckpointError for a file that is not the next of this run, or has another
-        origin.
+        known: the number of rounds to read, if they were read before. Raises OSError if a file cannot be opened, or a
+        known one is absent, which may be temporary. Raises CheckpointError for a file that does not continue this run,
+        or has another origin.
         """
         before = None if self._run is None else _head(self._run)
         for t in count() if known is None else range(known):
@@ -171,10 +170,7 @@ class Checkpoint:
         return self._last[1]
 
     def forget_from(self, t: int, released: int | None = None) -> None:
-        """Delete the files of rounds t and later, which follow a gap, and a kept release of another round.
-
-        released: the round whose release is kept; t unless given.
-        """
+        """Delete the files of rounds t and later, and a kept release that is not of round `released`, t by default."""
         for path in self.folder.glob("round-*.npz"):
             if int(path.stem.partition("-")[2]) >= t:
                 path.unlink()

@@ -15,9 +15,15 @@ _SHOWN = 100  # characters of a value in a sentence
 
 
 class SettingError(ValueError):
-    """A setting that breaks a rule: `<name> <rule>`, as in `sampling_probability must lie in (0, 1], got 1.4`.
+    """A setting breaks a rule.
 
-    name: the library's name of the setting; a caller can replace it by its own, such as a key of a configuration.
+    Attributes:
+        name: The library's name of the setting; a caller can replace it by its own, such as a key of a configuration.
+        rule: The rest of the sentence: the rule, and the value that breaks it.
+
+    Example:
+        >>> str(SettingError("sampling_probability", "must lie in (0, 1], got 1.4"))
+        'sampling_probability must lie in (0, 1], got 1.4'
     """
 
     def __init__(self, name: str, rule: str) -> None:

@@ -1,4 +1,4 @@
-"""Marks of what may change, which warn at its use; docs/versions.md has the policy."""
+"""Decorators for functions and classes that may change or go; docs/versions.md has the policy."""
 
 import warnings
 from collections.abc import Callable

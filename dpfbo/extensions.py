@@ -1,4 +1,4 @@
-"""Objects that other installed packages add, by entry point, as `pyproject.toml` declares them.
+"""Objects of other installed packages, found by the entry points that their `pyproject.toml` declares.
 
     [project.entry-points."dpfbo.accountants"]
     mine = "my_package.accountant:Mine"       # a class with the attributes of `dpfbo.privacy.accounting.Accountant`
@@ -8,7 +8,7 @@
     mine = "my_package.conf"                  # a package of YAML files, for the commands
 
 Problems, weightings, servers and noises need no entry of their own: the YAML file names their class. The commands run
-classes of packages that have an entry of any kind, and of others only if the user allows it.
+classes of packages that have an entry of any kind; other packages must be allowed by the user.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ ACCOUNTANTS, MESSAGES, CONF = "dpfbo.accountants", "dpfbo.messages", "dpfbo.conf
 class Message(Protocol):
     """A kind of message: a function of an agent's observations.
 
-    It is called for one agent at a time (under `torch.vmap` where its operations allow that), and the server clips
-    whatever it returns to S / sqrt(P) as any message: so the guarantee does not depend on it, unless it keeps state.
+    It is called for one agent at a time (under `torch.vmap` where its operations allow that). The server clips its
+    results to S / sqrt(P) like all messages, so the guarantee does not depend on it, unless it keeps state.
     """
 
     def __call__(self, features: Tensor, y: Tensor, noise_variance: float) -> Tensor:
-        """features: 1 x k x M, of the agent's k points; y: 1 x k. Returns 1 x M."""
+        """The message, 1 x M. features: 1 x k x M, of the agent's k points; y: 1 x k, the observations."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Optional packages: an extra of pyproject.toml brings each, and one sentence says which where it is missing."""
+"""Optional packages, which extras of pyproject.toml install; if one is missing, an error names its extra."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -12,6 +12,11 @@ _OWN = ("dpfbo", "runners", "analysis")
 class MissingPackage(ImportError):
     """A package that an extra of the installation brings is not installed.
 
+    Args:
+        needed_by: The subject of the sentence.
+        module: The module that cannot be imported.
+        extra: The name of the extra in pyproject.toml.
+
     Example:
         >>> str(MissingPackage("the federated EMNIST file", "h5py", "emnist"))
         "the federated EMNIST file needs h5py: pip install 'dpfbo[emnist]'"
@@ -24,7 +29,7 @@ class MissingPackage(ImportError):
 
 @contextmanager
 def needing(extra: str, needed_by: str) -> Iterator[None]:
-    """Import packages of an extra in a `with` block. Raises MissingPackage; needed_by: the subject of its sentence."""
+    """Import packages of an extra in a `with` block; MissingPackage with the subject `needed_by` if one is missing."""
     try:
         yield
     except ModuleNotFoundError as error:

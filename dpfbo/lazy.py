@@ -1,6 +1,6 @@
 """Public names of a package that are imported from their modules at their first use (PEP 562).
 
-A package lists them as imports under `if TYPE_CHECKING:`. The process of an agent loads no problem and no accountant.
+A package lists them as imports under `if TYPE_CHECKING:`. An agent's process thus loads no problem and no accountant.
 """
 
 import ast
@@ -29,7 +29,7 @@ def attach(package: str) -> tuple[_GetAttribute, _Dir]:
 
 
 def _elsewhere(package: str, name: str) -> str:
-    """Words that name the room of a package which has this name; empty if none has."""
+    """The end of an error message that says which room of the package has this name; empty if none has."""
     for room, (module, _) in places(package).items():
         if module == package and name in places(f"{package}.{room}"):
             return f": it is {package}.{room}.{name}"

@@ -16,9 +16,10 @@ from dpfbo.space.parameters import Space
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """All queries of one round. u: n x k x D in the unit cube; x: the same in the problem's units; the others n x k.
+    """The queries of n agents in one round, k each.
 
-    source: values of `Source`. y: NaN where the evaluation failed; best, regret: NaN while there is no value.
+    u, x: n x k x D, in the unit cube and in the problem's units. region, source: n x k, the sub-region and the `Source`
+    of a query. y: n x k, NaN where the evaluation failed. best, regret: n x k, best value and metric so far, or NaN.
     """
 
     round: int
@@ -32,39 +33,39 @@ class RoundRecord:
 
     @property
     def mean(self) -> float:
-        """Mean over the agents of the metric after this round; without agents that have no value, NaN if none has."""
+        """The metric's mean over the agents that have a value after this round; NaN if none has."""
         return float(self._last.mean())
 
     @property
     def _last(self) -> Tensor:
-        """The metric after this round of the agents that have one."""
+        """The metric after this round, of the agents that have a value."""
         last = self.regret[:, -1].contiguous()  # a sum's rounding depends on the strides
         return last[~last.isnan()] if last.isnan().any() else last
 
     @property
     def standard_error(self) -> float:
-        """Standard error over the agents of the metric after this round (0 for one agent)."""
+        """The standard error of `mean`; 0 for one agent."""
         last = self._last
         return float(last.std() / len(last) ** 0.5) if len(last) > 1 else 0.0
 
     def quantiles(self, levels: Sequence[float]) -> list[float]:
-        """Quantiles over the agents of the metric after this round, like `mean`; NaN if no agent has a value."""
+        """The metric's quantiles over the agents that have a value after this round; NaN if none has."""
         last = self._last.numpy()
         found: list[float] = (np.quantile(last, levels) if last.size else np.full(len(levels), np.nan)).tolist()
         return found
 
     @property
     def bytes(self) -> int:
-        """Bytes of memory that this record holds; tensors may share them, or be views of wider ones."""
+        """The bytes of memory that this record holds, each counted once if its tensors share them."""
         parts = (getattr(self, f.name).untyped_storage() for f in fields(self)[1:])
         return sum({part.data_ptr(): part.nbytes() for part in parts}.values())
 
 
 @dataclass(frozen=True)
 class ServerRecord:
-    """Public numbers of one broadcast: the `released` columns of `SERVER_SCHEMA`.
+    """The public numbers of one broadcast; `dpfbo.privacy.Diagnostics` has the private ones.
 
-    The private ones are `dpfbo.privacy.release.Diagnostics`.
+    epsilon: of all charges so far. sigma, sensitivity: see `dpfbo.privacy.Release`.
     """
 
     round: int
@@ -78,7 +79,7 @@ _WHOLE = ("region", "source")  # packed as the smallest type that holds them
 
 
 def packed(record: RoundRecord) -> dict[str, np.ndarray]:
-    """The arrays of a record in fewer bytes, from which `unpacked` makes the same record to the bit."""
+    """The arrays of a record in fewer bytes; `unpacked` makes the same record from them, to the bit."""
     arrays: dict[str, np.ndarray] = {name: getattr(record, name).numpy() for name in _RECORD}
     arrays.update({name: _narrow(arrays[name]) for name in _WHOLE})
     u, x = arrays["u"], arrays["x"]
@@ -89,7 +90,7 @@ def packed(record: RoundRecord) -> dict[str, np.ndarray]:
 
 
 def unpacked(round: int, arrays: Mapping[str, np.ndarray]) -> RoundRecord:
-    """The record of a round. Raises KeyError if an array is missing. arrays: not changed, nor used by the record."""
+    """The record of a round from `packed` arrays, which it copies. Raises KeyError if an array is missing."""
     tensors = {
         name: torch.from_numpy(np.array(array)) for name, array in arrays.items() if name in (*_RECORD, SAME_POINTS)
     }
@@ -100,7 +101,7 @@ def unpacked(round: int, arrays: Mapping[str, np.ndarray]) -> RoundRecord:
 
 
 def _narrow(values: np.ndarray) -> np.ndarray:
-    """Whole numbers in the smallest signed type that holds them."""
+    """Whole numbers in the smallest signed type that can represent them."""
     for kind in (np.int8, np.int16):
         if values.size and np.iinfo(kind).min <= values.min() and values.max() <= np.iinfo(kind).max:
             return values.astype(kind)
@@ -112,15 +113,15 @@ def _bits(values: np.ndarray) -> np.ndarray:
 
 
 def joined(parts: Sequence[RoundRecord]) -> RoundRecord:
-    """One round's records of several shards as one record, their agents in the given order."""
+    """One record of a round from those of several shards, with the agents in the order of the parts."""
     tensors = (torch.cat([getattr(part, f.name) for part in parts]) for f in fields(RoundRecord)[1:])
     return RoundRecord(parts[0].round, *tensors)
 
 
 def best_queries(records: Sequence[RoundRecord]) -> tuple[Tensor, Tensor, Tensor]:
-    """The round (N), the point in natural units (N x D) and the observation (N) of each agent's largest observation.
+    """Round (N), point in natural units (N x D) and value (N) of each agent's largest observation, the first if equal.
 
-    Of equal ones it is the first. The observation is -inf if all evaluations of an agent failed.
+    The value is -inf if all evaluations of an agent failed.
     """
     y, place = torch.cat([r.y for r in records], 1).nan_to_num(nan=-torch.inf).max(1)
     x = torch.cat([r.x for r in records], 1)[torch.arange(len(y), device="cpu"), place]
@@ -129,7 +130,7 @@ def best_queries(records: Sequence[RoundRecord]) -> tuple[Tensor, Tensor, Tensor
 
 
 def query_columns(record: RoundRecord, agents: Tensor) -> dict[str, np.ndarray]:
-    """The columns of rounds.parquet of one round's queries: a number for each query, of `x` D, of `source` an index."""
+    """The columns of rounds.parquet for one round: a number for each query, but D for `x`; `source` is an index."""
     n, k = record.y.shape
     columns = {"agent": agents.repeat_interleave(k).numpy(), "round": np.full(n * k, record.round)}
     for name in ("region", "source", "x", "y", "best", "regret"):
@@ -141,10 +142,10 @@ def query_columns(record: RoundRecord, agents: Tensor) -> dict[str, np.ndarray]:
 def parameter_columns(
     x: np.ndarray, space: Space, as_json: Collection[str] | None = None
 ) -> Iterator[tuple[str, Any, np.ndarray | None]]:
-    """Yield each parameter's name, its distinct values at natural points x (n x D), and the place of each point's.
+    """Yield each parameter's name, its distinct values at natural points x (n x D), and their index at each point.
 
-    as_json: the names of the parameters whose values become JSON texts; None for those whose values have several types,
-    since a column has one. For a float the values are those of all points, and the places None.
+    For a float these are the values at all points, and None. as_json: the names of parameters whose values become JSON
+    texts; None for the parameters whose values have several types, because a column has one.
     """
     distinct = [np.unique(numbers, return_inverse=True) for numbers in x.T]
     for (name, axis), (some, places), numbers in zip(space.axes.items(), distinct, x.T, strict=True):

@@ -1,7 +1,7 @@
 """Named random streams: every number is a pure function of (seed, purpose, agent, round).
 
 A counter-based generator (Philox) is keyed by (seed, purpose, round), and each agent has its own range of the counter.
-So any shard of agents can be drawn on any machine, on the CPU, and a whole batch costs one call.
+So any machine can draw the numbers of any agents, on the CPU, with one call for a whole batch.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ _WORDS_PER_COUNT = 4  # one Philox counter value yields four 64-bit words, that 
 
 @dataclass(frozen=True)
 class Streams:
-    """All the randomness of one run, by name: a number depends on seed, purpose, agent and round alone.
+    """The random numbers of one run, each of which depends on seed, purpose, agent and round alone.
 
     Args:
         seed: A non-negative integer below 2^256; the same seed gives the same run.
@@ -28,7 +28,7 @@ class Streams:
         SettingError: The seed is no such integer.
 
     Example:
-        The numbers of agent 7 do not depend on the agents beside it.
+        The numbers of agent 7 do not depend on the other agents.
 
         >>> import torch
         >>> from dpfbo import Streams
@@ -49,7 +49,7 @@ class Streams:
         return np.random.Generator(self._philox(purpose, round))
 
     def uniform(self, purpose: str, agents: Tensor, round: int, size: int) -> Tensor:
-        """U[0, 1) numbers, `n x size` float64, one row for each of the `n` ids in `agents`, on their device.
+        """Draw U[0, 1) numbers, `n x size` float64, a row for each of the n ids in `agents`, on their device.
 
         Use one `size` for a purpose within a round: draws of different sizes overlap.
         """
@@ -68,7 +68,7 @@ class Streams:
         return rows.to(agents.device)
 
     def normal(self, purpose: str, agents: Tensor, round: int, size: int) -> Tensor:
-        """N(0, 1) numbers, `n x size` float64, by Box-Muller on the agents' device; devices round differently."""
+        """Draw N(0, 1) numbers, `n x size` float64, by Box-Muller on the agents' device; devices round differently."""
         return box_muller(self.uniform(purpose, agents, round, 2 * math.ceil(size / 2)))[:, :size]
 
     def _philox(self, purpose: str, round: int) -> np.random.Philox:

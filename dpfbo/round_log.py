@@ -12,8 +12,9 @@ MOST_BYTES = 256_000_000  # of records that stay in memory where older ones can 
 class RoundLog(Sequence[RoundRecord]):
     """The records of rounds 0, 1, .. in their order.
 
-    The mean and the standard error of every round stay in memory. So do all records, unless `read_back` is set, which
-    reads the record of a round: then only the newest of them, at most `MOST_BYTES`, and always the last.
+    The mean and the standard error of every round stay in memory. All records do so, too, unless `read_back`, a
+    function that reads the record of a round, is set: then only the newest records of at most `MOST_BYTES`, and always
+    the last one, stay.
     """
 
     def __init__(

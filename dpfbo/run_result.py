@@ -26,8 +26,8 @@ class Round:
         agents: All queries of the round.
         broadcast: The public numbers that the server or the curator sent; None if it sent nothing.
         server: The public record of the release; None if nothing was released.
-        diagnostics: The private numbers of the release, in a simulation only.
-        seconds: Seconds by phase; the slowest shard's where shards work in parallel.
+        diagnostics: The private numbers of the release in a simulation; else None.
+        seconds: Seconds by phase; if shards work in parallel, those of the slowest.
 
     Example:
         >>> import dpfbo
@@ -55,9 +55,13 @@ OnRound = Callable[[Round], None]
 class Result:
     """The finished rounds of a run, and its seconds by phase.
 
-    server: one entry a release. diagnostics: the same in a simulation, and empty where the noise is not seeded.
-    observed: the record of the next round, if its objectives were evaluated by a run that ended with it, so that the
-    round lacks its broadcast only.
+    Attributes:
+        rounds: The queries of each round.
+        server: The public record of each release.
+        diagnostics: The private numbers of each release in a simulation; empty where the noise is not seeded.
+        seconds: Seconds by phase, added up over the rounds.
+        observed: The queries of the next round, if a run that ended with it has evaluated them: an extended run repeats
+            that round to send its broadcast. None otherwise.
     """
 
     rounds: RoundLog = field(default_factory=RoundLog)

@@ -23,16 +23,16 @@ ROW_GROUP = 1024 * 1024  # rows of a row group of rounds.parquet, as Parquet wri
 def row_groups(
     records: Iterable[RoundRecord], agents: Tensor, space: Space | None = None, rows: int = ROW_GROUP
 ) -> Iterator[pa.Table]:
-    """Yield tables of `rows` rows, the last with the rest; one of them and one round are in memory.
+    """Yield tables of `rows` rows, the last with the rest, of which one is in memory at a time.
 
-    There is one row for each agent and query, round after round. In several tables a parameter with choices of several
-    types has a column of JSON texts, whichever of them occur.
+    There is one row for each agent and query, round after round. If there are several tables, a parameter whose choices
+    have several types is a column of JSON texts in all of them.
 
     Args:
         records: All rounds.
         agents: The numbers of the agents, N.
         space: Named parameters, each with a column of its own, `x.<name>`, in the parameter's own type.
-        rows: Of a table.
+        rows: The number of rows of a table.
     """
     waiting: list[pa.Table] = []
     n, as_json = 0, None
@@ -49,12 +49,12 @@ def row_groups(
 
 
 def _joined(tables: Sequence[pa.Table]) -> pa.Table:
-    """The rows of all; each column in one piece, as pages of Parquet end where a piece does."""
+    """The rows of all tables, each column in one chunk, because pages of Parquet end where a chunk does."""
     return pa.concat_tables(tables).combine_chunks()
 
 
 def _with_parameters(table: pa.Table, space: Space | None, as_json: Collection[str] | None) -> pa.Table:
-    """A table with the columns `x.<name>` of a space. as_json: the names of those of texts; None: of several types."""
+    """A table with the columns `x.<name>` of a space. as_json: see `parameter_columns`."""
     if space is None:
         return table
     x = pc.list_flatten(table["x"]).to_numpy().reshape(len(table), -1)
@@ -71,7 +71,7 @@ def _mixed(space: Space | None) -> set[str]:
 
 
 def server_row(record: ServerRecord, private: Diagnostics | None) -> dict[str, float | int | None]:
-    """One row of server.parquet; without private numbers its released columns alone."""
+    """One row of server.parquet; without private numbers it has the released columns alone."""
     row: dict[str, float | int | None] = {
         "round": record.round,
         "epsilon": finite_or_none(record.epsilon),
@@ -88,7 +88,7 @@ def server_row(record: ServerRecord, private: Diagnostics | None) -> dict[str, f
 
 
 def server_table(records: Sequence[ServerRecord], private: Sequence[Diagnostics] | None) -> pa.Table:
-    """One row for each broadcast. private: None for real releases, whose table has the released columns alone."""
+    """A table with a row for each broadcast. private: None for real releases: the released columns alone."""
     schema = released(SERVER_SCHEMA) if private is None else SERVER_SCHEMA
     pairs = zip(records, [None] * len(records) if private is None else private, strict=True)
     return pa.Table.from_pylist([server_row(*pair) for pair in pairs], schema=schema)

@@ -127,7 +127,7 @@ def shared_share(values: Tensor) -> float:
 def composed_problems(overrides: Sequence[str]) -> list[tuple[str, DictConfig]]:
     """The title and the configuration of each problem that the overrides name; commas multiply.
 
-    An agent alone needs least of the settings, so it is composed for `algorithm=ts`.
+    It is composed for `algorithm=ts`, agents that work alone, which needs the fewest settings.
     """
     found = []
     with composing():

@@ -62,8 +62,9 @@ def record_run(
 ) -> Recorded:
     """Run and record an experiment; a finished run is shown, and an interrupted one goes on after its last round.
 
-    on_round: called for every round, earlier ones included. single: no trial of a sweep; its folder has a label in its
-    name, and it goes on from a finished run of fewer rounds. identity: that of the composition unless given.
+    on_round: called for every round, earlier ones included. single: True for a run that is no trial of a sweep; its
+    folder has a label in its name, and it continues a finished run of fewer rounds. identity: None for that of the
+    composition.
     Raises before any work starts for missing data or an unwritable folder.
     """
     experiment, settings = composition.experiment, composition.settings
@@ -141,9 +142,9 @@ def _origin(experiment: Experiment) -> RunOrigin:
 
 
 def _coverage(experiment: Experiment, run: RunIdentity) -> LedgerCoverage:
-    """The first line of the run's ledger. Runs of one family share it, as a longer one goes on.
+    """The first line of the run's ledger, equal for runs that differ in length only, because longer ones continue it.
 
-    That of real releases has no fingerprint of the data: a digest of private data lets others test their guesses of it.
+    For real releases it has no fingerprint of the data: a digest of private data would let others test guesses.
     """
     seeded = run.settings.privacy.seeded
     data, seed = (data_fingerprint(experiment.problem), run.settings.seed) if seeded else (None, None)

@@ -58,7 +58,7 @@ _KEYS = ("space", "n_agents", "algorithm", "noise_multiplier", "delta", "rounds"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Do what the command line `argv` says; the exit code is 0, or 1 for an error, told in one sentence."""
+    """Execute the command line `argv`; the exit code is 0, or 1 after an error, which is printed in one sentence."""
     args = _parse(argv)
     try:
         if getattr(args, "result", "") == "-":  # read before the folder is opened: in a pipe, `ask` still has it

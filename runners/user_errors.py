@@ -1,4 +1,4 @@
-"""The errors that a user can do something about: one sentence on the terminal, no traceback."""
+"""The errors that a user can fix: one sentence on the terminal, no traceback."""
 
 from collections.abc import Callable
 
@@ -25,9 +25,9 @@ USER_ERRORS = (
 
 
 def exit_code(program: Callable[[], int | None], interrupted: str = "interrupted") -> int:
-    """Run a program, and say an error of the user in one sentence; returns the program's exit code.
+    """Run a program, and print a user's error in one sentence; returns the program's exit code.
 
-    It is 1 after an error, 2 if overrides do not compose, and 130 after Ctrl-C, which is answered with `interrupted`.
+    It is 1 after an error, 2 if overrides do not compose, and 130 after Ctrl-C, when `interrupted` is printed.
     """
     try:
         return program() or 0

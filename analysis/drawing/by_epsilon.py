@@ -51,7 +51,7 @@ def check_accountant(groups: Sequence[SettingRuns], accountant: str) -> None:
 def regret_by_epsilon(
     groups: Sequence[SettingRuns], t: int, accountant: str = captions.ACCOUNTANT, style: PageStyle = SCREEN
 ) -> Figure:
-    """The points at the epsilon spent by round t."""
+    """Draw each setting's point at the epsilon spent by round t."""
     check_accountant(groups, accountant)
     parts, known = panels(groups), published(groups)
     at = {g.label: spent(g, t, accountant) for g in groups}

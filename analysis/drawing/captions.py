@@ -1,4 +1,4 @@
-"""The words of a figure: its settings below it, epsilons in its legend, and the claims that hold, beside it."""
+"""The texts of a figure: settings for its caption, epsilons for its legend, and the claims that hold."""
 
 from collections.abc import Sequence
 
@@ -23,7 +23,7 @@ def joined(*sentences: str) -> str:
 
 
 def settings_in_words(groups: Sequence[SettingRuns], accountant: str = ACCOUNTANT) -> str:
-    """The settings for a reader: N, P, q, S, whose epsilon, delta, relation, and what the bands are."""
+    """The settings in sentences: N, P, q, S, accountant of epsilon, delta, relation, and the meaning of the bands."""
     s = groups[0].first.summary
     P = {g.first.config["algorithm"]["P"] for g in groups}
     private = [g for g in groups if g.private]
@@ -62,7 +62,7 @@ def accountant_in_words(name: str) -> str:
 def with_epsilon(label: str, group: SettingRuns, epsilon: float | None, wanted: str = ACCOUNTANT) -> str:
     """The entry of a private setting in a legend: `DP-FTS, z = 1 (ε = 7.05)`; a label of others as it is.
 
-    One whose label has its target epsilon is told apart only where it spent more, or much less.
+    A label that has the target epsilon gets the spent one only if that is larger, or much smaller.
     wanted: the picture's accountant; another one is named.
     """
     if not group.private:
@@ -82,7 +82,7 @@ def with_epsilon(label: str, group: SettingRuns, epsilon: float | None, wanted: 
 
 
 def release_in_words(groups: Sequence[SettingRuns]) -> str:
-    """The same of outsourced settings: what is claimed, what is guaranteed to which neighbours."""
+    """`settings_in_words` for outsourced settings: the claims, and the guarantees with their relations."""
     parts = [f"One curator, one modeler, T = {joined_by_or({g.rounds for g in groups})} rounds after the first point."]
     parts += [f"Data: {text}." for text in stand_ins(groups)]
     claimed = [g for g in groups if g.first.claimed_epsilon is not None]
@@ -115,7 +115,7 @@ def cut_off(groups: Sequence[SettingRuns], shown: Span) -> str:
 
 
 def equal_runs(groups: Sequence[SettingRuns]) -> str:
-    """Which settings are drawn on each other because their runs are the same, seed by seed; empty for none."""
+    """A sentence with the settings whose curves coincide because their runs are equal seed by seed; empty for none."""
     by_runs: dict[tuple[tuple[int, tuple[float, ...]], ...], list[str]] = {}
     for group in groups:
         by_runs.setdefault(tuple((run.seed, tuple(run.curve)) for run in group.runs), []).append(group.label)
@@ -132,7 +132,7 @@ def _together(labels: Sequence[str]) -> str:
 
 
 def zeros(groups: Sequence[SettingRuns], logarithmic: bool, t: int | None = None) -> str:
-    """Which settings have no regret after round t, or from some round on, which a logarithmic axis cannot show."""
+    """A sentence with the settings of regret 0, which a logarithmic axis cannot show, after round t or some round."""
     names = []
     for group in groups if logarithmic else ():
         above = np.flatnonzero(group.curve()["mean"].to_numpy() > 0)

@@ -1,4 +1,4 @@
-"""Regret at equal privacy: what each private algorithm reaches at a target epsilon, beside what needs none.
+"""Regret at equal privacy: the private algorithms at target epsilons, and the algorithms without an epsilon.
 
 A row of panels for each variant of the problem: the mean regret over rounds 1..T and the one after round T, or, where
 the targets were run for several T, the mean regret for each. Each point stands at the epsilon that its runs spent.
@@ -152,7 +152,7 @@ def _point(key: tuple[str, int, float | None], runs: Sequence[Run], t: int) -> d
 
 
 def _looks(found: pd.DataFrame) -> dict[tuple[str, int], Style]:
-    """One look for each algorithm in all panels; where it is there with several P, variants of it."""
+    """The look of each algorithm in all panels; an algorithm with several P has a variant for each."""
     looks = {}
     for name, rows in found.groupby("algorithm"):
         regions = sorted(rows["P"].unique())
@@ -204,5 +204,5 @@ def _key(run: Run) -> tuple[str, int, float | None]:
 
 
 def _variant(run: Run) -> tuple[object, ...]:
-    """The key that tells panels apart, the length-scale of the shared features last."""
+    """The key that distinguishes panels; its last part is the length-scale of the shared features."""
     return *variant(run), run.config["algorithm"].get("lengthscale")

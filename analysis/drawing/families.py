@@ -45,7 +45,7 @@ class CurveFamilies:
 
 
 def families(groups: Sequence[SettingRuns]) -> CurveFamilies:
-    """The settings by what they are there for."""
+    """The settings grouped by the number that they vary."""
     claimed = [g for g in groups if g.first.claimed_epsilon is not None]
     by_epsilon, by_r = _swept(claimed)
     shown = {c.setting.label for family in (*by_epsilon, *by_r) for c in family.curves}
@@ -85,7 +85,7 @@ def _swept(claimed: Sequence[SettingRuns]) -> tuple[tuple[CurveFamily, ...], tup
 
 
 def _guaranteed(groups: Sequence[SettingRuns]) -> tuple[CurveFamily, ...]:
-    """Those of each algorithm, and of a modeler that knows the noise and one that does not."""
+    """The families of guaranteed epsilons: for each algorithm, with and without a modeler that knows the noise."""
     found: dict[tuple[str, str], list[SettingRuns]] = {}
     for g in groups:
         if g.private:
@@ -102,7 +102,7 @@ def _guaranteed(groups: Sequence[SettingRuns]) -> tuple[CurveFamily, ...]:
 def _alike(
     title: str, members: Sequence[SettingRuns], x_of: Mapping[str, float], text: str, knows: str = ""
 ) -> tuple[CurveFamily, ...]:
-    """A family for each combination of what is not swept, named by what tells it from the others."""
+    """A family for each combination of the settings that are not swept, named by those that differ."""
     rest = [{key: value for key, value in g.first.flat.items() if key not in SWEPT} for g in members]
     keys = telling(rest)
     by_rest: dict[tuple[str, ...], list[SettingRuns]] = {}

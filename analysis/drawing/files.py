@@ -1,4 +1,4 @@
-"""The files of a picture: the picture itself, the numbers behind it, and the words beside it."""
+"""The files of a picture: the picture itself, its numbers, and its texts."""
 
 import os
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ def checked_formats(text: str) -> tuple[str, ...]:
 
 
 def writable(folder: Path) -> None:
-    """Raise LoadError where nothing can be written into a folder, which need not be there yet."""
+    """Raise LoadError unless files can be written into a folder, which may not exist yet."""
     nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not nearest.is_dir():
         raise LoadError(f"nothing can be written to {folder}: {nearest} is a file; give another place with --out")
@@ -43,8 +43,8 @@ def save(
 ) -> list[Path]:  # fmt: skip
     """Write a picture in each format, its numbers as CSV, and title, caption and claims as Markdown.
 
-    Each file is whole or not there. The same data make the same bytes: no file holds a date. private: for the owner
-    alone, as the records of real data are.
+    Each file is written atomically. The same data make the same bytes: no file holds a date. private: True for files
+    that only the owner may read, like the records of real data.
     """
     out.mkdir(parents=True, exist_ok=True)
     mode = 0o600 if private else 0o644

@@ -92,12 +92,12 @@ def stretched(look: Style, i: int) -> Style:
 
 
 def plain(text: str) -> str:
-    """Text that is drawn as it is: `$` begins no formula."""
+    """The text with `$` escaped, so that matplotlib draws it and does not begin a formula."""
     return text.replace("$", r"\$")
 
 
 def _tone(colour: str, position: float) -> str:
-    """From light (0) over the colour itself to dark (1); of a colour that is black already, greys."""
+    """A tone of a colour, from light (0) through the colour itself to dark (1); for black, a grey."""
     rgb = to_rgb(colour)
     light, dark = (LIGHTER, DARKER) if max(rgb) > BLACK else (1.5 * LIGHTER, 0.0)
     share = light - (light + dark) * position  # of white, or of black where it is negative

@@ -1,4 +1,4 @@
-"""A page with a title, legends, panels and a caption: all in inches, so that nothing meets and nothing is cut off."""
+"""A page with a title, legends, panels and a caption, laid out in inches so that nothing overlaps or is cut off."""
 
 import textwrap
 from collections.abc import Sequence
@@ -130,7 +130,7 @@ class _Placed:
 
 
 def words(figure: Figure) -> tuple[str, str]:
-    """The title and the caption, also of a picture that they are not drawn in."""
+    """The title and the caption of a picture, even if it does not show them."""
     texts = {text.get_gid(): str(text.get_label()) for text in figure.texts}
     return texts[TITLE], texts[CAPTION]
 
@@ -144,7 +144,7 @@ def apart(figure: Figure) -> tuple[str, Bbox]:
 
 
 def unbroken(text: str) -> str:
-    """No line ends in `P = 2` or `1 − p_t`."""
+    """The text with spaces that do not break lines in `P = 2` and `1 − p_t`."""
     return text.replace(" = ", "\u00a0=\u00a0").replace("1 − ", "1\u00a0−\u00a0")
 
 

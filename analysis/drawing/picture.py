@@ -143,7 +143,7 @@ def title(groups: Sequence[SettingRuns], what: str) -> str:
 
 
 def metric_label(groups: Sequence[SettingRuns]) -> tuple[str, str]:
-    """The metric, and what stands behind it where the axis is long enough."""
+    """The metric, and the text that follows it if the axis is long enough."""
     over = "units of σ_y" if groups[0].first.outsourced else "mean over agents"
     return metric_in_words(groups[0].first.summary["metric"]), f" ({over})"
 

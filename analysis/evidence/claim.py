@@ -1,4 +1,4 @@
-"""The claims of `published/claims_*.yaml`, each with its test, and what became of them."""
+"""The claims of `published/claims_*.yaml`, each with its test and, given runs, its verdict."""
 
 import csv
 import itertools
@@ -67,7 +67,7 @@ class StatedClaim:
 
 @dataclass(frozen=True)
 class JudgedClaim:
-    """A claim and what became of it.
+    """A claim and its verdict.
 
     ours: estimate ± standard error, a difference positive where it supports the claim. standard_errors: the estimate in
     its standard errors, positive in support; of a number to agree with, minus the distance. units: what n counts.

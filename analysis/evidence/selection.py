@@ -27,7 +27,7 @@ class NotRun(Exception):
 
 
 class Unclear(Exception):
-    """There are runs, and no telling what they say: why, in words."""
+    """The runs do not decide a claim; the message is the reason."""
 
 
 @cache

@@ -80,9 +80,9 @@ class Verdict:
 
 
 def verdict(without: np.ndarray, with_message: np.ndarray, claim: Claim) -> Verdict:
-    """Judge a claim by the scores of as many independent trials without and with the canary's message.
+    """Judge a claim by the scores of equally many independent trials without and with the canary's message.
 
-    Raises ValueError for fewer than 20 trials a world, or worlds of different sizes.
+    Raises ValueError for fewer than 20 trials in a world, or worlds of different sizes.
     """
     checks.integer("trials in each world", min(len(without), len(with_message)), minimum=FEWEST)
     if len(without) != len(with_message):
@@ -101,7 +101,7 @@ def verdict(without: np.ndarray, with_message: np.ndarray, claim: Claim) -> Verd
 
 
 def most_shown(claim: Claim, trials: int) -> float:
-    """The largest lower bound that so many trials in each world can give, from a test without errors."""
+    """The largest lower bound that this number of trials in each world can give, that of a test without errors."""
     rate = upper_bound(np.array(0), trials - trials // 2, (1 - CONFIDENCE) / 2)
     return float(_epsilon(rate, rate, claim.delta))
 
@@ -112,9 +112,9 @@ def upper_bound(count: np.ndarray, trials: int, error: float) -> np.ndarray:
 
 
 def _candidates(without: np.ndarray, with_message: np.ndarray) -> np.ndarray:
-    """Middles between neighbours among all scores, at quantiles and between the halves, and the largest score.
+    """Midpoints between neighbouring scores, at quantiles and at the median of all scores, and the largest score.
 
-    Worlds that do not overlap are then cut in the middle of the gap, far from the scores of either.
+    Worlds that do not overlap are thus separated in the middle of the gap.
     """
     scores = np.sort(np.concatenate([without, with_message]))
     last = len(scores) - 1

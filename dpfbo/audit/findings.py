@@ -13,12 +13,12 @@ ERROR = 1e-6  # largest false-alarm probability of a statistical check on a soun
 
 
 class ClaimBroken(Exception):
-    """A contradiction of the claim, in a sentence."""
+    """An observation contradicts the claim; the message is one sentence."""
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The result of one check. words: the worst that was seen."""
+    """The result of one check. words: the worst observation."""
 
     check: str
     holds: bool
@@ -26,7 +26,7 @@ class CheckResult:
 
 
 def checked(name: str, check: Callable[..., str], *given: object) -> CheckResult:
-    """The result of a check of what is given."""
+    """The result of a check, called with the given arguments."""
     try:
         return CheckResult(name, True, check(*given))
     except ClaimBroken as broken:
@@ -34,14 +34,14 @@ def checked(name: str, check: Callable[..., str], *given: object) -> CheckResult
 
 
 def require(holds: bool, words: str) -> str:
-    """The words. Raises ClaimBroken with them if the claim does not hold."""
+    """Return the words if the claim holds; raise ClaimBroken with them otherwise."""
     if not holds:
         raise ClaimBroken(words)
     return words
 
 
 def likely(p: Mapping[str, float], words: str) -> str:
-    """The words and the smallest of some p-values by test. Raises ClaimBroken with them if it is too small, or NaN."""
+    """Return the words with the smallest p-value by test; raise ClaimBroken with them if it is too small, or NaN."""
     worst = min(p, key=lambda test: p[test] if p[test] >= 0 else -1.0)
     said = ", ".join(filter(None, (words, f"{worst}: p = {min(1.0, p[worst]):.2g}")))
     return require(p[worst] >= ERROR / len(p), said)

@@ -30,7 +30,7 @@ Rounds = tuple[tuple[tuple[float, float], int], ...]
 
 @dataclass(frozen=True)
 class Profile:
-    """Pairs (eps_i, delta_i); a mechanism that keeps its claim is private at all of them."""
+    """Pairs (eps_i, delta_i), at all of which a mechanism is private if its claim holds."""
 
     epsilons: np.ndarray
     deltas: np.ndarray
@@ -55,9 +55,10 @@ class Profile:
 
 
 def promised(accountant: Accountant, events: Sequence[dp_accounting.DpEvent]) -> Profile:
-    """The pairs that events promise: of Gaussian mechanisms with Poisson sampling their own, rounded to less privacy.
+    """The pairs that events promise.
 
-    For other events, epsilon by the accountant at 24 deltas.
+    For Gaussian mechanisms with Poisson sampling they are those of dp-accounting, rounded to less privacy; for other
+    events, the accountant's epsilon at 24 deltas.
     """
     try:
         rounds = Counter(sampled_gaussian(event) for event in events)

@@ -1,4 +1,4 @@
-"""Controls: servers whose points depend on no message; agents gain already from leaving their posterior at times."""
+"""Controls: servers whose points depend on no message, because agents gain already from random queries at times."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +16,19 @@ from dpfbo.space.mixed import MixedBox
 
 @dataclass(frozen=True)
 class RandomServer(ServerKind):
-    """The server branch queries a uniform point instead. Nothing is sent or released."""
+    """A control: an agent that would follow the server queries a uniform point. Nothing is sent or released.
+
+    Args:
+        n_agents: N.
+        domain: The search space.
+        streams: The random numbers of the points.
+
+    Example:
+        >>> import dpfbo
+        >>> points, _, _ = RandomServer(3, dpfbo.Box((0.0,), (1.0,)), Streams(0)).round(0, messages=None)
+        >>> points.values.shape  # N x D
+        torch.Size([3, 1])
+    """
 
     n_agents: int
     domain: Domain
@@ -29,7 +41,20 @@ class RandomServer(ServerKind):
 
 @dataclass(frozen=True)
 class SobolServer(ServerKind):
-    """The server branch queries a quasi-random point instead: one Sobol sequence, shifted at random for each agent."""
+    """A control: an agent that would follow the server queries a point of a Sobol sequence. Nothing is released.
+
+    Args:
+        n_agents: N.
+        domain: The search space.
+        streams: The random numbers of the shifts, by which each agent moves the sequence.
+        rounds: T, the length of the sequence.
+
+    Example:
+        >>> import dpfbo
+        >>> points, _, _ = SobolServer(3, dpfbo.Box((0.0,), (1.0,)), Streams(0), rounds=5).round(4, messages=None)
+        >>> points.values.shape  # N x D
+        torch.Size([3, 1])
+    """
 
     n_agents: int
     domain: Domain

@@ -11,17 +11,21 @@ from dpfbo.rng import Streams
 
 @dataclass(frozen=True)
 class Dropout:
-    """Each message of each round is lost independently, and counts as the zero vector.
+    """A simulated loss: each message of each round is lost independently, and a lost one counts as the zero vector.
 
     The sum is divided by q, never by the number that arrived, and the noise is that of a round without losses, so
     epsilon does not change.
 
     Args:
-        probability: Of a loss.
-        streams: The random numbers that decide which messages are lost, whoever computes.
+        probability: The probability that a message is lost.
+        streams: The random numbers that decide which messages are lost.
 
     Raises:
         SettingError: The probability lies outside [0, 1].
+
+    Example:
+        >>> Dropout(1.0).lost(n_agents=2, round=0)
+        tensor([True, True])
     """
 
     probability: float = 0.0

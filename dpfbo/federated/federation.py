@@ -19,7 +19,16 @@ from dpfbo.run_result import OnRound, Result, Round
 
 @dataclass
 class FederatedResult(Result):
-    """The result of a federated run so far. broadcast: the running average of all, which agents follow next."""
+    """The finished rounds of a federated run, and the broadcast that its agents follow next.
+
+    Attributes:
+        momentum: The weight of earlier broadcasts in the running average (`averaged`), in [0, 1).
+        broadcast: The running average of the broadcasts; None before the first, and after a round without one (but a
+            `SharedPrior` stays).
+
+    Raises:
+        ValueError: `add` receives a round of an outsourced run.
+    """
 
     momentum: float = 0.0
     broadcast: Broadcast | None = None
@@ -55,7 +64,7 @@ def run(
     result: FederatedResult | None = None,
     broadcasts: int | None = None,
 ) -> FederatedResult:
-    """Algorithms 1 and 2 together.
+    """Run all rounds of Algorithms 1 and 2.
 
     Rounds 0..T-1 end with a broadcast, used in the next round; round T is the last query, after which nothing
     is sent.
@@ -66,11 +75,20 @@ def run(
         rounds: T.
         on_round: A function that is called after every round, 0..T.
         result: The finished rounds of a resumed run, to which the others are added.
-        broadcasts: Their largest number (None: T); after them nothing is sent and the agents query alone, as they do
-            after a round in which the server sends nothing.
+        broadcasts: The largest number of broadcasts, after which the agents query alone, as they do after a round in
+            which the server sends nothing; None for T.
 
     Returns:
         All rounds.
+
+    Example:
+        >>> import dpfbo
+        >>> problem = dpfbo.problems.Branin(n_agents=4)
+        >>> study = dpfbo.create_study(problem.domain, n_agents=4, delta=1e-3, rounds=2, rng="seeded")
+        >>> server = study.server(dpfbo.Ledger())
+        >>> result = run(study.population(problem), server, rounds=2, broadcasts=study.broadcasts)
+        >>> len(result.rounds), len(result.server)
+        (3, 1)
     """
     result = FederatedResult() if result is None else result
     broadcasts = rounds if broadcasts is None else min(broadcasts, rounds)

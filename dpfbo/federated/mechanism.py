@@ -119,8 +119,8 @@ class SubsampledGaussian(Mechanism):
             round(q N) agents.
         normalize: True to scale each message to C; then S is a common scale only.
         charge: `nominal`, every round is charged at z_t; or `effective`, see `charged_multiplier`.
-        schedule: z_t over z.
-        noise: See `dpfbo.privacy.noise`.
+        schedule: The function `z_t / z` of the round t.
+        noise: The sampler of the noise, `dpfbo.privacy.Gaussian` or `DiscreteGaussian`.
 
     Guarantee:
         Relation: zero-out, one agent's messages of all rounds replaced by zero vectors (dp-accounting's
@@ -132,6 +132,12 @@ class SubsampledGaussian(Mechanism):
 
     Raises:
         SettingError: q lies outside (0, 1], z is negative, S not above 0, or a name unknown.
+
+    Example:
+        >>> mechanism = SubsampledGaussian(sampling_probability=0.5, noise_multiplier=1.5, clip_norm=2.0)
+        >>> weights = torch.full((2, 4), 0.25)  # P x N
+        >>> mechanism.sensitivity(weights), mechanism.sigma(weights)
+        (1.0, 1.5)
     """
 
     sampling_probability: float
@@ -251,6 +257,11 @@ class WeightedAverage(Mechanism):
 
     Args:
         normalize: True to scale every message to norm 1 first.
+
+    Example:
+        >>> messages, weights = torch.eye(2).double(), torch.tensor([[0.5, 0.5]]).double()  # N x M, P x N
+        >>> WeightedAverage().add_up(messages, torch.arange(2), weights, n_features=2).total
+        tensor([[0.5000, 0.5000]], dtype=torch.float64)
     """
 
     normalize: bool = False

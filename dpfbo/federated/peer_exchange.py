@@ -16,9 +16,23 @@ from dpfbo.rng import Streams
 
 @dataclass(frozen=True)
 class PeerExchange(ServerKind):
-    """FTS as published in 2020: no server, each agent follows the message of another agent, picked at random.
+    """FTS as published in 2020: each agent follows the message of another agent, picked at random.
 
-    Not private: an agent receives another's message unchanged. A lost or non-finite one is passed on as zeros.
+    It is not private: an agent receives another's message unchanged. A lost or non-finite one is passed on as zeros.
+
+    Args:
+        n_agents: N.
+        streams: The random numbers that pick the other agent.
+        dropout: A simulated loss of messages.
+
+    Raises:
+        SettingError: There are fewer than two agents.
+
+    Example:
+        >>> sent, _, _ = PeerExchange(2, Streams(0)).round(0, messages=torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+        >>> sent.values
+        tensor([[3., 4.],
+                [1., 2.]])
     """
 
     n_agents: int

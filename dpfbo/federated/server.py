@@ -63,9 +63,11 @@ class ServerParts:
 class ServerKind(Protocol):
     """A class of servers. Each turns the messages of a round into the broadcast that agents follow next.
 
-    uses_messages: the agents send it messages. aggregates: it adds them up by a mechanism, which may be a private one.
-    bare_messages: agents receive the messages of others unchanged, so that no epsilon is finite even where nothing was
-    charged.
+    Attributes:
+        uses_messages: True if the agents send it messages.
+        aggregates: True if it adds them up by a mechanism, which may be a private one.
+        bare_messages: True if agents receive the messages of others unchanged; epsilon is then infinite although
+            nothing is charged.
     """
 
     uses_messages: ClassVar[bool] = False
@@ -87,22 +89,37 @@ class Server(ServerKind):
 
     Args:
         n_agents: N.
-        message_size: M.
+        message_size: M, the numbers in a message.
         regions: The P sub-regions.
-        weighting: The weights of each round.
-        mechanism: The private step.
+        weighting: A function of (round, assignment, P) that returns the P x N weights of a round.
+        mechanism: The step from messages to a release, such as `SubsampledGaussian`.
         entropy: The randomness of choice and noise.
-        ledger: Where releases are charged.
+        ledger: The ledger to which releases are charged.
         epsilon: Epsilon after each release.
-        dropout: Messages that never arrive; they count as zero vectors, and q, noise and epsilon stay as they are.
+        dropout: A simulated loss of messages.
         kept: The file of a release; None where the noise can be drawn again.
-        budget: The limit of all releases of the ledger; None for no limit.
+        budget: The limit of epsilon for all releases of the ledger; None for no limit.
 
     Guarantee:
         Everything that `round` returns as a broadcast is a post-processing of the mechanism's joint releases, and every
         release is charged to the ledger, durably, before this method returns it; see the mechanism for relation, event
         and sensitivity. No release is made that would take the ledger over the budget. The `Diagnostics` are private:
         `round` returns them in a simulation only, where the noise is seeded.
+
+    Raises:
+        BudgetSpent: `round` would exceed the budget, and `when_spent` is `refuse`.
+        LedgerError: `round` cannot charge the ledger; then nothing is released.
+
+    Example:
+        >>> import dpfbo
+        >>> from dpfbo.federated import SubsampledGaussian, Uniform
+        >>> ledger, entropy = dpfbo.Ledger(), dpfbo.privacy.SeededEntropy(Streams(0))
+        >>> curve = EpsilonCurve(dpfbo.accountant_named("pld"), planned=[], delta=0.1)
+        >>> mechanism = SubsampledGaussian(sampling_probability=0.5, noise_multiplier=1.0, clip_norm=2.0)
+        >>> server = Server(4, 20, Regions(2, 1), Uniform(), mechanism, entropy, ledger, curve)
+        >>> broadcast, record, _ = server.round(0, messages=torch.ones(4, 20))
+        >>> broadcast.values.shape, round(record.epsilon, 2), len(ledger.charges)  # P x M
+        (torch.Size([2, 20]), 0.38, 1)
     """
 
     n_agents: int
@@ -125,9 +142,16 @@ class Server(ServerKind):
         return super().for_run(parts)  # type: ignore[no-any-return]
 
     def round(self, t: int, messages: Messages | None, late: Tensor | None = None) -> RoundOutput:
-        """Algo. 1 lines 5 to 13. messages: N x M, or N vectors with None for a lost one, or their holders.
+        """Turn the messages of round t into a broadcast, charged first (Algo. 1 lines 5 to 13).
 
-        Returns (None, None, None) where the budget is spent and `when_spent` is `stop`.
+        Args:
+            t: The round.
+            messages: N x M; or N vectors, None for a lost one; or `Contributions`; None counts as all lost.
+            late: N booleans, True for messages that came too late and count as zero vectors.
+
+        Returns:
+            Broadcast, its public record, and in a simulation its private numbers; (None, None, None) where the budget
+            is spent and `when_spent` is `stop`.
         """
         assignment = self.regions.assign(torch.arange(self.n_agents, device="cpu"))
         weights = self.weighting(t, assignment, self.regions.P)  # P x N

@@ -1,1 +1,1 @@
-"""The formats of files, and the words in them: what readers of results may import, as it loads no torch."""
+"""The formats of files, and the words in them, for readers of results; importing them does not load torch."""

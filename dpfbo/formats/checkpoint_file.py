@@ -1,4 +1,4 @@
-"""The files of a checkpoint: arrays and entries with a digest of both, written whole or not at all.
+"""The files of a checkpoint: arrays and entries with a digest of both, written atomically.
 
 The file of a round holds its queries in the arrays `region`, `source`, `y`, `best` and `regret` (N x k), and `u` and
 `x` (N x k x D), or instead of these two `ux` where they are the same points.
@@ -43,7 +43,7 @@ class FileContent(NamedTuple):
 
 
 class CheckpointError(Exception):
-    """A file of a checkpoint is whole, and was edited, or is of another run or of another format."""
+    """A complete file of a checkpoint was edited, or is of another run or another format."""
 
 
 def round_path(folder: Path, t: int) -> Path:
@@ -104,7 +104,7 @@ def _checked(content: bytes, path: Path) -> FileContent:
 
 
 def write_file(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray], durable: bool) -> str:
-    """Write a file whole or not at all; returns its digest."""
+    """Write a file atomically; returns its digest."""
     meta = {"format": FORMAT, **meta}
     digest = _digest(meta, arrays)
     content = {"meta": np.array(json.dumps({**meta, "digest": digest}).encode()), **arrays}

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, that survive a power cut where they must, and whose opening never waits."""
+"""Atomic and durable writing of files, and opening of files that never blocks."""
 
 import fcntl
 import os

@@ -17,7 +17,7 @@ RELEASED, SIMULATED = "released", "simulation-only"
 
 
 def simulated_column(name: str, kind: pa.DataType, meaning: str) -> pa.Field:
-    """A column that no outsider of a real deployment sees."""
+    """A column tagged `simulation-only`: in a real deployment it stays private."""
     return pa.field(name, kind, metadata={"visibility": SIMULATED, "meaning": meaning})
 
 

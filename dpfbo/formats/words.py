@@ -1,4 +1,4 @@
-"""Names in words: accountants, relations and metrics, and epsilon and delta as sentences and pictures have them."""
+"""Texts for sentences and pictures: names of accountants, relations and metrics, and formatted epsilon and delta."""
 
 import math
 from collections.abc import Iterable
@@ -38,12 +38,12 @@ def metric_in_words(metric: str) -> str:
 
 
 def neighbours(relation: str) -> str:
-    """A relation in words; one of the federated family is about all messages of a user."""
+    """A relation in words; the federated family's relations are about all messages of a user."""
     return f"relation {relation}, user level" if relation in RELATIONS else f"neighbours: {relation}"
 
 
 def epsilon_in_words(epsilon: float | None, decimals: int = 2) -> str:
-    """Epsilon with the decimals of a table, or two digits; a real cost is never `0.00`, and `none` is no finite one."""
+    """Epsilon rounded to `decimals`, or to two digits so that a cost is never `0.00`; `none` if it is not finite."""
     if epsilon is None or not math.isfinite(epsilon):
         return "none"
     return f"{epsilon:.{decimals}f}" if epsilon >= _DECIMALS else f"{epsilon:.2g}"

@@ -1,7 +1,7 @@
 """Padding of small batches and blocks of large ones, so that a row's numbers do not depend on the rest of its batch.
 
-Small products, and the last rows of others, run other code than large ones and round differently; so an agent's
-queries would depend on who shares its process. Such batches are therefore padded with repeated rows.
+Libraries compute small matrix products, and the last rows of others, by different code, which rounds differently; an
+agent's queries would then depend on the other agents of its process. Such batches are padded with repeated rows.
 """
 
 from collections.abc import Callable, Iterator

@@ -39,6 +39,9 @@ class OwnDraw:
             grid; or `gpytorch`, for any kernel of `OwnGP`.
         n_features: The number of features, also of the prior draws of `gpytorch` in a box.
 
+    Raises:
+        SettingError: The method is unknown, or a number is out of range.
+
     Example:
         >>> own = OwnGP("given", lengthscale=0.2, variance=1.0, noise=1e-4)
         >>> line = Grid(torch.linspace(0, 1, 5).double()[:, None], (0.0,), (1.0,))

@@ -235,6 +235,9 @@ def block_features(
         lengthscales: Length-scales in the unit cube.
         generator: The source of the random shifts.
 
+    Returns:
+        The map, with frequencies 1 x M x D.
+
     Raises:
         SettingError: The blocks do not divide M into pairs, or a length-scale is not positive.
 
@@ -270,8 +273,15 @@ def shared_features(
         paired: Cosine and sine pairs of M/2 frequencies instead of random phases `b ~ U[0, 2 pi]`: an approximation
             of the kernel with lower variance. M must then be even.
 
+    Returns:
+        The map, with frequencies 1 x M x D.
+
     Raises:
         SettingError: A size or the length-scale is not positive, or M is odd with `paired`.
+
+    Example:
+        >>> shared_features(100, 2, 0.2, np.random.default_rng(0), paired=True).frequencies.shape
+        torch.Size([1, 100, 2])
     """
     checks.integer("n_features", n_features, minimum=1, maximum=checks.MOST_FEATURES)
     checks.positive("lengthscale", lengthscale)

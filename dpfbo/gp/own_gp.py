@@ -35,18 +35,23 @@ class OwnGP:
     they need `fit="gpytorch"`, or a kernel `fit="given"`.
 
     Args:
-        fit: `closed_form` or `gpytorch`, who fits; or `given`, to keep the values here.
+        fit: `closed_form` or `gpytorch`, the code that fits; or `given`, to keep the values here.
         every: The number of observations between two fits.
-        lengthscale: Start or given value, in the unit cube.
-        variance: Start or given value; the closed form starts from noise / variance, whatever the observations' scale.
-        noise: Start or given variance of the observation noise.
+        lengthscale: The length-scale, in the unit cube: the start of a fit, or the given value.
+        variance: The kernel's variance, likewise; the closed form starts from the ratio noise / variance alone.
+        noise: The variance of the observation noise, likewise.
         kernel: `rbf` (SE), `matern32` or `matern52`, multiplied by `variance`.
-        ard: A length-scale for every axis.
-        warp: Kumaraswamy's warp of every axis, `1 - (1 - x^a)^b`, with fitted a and b.
-        priors: Normal densities of the logarithms of length-scales, variance and noise; their modes are the values
-            here.
-        standardize: An agent's model and messages see its observations less their mean and over their standard
-            deviation (with a private prior, those of its initial observations). The values here are in these units.
+        ard: True for a length-scale for every axis.
+        warp: True for Kumaraswamy's warp of every axis, `1 - (1 - x^a)^b`, with fitted a and b.
+        priors: True for normal priors of the logarithms of length-scales, variance and noise, whose modes are the
+            values here.
+        standardize: True to subtract from an agent's observations their mean and divide by their standard deviation
+            (with a private prior, those of its initial observations) before its model and messages are computed. The
+            values here are in these units.
+
+    Raises:
+        SettingError: A name is unknown, or a setting has no effect on this fit.
+        ValueError: A value lies outside its bounds.
 
     Example:
         >>> OwnGP(every=5).due(10), OwnGP(every=5).due(11), OwnGP("given").due(10)
@@ -93,11 +98,11 @@ class OwnGP:
         return Hyperparameters(self.lengthscale * one, self.variance * one, self.noise * one)
 
     def fitted(self, n_init: int, n_observations: int) -> bool:
-        """Tell whether, at this number of observations, the values are given or have been fitted at least once."""
+        """True if, at this number of observations, the values are given or were fitted at least once."""
         return self.fit == "given" or n_observations // self.every * self.every >= n_init
 
     def due(self, n_observations: int) -> bool:
-        """Tell whether the agents fit at this number of observations."""
+        """True if the agents fit at this number of observations."""
         return self.fit != "given" and n_observations % self.every == 0
 
 

@@ -1,4 +1,4 @@
-"""The curator: it holds the table, releases it once, and measures the candidates that the modeler asks for."""
+"""The curator, which holds the table, releases it once, and measures the candidates that the modeler asks for."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from dpfbo.rng import Streams
 
 _CURATOR = torch.zeros(1, dtype=torch.long, device="cpu")  # the curator's number in the streams
 
-# (release, its public record, its private numbers); no record or numbers if the release tells nothing, and no numbers
-# beside noise that is not seeded
+# (release, its public record, its private numbers); record and numbers are None if the release depends on no data, and
+# the numbers are None where the noise is not seeded
 CuratorOutput = tuple[ReleasedTable, ServerRecord | None, Diagnostics | None]
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The measurements y of candidates in one round; rows: the measured ones, which only the curator knows."""
+    """The measurements y of candidates in one round. rows: the measured rows, which only the curator knows."""
 
     indices: list[int]
     y: list[float]
@@ -36,22 +36,38 @@ class Measured:
 
 @dataclass
 class Curator:
-    """The curator of one table.
+    """The curator of one table, which releases it once and then measures candidates.
 
     Args:
-        problem: The table, and the noise of a measurement.
-        transform: What makes the release.
+        problem: The problem, with the table and the noise of a measurement.
+        transform: The map from the table to the release.
         streams: The random numbers of measurements.
         entropy: The randomness of the release.
-        ledger: Where the release is charged.
+        ledger: The ledger to which the release is charged.
         epsilon: Epsilon after the release.
         capacity: The largest number of measurements.
-        kept: For noise that cannot be drawn twice, the curator's own file of release and secret row order, from before
-            the charge until the end of the run.
+        kept: The curator's own file of release and secret row order, written before the charge and kept until the end
+            of the run; None where the noise can be drawn again.
 
     Guarantee:
         Besides measurements only the transform's release leaves, and it is charged to the ledger, durably, before
-        `release` returns it. Measurements are not covered: each tells the objective at a row that the modeler chose.
+        `release` returns it; see the transform for relation and sensitivity. Measurements are not covered: each reveals
+        the objective at a row that the modeler chose.
+
+    Raises:
+        LedgerError: `release` cannot charge the ledger.
+        ValueError: `measure` is called out of order, or with an index of no candidate.
+
+    Example:
+        >>> import dpfbo
+        >>> grid, transform = dpfbo.problems.GridGP(side_points=5), dpfbo.outsourced.Histogram(1.0, 1e-3, cells=4)
+        >>> streams, ledger = Streams(0), dpfbo.Ledger()
+        >>> curve = EpsilonCurve(dpfbo.accountant_named("pld"), planned=[], delta=1e-3)
+        >>> entropy = dpfbo.privacy.SeededEntropy(streams)
+        >>> curator = Curator(grid, transform, streams, entropy, ledger, curve, capacity=10)
+        >>> released, record, _ = curator.release()
+        >>> released.values.shape, round(record.epsilon, 2), len(curator.measure(0, [0, 1]).y)
+        (torch.Size([16, 1]), 1.0, 2)
     """
 
     problem: CandidateProblem
@@ -67,7 +83,7 @@ class Curator:
     _answers: list[Measured] = field(default_factory=list, init=False)
 
     def release(self) -> CuratorOutput:
-        """The release, charged to round 0; later calls return the same."""
+        """Make the release, charged as round 0; later calls return the same."""
         if self._released is None:
             release, order, private = self._kept_or_new()
             # before the charge: this raises for the release of another table
@@ -96,7 +112,7 @@ class Curator:
         self._candidate_rows = self.transform.candidate_rows(values, made[1], self.problem.table)
 
     def _kept_or_new(self) -> tuple[Release, Sequence[int] | None, Diagnostics | None]:
-        """The release that a killed curator kept before its charge, or a new one, kept; with the order of its rows."""
+        """The release that a killed curator kept, or a new one, which is kept; with the order of its rows."""
         if self.kept and (made := self.kept.load(0)) is not None:
             return *made, None
         release, order, private = self._new()
@@ -115,8 +131,8 @@ class Curator:
     def measure(self, t: int, indices: Sequence[int]) -> Measured:
         """Measure the candidates of round t; a repetition of the last round gives the same answers.
 
-        Raises ValueError before the release, for an index that is not a candidate's, a round out of order or with other
-        indices than before, or more measurements than agreed.
+        Raises ValueError before the release, for an index of no candidate, a round out of order, a repeated round with
+        other indices, or more measurements than `capacity`.
         """
         if self._candidate_rows is None:
             raise ValueError("a curator measures nothing before it has released")

@@ -24,13 +24,13 @@ class Belief:
     """The modeler's GP: SE kernel `variance * exp(-|x - x'|^2 / (2 lengthscale^2))` in the units of the candidates.
 
     Args:
-        lengthscale: l.
-        variance: Of the objective.
+        lengthscale: The length-scale l.
+        variance: The variance of the objective.
         noise: The variance of a measurement.
-        mean: Of the objective.
+        mean: The mean of the objective.
 
     Raises:
-        SettingError: A number is not finite, or one but the mean is not above 0.
+        SettingError: A number is not finite, or a number other than the mean is not above 0.
     """
 
     lengthscale: float
@@ -50,8 +50,8 @@ def fit(x: Tensor, y: Tensor, start: Belief) -> Belief:
         L = -(y - mu)^T A^-1 (y - mu) / 2 - log|A| / 2 - m log(2 pi) / 2,   A = K + noise I
         mu = 1^T A^-1 y / 1^T A^-1 1
 
-    (Rasmussen and Williams 2006, eq. 5.8; the mean is its generalised least-squares estimate.) L-BFGS-B climbs from
-    `start`, whose mean is not used, and from three other points; the result is the best end.
+    (Rasmussen and Williams 2006, eq. 5.8; the mean is its generalised least-squares estimate.) L-BFGS-B runs from
+    `start`, whose mean is not used, and from three other points; the best of the four results is returned.
     """
     from scipy import optimize
 
@@ -82,8 +82,8 @@ def profile(theta: Tensor, x: Tensor, y: Tensor) -> tuple[float, Tensor, float]:
 
         dL/dtheta_i = sum((a a^T - A^-1) * dA/dtheta_i) / 2,   a = A^-1 (y - mu)
 
-    (eq. 5.9; the optimal mean adds no term.) theta: logarithms of length-scale, variance and noise; x: m x d, near zero
-    on average; y: m. L is -inf where A is not positive definite.
+    (eq. 5.9; the optimal mean adds no term.) theta: logarithms of length-scale, variance and noise; x: m x d, about
+    centred; y: m. L is -inf where A is not positive definite.
     """
     m = len(x)
     lengthscale, variance, noise = theta[:1].exp(), theta[1].exp(), theta[2].exp()

@@ -25,13 +25,13 @@ _MODELER = torch.zeros(1, dtype=torch.long, device="cpu")  # the modeler's numbe
 
 @dataclass(frozen=True)
 class Brief:
-    """All facts that a modeler starts with besides the release: no seed and no row.
+    """All that a modeler knows at the start besides the release; it includes no seed and no row.
 
     Args:
-        transform: That of the curator.
+        transform: The curator's transform, of which the modeler uses the public half.
         public: The public facts of the table.
         belief: The modeler's GP.
-        policy: Its choice of candidates.
+        policy: The rule by which it chooses candidates.
         capacity: The largest number of measurements.
     """
 
@@ -44,7 +44,11 @@ class Brief:
 
 @dataclass
 class OutsourcedResult(Result):
-    """The result of an outsourced run so far. released: the table of round 0, which holds all candidates."""
+    """The finished rounds of an outsourced run, and the released table.
+
+    Attributes:
+        released: The values that the curator released in round 0; None before.
+    """
 
     released: ReleasedTable | None = None
 
@@ -68,11 +72,13 @@ class AnyModeler(Protocol):
     """A `LocalModeler`, or a proxy of one."""
 
     def start(self, values: Tensor) -> int:
-        """Pass on the released values; returns the number of candidates."""
+        """Give the modeler the released values; returns the number of candidates."""
 
-    def propose(self, t: int, uniform: float) -> int: ...
+    def propose(self, t: int, uniform: float) -> int:
+        """The index of the candidate to measure in round t. uniform: a random number in [0, 1)."""
 
-    def observe(self, t: int, indices: Sequence[int], y: Sequence[float]) -> None: ...
+    def observe(self, t: int, indices: Sequence[int], y: Sequence[float]) -> None:
+        """Give the modeler the measurements y of round t."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +86,10 @@ class Setup:
     """The settings of a run that are neither the curator's nor the modeler's.
 
     Args:
-        table: The curator's, for the records only.
-        streams: All random numbers.
+        table: The curator's table, for the records only.
+        streams: The random numbers that choose the first candidates, and those of a random policy.
         n_init: The number of random candidates that are measured in round 0.
-        rounds: T.
+        rounds: T, the number of proposals.
     """
 
     table: Table
@@ -99,17 +105,28 @@ def run(
     on_round: OnRound = lambda done: None,
     result: OutsourcedResult | None = None,
 ) -> OutsourcedResult:
-    """Run all rounds. Round 0: the release, and n_init random candidates; round t = 1..T: the modeler's proposal.
+    """Run all rounds. Round 0 is the release, and n_init random candidates; round t = 1..T is the modeler's proposal.
 
     Args:
-        curator: It releases and measures.
-        modeler: It proposes.
+        curator: The curator, which releases and measures.
+        modeler: The modeler, which proposes.
         setup: All other settings.
         on_round: A function that is called after every round.
         result: The rounds of a resumed run (after `restore`), to which new rounds are added; None for a new run.
 
     Returns:
         All rounds.
+
+    Example:
+        >>> import dpfbo
+        >>> grid, transform, streams = dpfbo.problems.GridGP(side_points=5), dpfbo.outsourced.Plain(), Streams(0)
+        >>> curve = dpfbo.EpsilonCurve(dpfbo.accountant_named("pld"), planned=[], delta=0.1)
+        >>> entropy = dpfbo.privacy.SeededEntropy(streams)
+        >>> curator = dpfbo.outsourced.Curator(grid, transform, streams, entropy, dpfbo.Ledger(), curve, capacity=10)
+        >>> modeler = LocalModeler(Brief(transform, grid.table.public, grid.prior, Policy(), capacity=10))
+        >>> result = run(curator, modeler, Setup(grid.table, streams, n_init=2, rounds=3))
+        >>> [record.y.shape[1] for record in result.rounds], result.released.values.shape  # measurements; n x d
+        ([2, 1, 1, 1], torch.Size([25, 2]))
     """
     result = OutsourcedResult() if result is None else result
     for t in range(len(result.rounds), setup.rounds + 1):
@@ -156,7 +173,7 @@ def restore(curator: AnyCurator, modeler: AnyModeler, setup: Setup, result: Outs
 
 
 def _candidates(t: int, modeler: AnyModeler, setup: Setup, n_candidates: int) -> list[int]:
-    """The candidates of round t; those of round 0 are distinct if there are enough, as for an agent."""
+    """The candidates of round t; those of round 0 are random, and distinct if there are enough."""
     if t:
         return [modeler.propose(t, float(setup.streams.uniform("modeler", _MODELER, t, 1)))]
     free, chosen = list(range(n_candidates)), []
@@ -179,7 +196,7 @@ def _record(t: int, table: Table, measured: Measured, best_before: float) -> Rou
 
 
 class LocalModeler:
-    """A modeler in this process, made at the start of a run.
+    """A modeler in this process.
 
     Args:
         brief: All that it knows besides the release.

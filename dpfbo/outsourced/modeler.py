@@ -1,6 +1,6 @@
-"""The modeler (Algo. 2): GP-UCB over the released candidates. It sees no row, no seed and no setting of the curator.
+"""The modeler (Algo. 2): GP-UCB over the released candidates. It sees no row, no seed and no private setting.
 
-At step t it asks for a measurement of
+At step t it asks for a measurement of the candidate
 
     argmax mean(z) + sqrt(beta_t) sd(z),    beta_t = 2 ln(m t^2 pi^2 / (6 delta')),    delta' = delta_ucb / 2
 
@@ -29,15 +29,16 @@ class Policy:
 
     Args:
         policy: `gp_ucb`, or `random`, a uniform candidate (the control).
-        delta_ucb: Enters beta_t.
-        noise_aware: True for a given kernel that accounts for `Candidates.input_variance`.
-        repeat: True if a candidate may be measured again, at most as often as `Candidates.counts` says.
-        fit: `given`, always the belief; `ml`, maximum likelihood of the measurements so far whenever their number is a
-            multiple of `every`, at the released points, so that their noise is part of the fit.
-        every: See fit.
+        delta_ucb: An upper bound of the probability that GP-UCB's confidence bounds ever fail; beta_t follows from it.
+        noise_aware: True to account for `Candidates.input_variance` in the kernel while fit is `given`.
+        repeat: True if a candidate may be measured again, at most as often as `Candidates.counts` allows.
+        fit: The hyper-parameters: `given`, those of the belief; or `ml`, fitted by maximum likelihood at the released
+            points, noise of the release included, whenever the number of measurements is a multiple of `every`.
+        every: The number of measurements between two fits.
 
     Raises:
-        SettingError: Another policy or fit, delta_ucb outside (0, 1], or every below 2.
+        SettingError: policy or fit is another word, delta_ucb lies outside (0, 1], every is below 2, or a random policy
+            has a fit.
     """
 
     policy: str = "gp_ucb"
@@ -60,9 +61,9 @@ class Policy:
 
 @dataclass(frozen=True)
 class Kernel:
-    """`amplitude exp(-|a - a'|^2 / 2) + nugget [same candidate]` on points divided by their length-scales.
+    """`amplitude exp(-|a - a'|^2 / 2) + nugget I[same candidate]` on points divided by their length-scales.
 
-    noise: variance of a measurement. mean: the objective's mean.
+    noise: the variance of a measurement. mean: the objective's mean.
     """
 
     amplitude: float

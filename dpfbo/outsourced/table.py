@@ -1,4 +1,4 @@
-"""The curator's table: one row for each candidate, with the objective's value."""
+"""The curator's table, which has a row for each candidate, with the objective's value."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -35,19 +35,25 @@ class Public:
 
 @dataclass(frozen=True)
 class Table:
-    """n candidates with d features.
+    """A table of n candidates with d features and a value each.
 
     Args:
         rows: n x d, the features in units of their GP length-scales, from the centre of the public box.
         natural: n x d, the features in the users' units.
-        values: n, the objective (larger is better) in units of sigma_y, the prior's standard deviation, noiseless where
-            that is known.
-        names: The features' names.
-        lower: The lower bounds of the public box of `rows`, which does not depend on them; a row may lie outside.
-        upper: The upper bounds.
+        values: n, the objective (larger is better) in units of sigma_y, the prior's standard deviation; noiseless if
+            the noiseless values are known.
+        names: The d names of the features.
+        lower: The d lower bounds of the public box of `rows`, which does not depend on them; a row may lie outside.
+        upper: The d upper bounds.
 
     Raises:
-        ValueError: Fewer than two rows, numbers that are not finite, or a constant feature.
+        ValueError: There are fewer than two rows, a number is not finite, or a feature is constant.
+
+    Example:
+        >>> rows = torch.tensor([[-1.0], [1.0]])
+        >>> table = Table(rows, 5 * rows, torch.tensor([0.2, 0.7]), names=("size",), lower=(-2.0,), upper=(2.0,))
+        >>> table.public.n, table.public.radius
+        (2, 2.0)
     """
 
     rows: Tensor
@@ -86,7 +92,13 @@ class ReleasedTable:
 
 
 class CandidateProblem(Protocol):
-    """An outsourced problem: its curator's table, and the public assumptions about it."""
+    """An outsourced problem: its curator's table, and the public assumptions about it.
+
+    Attributes:
+        name: The problem's name in records.
+        metric: The name of the reported number.
+        lower_is_better: The direction of the metric.
+    """
 
     name: str
     metric: str
@@ -101,12 +113,13 @@ class CandidateProblem(Protocol):
         """1, the curator."""
 
     @property
-    def table(self) -> Table: ...
+    def table(self) -> Table:
+        """The curator's table."""
 
     @property
     def prior(self) -> Belief:
-        """The GP that the modeler believes in, in the units of `Table.rows`: its length-scale is 1."""
+        """The modeler's GP in the units of `Table.rows`; its length-scale is 1."""
 
     @property
     def noise_variance(self) -> float:
-        """The variance of the noise that a measurement adds to `Table.values`; 0 where these are measurements."""
+        """The variance of the noise that a measurement adds to `Table.values`; 0 if the values are measurements."""

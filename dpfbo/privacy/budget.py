@@ -24,11 +24,11 @@ def _curve(accountant: Accountant, events: tuple[dp_accounting.DpEvent, ...], de
 
 
 class EpsilonCurve:
-    """Epsilon after k charges, for a run whose events are known beforehand; extended when more are charged.
+    """Epsilon after k charges of a run, computed once for the planned events, and again if others are charged.
 
     Args:
-        accountant: Computes epsilon.
-        planned: The events that are expected, in order.
+        accountant: The accountant that computes epsilon.
+        planned: The events that the run plans to charge, in order.
         delta: The delta of every epsilon.
 
     Example:
@@ -53,7 +53,7 @@ class EpsilonCurve:
         return _curve(self._accountant, tuple(self._events), self._delta)  # type: ignore[arg-type]
 
     def after(self, charged: Events, then: Events = ()) -> float:
-        """Epsilon of the charged events and `then`: looked up if they are the first planned, else computed."""
+        """Epsilon of the charged events and those of `then`: looked up if the plan begins with them, else computed."""
         both = [*charged, *then]
         if not both:
             return 0.0
@@ -65,7 +65,7 @@ class EpsilonCurve:
         return self._curve[len(both) - 1]
 
     def _n_charged(self, charged: Events) -> int:
-        """The number of planned events at the end of the charged ones, after those of earlier runs."""
+        """The number of planned events that are charged already, after the events of earlier runs."""
         lengths = range(1, min(len(charged), len(self._planned)) + 1)
         return next((n for n in lengths if list(charged[-n:]) == self._planned[:n]), 0)
 
@@ -76,11 +76,11 @@ class BudgetSpent(RuntimeError):
 
 @dataclass(frozen=True)
 class Budget:
-    """The limit of epsilon for all releases together.
+    """The limit of epsilon for all releases of a ledger together.
 
     Args:
         epsilon: The limit.
-        spent: Epsilon of the charges, at the budget's delta.
+        spent: Epsilon after a number of charges, at the budget's delta.
         when_spent: `refuse` raises BudgetSpent in the first round that would exceed the limit; with `stop` nothing is
             released from that round on, and agents query alone.
 
@@ -107,10 +107,10 @@ class Budget:
         checks.one_of("when_spent", self.when_spent, ("refuse", "stop"))
 
     def allows(self, events: Events, then: Events = ()) -> bool:
-        """True if the budget pays for all of these events, and for those that follow them."""
+        """True if the epsilon of `events`, followed by `then`, is within the budget."""
         return self.spent.after(events, then) <= self.epsilon
 
     def number_allowed(self, events: Events, then: Events) -> int:
-        """The number of events, of those that follow, that the budget pays for beside all of the first ones."""
+        """The largest number of events of `then` that the budget allows after all of `events`."""
         numbers = range(1, len(then) + 1)
         return bisect_left(numbers, True, key=lambda n: not self.allows(events, then[:n]))

@@ -23,11 +23,21 @@ _LONGEST_TEXT = 200  # characters
 
 @dataclass(frozen=True)
 class Charge:
-    """One broadcast. Raises SettingError, with the name of the field, for a value that no charge has.
+    """The ledger's entry for one broadcast.
 
-    q, z: parameters of its event (z = None: not private). sensitivity: None if it is infinite. digest: sha256 of the
-    released numbers. subset: [k, N] where S_t was a subset of fixed size k of N agents. relation: the neighbours that
-    an outsourced release compares; None for a federated one, where the accountant has it, and if nothing is claimed.
+    Args:
+        round: The round of the broadcast.
+        q: The sampling probability of its event.
+        z: The noise multiplier of its event; None if it is not private.
+        sigma: The standard deviation of the noise.
+        sensitivity: The L2 sensitivity; None if it is infinite.
+        digest: The sha256 of the released numbers, 64 hexadecimal digits.
+        subset: (k, N) where S_t was a subset of fixed size k of N agents.
+        relation: The neighbours that an outsourced release compares; None for a federated release, whose relation is
+            the accountant's, and for a release that claims nothing.
+
+    Raises:
+        SettingError: A value is out of range; the sentence has the name of the field.
     """
 
     round: int

@@ -1,4 +1,4 @@
-"""The run that a ledger is of: its setting, seed, data and relation."""
+"""The run whose charges a ledger holds: its setting, seed, data and relation."""
 
 from dataclasses import dataclass
 
@@ -10,11 +10,16 @@ _WORDS = {"setting": "another setting", "seed": "another seed", "data": "other d
 
 @dataclass(frozen=True)
 class LedgerCoverage:
-    """The run whose charges a ledger holds. Raises SettingError, with the name of the field.
+    """The run whose charges a ledger holds, as the ledger's first line names it.
 
-    setting: its name, such as a digest of the settings. seed: of the noise; None where the noise is the system's.
-    data: fingerprint of the data (`dpfbo.problems.data_fingerprint`); None if it is not known. relation: the neighbours
-    that its epsilon compares; None if nothing is claimed.
+    Args:
+        setting: The setting's name, such as a digest of the settings.
+        seed: The seed of the noise; None for noise of the operating system.
+        data: The fingerprint of the data (`dpfbo.problems.data_fingerprint`); None if it is not known.
+        relation: The neighbours that its epsilon compares; None if nothing is claimed.
+
+    Raises:
+        SettingError: A value is out of range; the sentence has the name of the field.
     """
 
     setting: str
@@ -31,7 +36,7 @@ class LedgerCoverage:
                 check_text(name, value)
 
     def differences(self, other: "LedgerCoverage") -> list[str]:
-        """`another seed (3, and this is 0)` for each field that is not that of the other; unknown data fit any."""
+        """A text such as `another seed (3, and this is 0)` for each field that differs; unknown data equal any."""
         found = []
         for name, words in _WORDS.items():
             mine, theirs = getattr(self, name), getattr(other, name)
@@ -41,7 +46,7 @@ class LedgerCoverage:
 
     @property
     def words(self) -> str:
-        """`setting 0a1b2c3d4e5f, seed 0, data sha256:0a1b2c3d4e5f, relation zero-out`."""
+        """The run as a text: `setting 0a1b2c3d4e5f, seed 0, data sha256:0a1b2c3d4e5f, relation zero-out`."""
         seed = "noise of the system" if self.seed is None else f"seed {self.seed}"
         data = "data without a fingerprint" if self.data is None else f"data {_short(self.data)}"
         relation = "no relation" if self.relation is None else f"relation {self.relation}"

@@ -13,7 +13,11 @@ from dpfbo.rng import Streams, box_muller
 
 
 class Entropy(Protocol):
-    """A source of uniforms for the server."""
+    """A source of uniform numbers for the server.
+
+    Attributes:
+        reproducible: True if the same call gives the same numbers again; the noise is then that of a simulation.
+    """
 
     @property
     def reproducible(self) -> bool: ...
@@ -24,7 +28,16 @@ class Entropy(Protocol):
 
 @dataclass(frozen=True)
 class SeededEntropy:
-    """Named streams of the run's seed: the same round gives the same numbers."""
+    """Named streams of the run's seed, for a simulation: whoever knows the seed can remove the noise.
+
+    Args:
+        streams: The streams of the run's seed.
+
+    Example:
+        >>> entropy = SeededEntropy(Streams(0))
+        >>> torch.equal(entropy.uniform("noise", round=3, size=5), entropy.uniform("noise", round=3, size=5))
+        True
+    """
 
     streams: Streams
     reproducible: bool = True
@@ -35,7 +48,13 @@ class SeededEntropy:
 
 @dataclass(frozen=True)
 class SystemEntropy:
-    """Operating-system entropy: every call gives fresh numbers, which are never stored."""
+    """Entropy of the operating system: every call gives fresh numbers, which are never stored.
+
+    Example:
+        >>> entropy = SystemEntropy()
+        >>> torch.equal(entropy.uniform("noise", round=3, size=5), entropy.uniform("noise", round=3, size=5))
+        False
+    """
 
     reproducible: bool = False
 

@@ -32,23 +32,24 @@ class Ledger:
 
     Threads, `Ledger` objects and processes may charge one file side by side: a charge locks the file (`fcntl.flock`)
     while it reads what others added, appends its line and syncs it. Reading takes no lock and changes nothing.
-    `charges` and `events` follow the file; if it is gone, they stay as they are, and nothing more is charged. Between a
-    check of a budget and the charge others may charge: `locked` makes one step of both.
+    `charges` and `events` are those of the file at each call; if the file was deleted, they stay as they are, and any
+    further charge is refused. Another process may charge between a check of the budget and the charge, unless both
+    happen within `locked`.
 
     Every line is checked field by field, and by a digest that is chained to all lines before it
-    (`dpfbo.privacy.ledger_lines`). Missing lines at the end are found where something else knows of them: this object,
-    a checkpoint (`dpfbo.checkpoint.check_charged`), a summary. A ledger whose chain somebody rebuilt looks whole.
+    (`dpfbo.privacy.ledger_lines`). Lines that were cut off at the end are missed only by this object, by a checkpoint
+    (`dpfbo.checkpoint.check_charged`) or by a summary that knew them. Rebuilding the whole chain goes undetected.
 
     Args:
-        path: Made absolute at once; None for a ledger in memory. A new file is its owner's alone, whatever the umask.
+        path: The file, made absolute at once; None for a ledger in memory. Only its owner may read or write a new file.
         held: The file at `path`, opened and locked by the caller (`locked_file`), who keeps it for a whole run.
 
     Attributes:
-        covers: The run that the ledger is of, as `bind` wrote it; None for one that several studies share.
+        covers: The run whose charges the ledger holds, as `bind` wrote it; None for one that several studies share.
         carried_over: The number of charges that the file held when this object first read it.
 
     Raises:
-        LedgerError: Its folder is missing, a line cannot be read or was touched, or the path names no file.
+        LedgerError: The folder is missing, a line is unreadable or modified, or the path is no plain file.
 
     Example:
         >>> import dpfbo
@@ -87,7 +88,7 @@ class Ledger:
             return self._charges
 
     def check_covers(self, run: LedgerCoverage) -> None:
-        """Raise LedgerError if this is the ledger of another run. An unbound one may be of any run."""
+        """Raise LedgerError if this is the ledger of another run. An unbound ledger belongs to any run."""
         with self._alone:
             self._follow()
             if self.covers is not None and (others := self.covers.differences(run)):
@@ -97,14 +98,14 @@ class Ledger:
                 )
 
     def bind(self, run: LedgerCoverage) -> None:
-        """Name the run in the first line, durably; a ledger that has lines stays. LedgerError if another run's."""
+        """Write the run to the first line, durably, if the ledger has no lines; LedgerError if it is another run's."""
         with self.locked():
             self.check_covers(run)
             if self.covers is None and not self._charges:
                 self._append(run)
 
     def charge(self, entry: Charge) -> bool:
-        """Record a charge durably (written and synced when this returns). False if it was recorded before."""
+        """Record a charge, on disk when this returns; returns False if the same charge was recorded before."""
         with self.locked():
             known = entry.digest in self._digests.get(entry.round, ())
             if not (known and self._synced):
@@ -114,7 +115,7 @@ class Ledger:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Within this block nobody else charges the ledger, and this object knows all charges; for one thread.
+        """Let only this thread charge the ledger within the block, which begins with all charges read.
 
             with ledger.locked():
                 if budget.allows(ledger.events(), [event]):
@@ -146,7 +147,7 @@ class Ledger:
         return bool(self._charged(round) - {digest(values)})
 
     def events(self, up_to_round: int | None = None) -> list[dp_accounting.DpEvent]:
-        """The charged events, without those of rounds after `up_to_round`, for an accountant."""
+        """The charged events for an accountant; `up_to_round` leaves out those of later rounds."""
         with self._alone:
             self._follow()
             self._events += [entry.event() for entry in self._charges[len(self._events) :]]
@@ -172,7 +173,7 @@ class Ledger:
             return self._digests.get(round, set())
 
     def _follow(self) -> None:
-        """Read what others have added to the file. If the file is gone, everything stays as it is."""
+        """Read lines that other processes have appended. If the file was deleted, nothing changes."""
         if self.path is None or self._file is not None:
             return
         try:

@@ -23,15 +23,15 @@ _LOCK_SECONDS = 60.0  # seconds to wait for others who charge the file
 
 
 class LedgerError(RuntimeError):
-    """The ledger cannot be read, or contradicts what is to be released; nothing may be released on top of it."""
+    """The ledger cannot be read, or contradicts the release that is to be charged; nothing may be released."""
 
 
 @dataclass(frozen=True)
 class SeenFile:
     """A ledger's file as it was last read or written.
 
-    status: device, inode, time of change in ns, bytes. end, ended, tip: bytes of its whole lines, whether the last of
-    them has its newline, and the chain of that line.
+    status: device, inode, time of change in ns, size in bytes. end: bytes of the complete lines. ended: True if the
+    last of them has its newline. tip: the chain of that line.
     """
 
     status: tuple[int, int, int, int]
@@ -45,7 +45,7 @@ class SeenFile:
 
 
 def opened(path: Path) -> BinaryIO:
-    """Open a ledger to read it; LedgerError at once for a FIFO, a device, a folder or an enormous file in its place."""
+    """Open a ledger to read it; LedgerError, without blocking, for a FIFO, a device, a folder or too large a file."""
     try:
         file = open_file(path, "rb")
     except NoFile as error:
@@ -59,7 +59,7 @@ def opened(path: Path) -> BinaryIO:
 
 
 def open_locked(path: Path, held: BinaryIO | None) -> BinaryIO:
-    """The file of a ledger, locked; `held` if it is still the one at the path. Raises LedgerError."""
+    """The locked file of a ledger: `held` if it is still the one at the path, else opened. Raises LedgerError."""
     if held is not None and not held.closed and is_file_at(held, path):
         return held
     try:
@@ -75,9 +75,9 @@ def open_locked(path: Path, held: BinaryIO | None) -> BinaryIO:
 def read_file(
     path: Path, file: BinaryIO, known: Sequence[Charge], covers: LedgerCoverage | None
 ) -> tuple[LedgerLines, SeenFile]:
-    """The lines of a file in which these charges and this run were seen before, and the file as it is now.
+    """The lines of a file, and its status now. known, covers: the charges and the run that it held before.
 
-    Raises LedgerError if one of them is missing, or a line cannot be read or was touched.
+    Raises LedgerError if one of these is missing, or a line is unreadable or modified.
     """
     status = os.fstat(file.fileno())  # before the content: a change after it is seen the next time
     _check_size(path, status)
@@ -105,8 +105,8 @@ def read_file(
 def append(file: BinaryIO, entry: Charge | LedgerCoverage | None, seen: SeenFile) -> SeenFile:
     """Append an entry (None: nothing) to a locked file, and sync all of it to disk; returns the file as it is then.
 
-    If that fails, the file is as it was: the bytes of a failed sync may never reach the disk, though a reader sees
-    them.
+    If that fails, the file is cut back to its former length: a reader sees the bytes of a failed sync, although they
+    may never reach the disk.
     """
     line, tip = (b"", seen.tip) if entry is None else chained(entry, seen.tip)
     written = (b"" if seen.ended else b"\n") + (line and line + b"\n")

@@ -4,9 +4,8 @@ The first line of a run's ledger names the run (`LedgerCoverage`); every other l
 
     chain_k = sha256(chain_{k-1} + entries_k),  chain_0 = sha256("dpfbo ledger")
 
-entries_k: the JSON text of line k without its chain. A line counts only if it is byte for byte as it was written.
-Lines that are missing at the end stay unseen, and whoever may write the file can build another chain: it finds
-accidents and edits, not forgers.
+where entries_k is the JSON text of line k without its chain. A line is valid only if it is byte for byte as it was
+written. The chain reveals accidents and edits, but neither lines missing at the end nor a chain that was built anew.
 """
 
 import hashlib
@@ -92,7 +91,7 @@ def entries_of(line: bytes, number: int) -> dict[str, Any] | None:
 
 
 def is_torn(line: bytes) -> bool:
-    """True for an unreadable line that may be the beginning of one: a torn write ends before its only "}"."""
+    """True for an unreadable line that may be an incomplete one: an interrupted write ends before the only "}"."""
     return len(line) <= LONGEST and not (b'"digest"' in line and b"}" in line)
 
 

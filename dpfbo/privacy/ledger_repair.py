@@ -1,4 +1,4 @@
-"""A damaged ledger made readable again, without a lower epsilon."""
+"""Repair of a damaged ledger, which never lowers its epsilon."""
 
 import hashlib
 import re
@@ -19,10 +19,11 @@ _ROUND, _DIGEST = re.compile(rb'"round": ?(\d{1,15})\b'), re.compile(rb'"digest"
 class RepairedLedger:
     """A whole ledger in place of a damaged one.
 
-    content: bytes of the new file. charges: those of the new ledger. raised: numbers of the damaged ledger's lines that
-    were touched, or follow one that was; they now cost as much as the most expensive line. unreadable: numbers of lines
-    that are counted at that cost. missing: rounds without a line, likewise. torn: True if an incomplete last line was
-    left out; its broadcast never left. unbound: True if the line that names the run was touched and is left out.
+    content: the bytes of the new file. charges: those of the new ledger. raised: the numbers of the damaged ledger's
+    lines that were modified, or follow one that was; they now cost as much as the most expensive line. unreadable: the
+    numbers of lines that are charged at that cost. missing: the rounds without a line, which are charged at that cost.
+    torn: True if an incomplete last line was left out; its broadcast never left. unbound: True if the line that names
+    the run was modified and is left out.
     """
 
     content: bytes
@@ -36,7 +37,7 @@ class RepairedLedger:
 
 @dataclass(frozen=True)
 class _ReadLine:
-    """A line as it is found. charge: None if it cannot be read. intact: its chain follows from the line before."""
+    """A line of the damaged file. charge: None if unreadable. intact: its chain follows from the line before."""
 
     number: int
     content: bytes
@@ -45,13 +46,13 @@ class _ReadLine:
 
 
 def repaired(content: bytes) -> RepairedLedger | None:
-    """Make a whole ledger from the lines of a damaged one; None if it is whole.
+    """Make a valid ledger from the lines of a damaged one; None if it has no fault.
 
-    Every charge that can be read stays, with its digest. A line that cannot be read, that was touched, or is missing
-    between two rounds costs as much as the most expensive readable line: the largest q and the smallest z of them all.
-    A line that was removed and left no gap between the rounds cannot be counted.
+    Every readable charge stays, with its digest. A line that is unreadable, modified, or missing between two rounds
+    is charged at the largest q and the smallest z of all readable lines. A removed line that leaves no gap between the
+    rounds goes unnoticed.
 
-    Raises LineFault if no intact line says what a damaged one may have cost, or a line is of a newer format.
+    Raises LineFault if no intact line bounds the cost of a damaged one, or a line is of a newer format.
     """
     try:
         read_lines(content)
@@ -127,7 +128,7 @@ def _read(content: bytes) -> tuple[list[_ReadLine], bool, set[LedgerCoverage | N
 
 
 def _round_and_digest(line: bytes, round: int) -> tuple[int, str]:
-    """Round and digest of an unreadable line, as far as they can be seen. round: instead of one that cannot."""
+    """Round and digest of an unreadable line, as far as they are readable. round: the default of the first."""
     t, digest = _ROUND.search(line), _DIGEST.search(line)
     name = hashlib.sha256(line).hexdigest() if digest is None else digest[1].decode()
     return (round if t is None else int(t[1])), name

@@ -1,7 +1,7 @@
 """The code that determines sampling, clipping, noise and charge, by digests of its source files.
 
-Checkpoints and the journal of a server keep these digests, and whoever goes on compares them (`changed`): other code
-would be another mechanism under the same claim. Accountants, which are applied to the whole ledger anew each time, and
+Checkpoints and the journal of a server keep these digests, and a resumed run compares them (`changed`), because other
+code would be another mechanism under the same claim. Accountants, which analyse the whole ledger anew each time, and
 code of other packages are not covered.
 """
 

@@ -22,18 +22,27 @@ class Noise(Protocol):
         """Raise ValueError for a standard deviation that cannot be drawn; arguments as in `add`."""
 
     def inflation(self, size: int) -> float:
-        """The factor by which the sensitivity of `size` numbers grows before noise is added."""
+        """The factor by which rounding enlarges the sensitivity of `size` numbers before noise is added."""
 
     def add(self, total: Tensor, sigma: float, sensitivity: float, entropy: Entropy, round: int) -> Tensor:
-        """The release: the exact sum `total`, whose L2 sensitivity is `sensitivity`, with noise.
+        """The exact sum `total`, whose L2 sensitivity is `sensitivity`, plus noise of standard deviation sigma.
 
-        sigma: the standard deviation, `inflation` included.
+        sigma includes the factor `inflation`.
         """
 
 
 @dataclass(frozen=True)
 class Gaussian:
-    """Floating-point Gaussian noise, from the run's entropy."""
+    """Gaussian noise in floating point, from the run's entropy.
+
+    Guarantee:
+        `sigma N(0, I)` is added to the sum, with sigma as charged; rounding of floating-point numbers is not covered.
+
+    Example:
+        >>> from dpfbo.privacy import SystemEntropy
+        >>> Gaussian().add(torch.zeros(2, 3), sigma=1.5, sensitivity=1.0, entropy=SystemEntropy(), round=0).shape
+        torch.Size([2, 3])
+    """
 
     def check(self, sigma: float, sensitivity: float) -> None:
         pass
@@ -51,16 +60,30 @@ class DiscreteGaussian:
 
         release = g N_Z(round(total / g), (sigma / g)^2),    g = 2^-bits x sensitivity, down to a power of two
 
-    Guarantee. Rounding moves each of the `size` numbers by at most g/2, floating-point summation by less (of up to
-    10^6 messages): two sums at distance Delta end up at most `Delta + 2 g sqrt(size)` apart, `inflation` times their
-    sensitivity, and sigma grows with it. Everything after the exact draw, saturation at the ends of 64-bit integers
-    included, is post-processing. On a grid this fine the law is that of a rounded continuous Gaussian (a
-    post-processing) up to a factor `exp(±size (k^2 + 1) g^2 / (24 sigma^2))` at k standard deviations: below 1e-9
-    for bits >= 20, which is the difference between this and the Gaussian that the accountants analyse.
-
     OpenDP draws the noise from the operating system, so the server's entropy must be `SystemEntropy`.
 
-    Raises SettingError for bits outside 20..32, MissingPackage if OpenDP is not installed.
+    Args:
+        bits: The grid's fineness: its step g is at most the sensitivity times 2^-bits.
+
+    Guarantee:
+        Rounding moves each of the `size` numbers by at most g/2, floating-point summation (of up to 10^6 messages) by
+        less: two sums at distance Delta end up at most `Delta + 2 g sqrt(size)` apart, `inflation` times their
+        sensitivity, and sigma grows by the same factor. Everything after the exact draw, saturation at the ends of
+        64-bit integers included, is post-processing. On a grid this fine the law is that of a rounded continuous
+        Gaussian (a post-processing) up to a factor `exp(±size (k^2 + 1) g^2 / (24 sigma^2))` at k standard deviations.
+        By this factor, which differs from 1 by less than 1e-9 for bits >= 20, the noise differs from the Gaussian that
+        the accountants analyse.
+
+    Raises:
+        SettingError: bits lies outside 20..32.
+        MissingPackage: OpenDP is not installed.
+
+    Example:
+        >>> from dpfbo.privacy import SystemEntropy
+        >>> noise = DiscreteGaussian(bits=20)  # the grid's step is 2^-20
+        >>> released = noise.add(torch.zeros(2, 3), sigma=1.5, sensitivity=1.0, entropy=SystemEntropy(), round=0)
+        >>> bool((released * 2**20 == (released * 2**20).round()).all())
+        True
     """
 
     bits: int = 30

@@ -34,14 +34,14 @@ class PrivacyPlan:
         events: One event a release, in order.
         delta: The delta of every epsilon.
         accountants: The accountants that report epsilon, by name, all of one relation.
-        chosen: The name of the one for rounds, budget and calibration.
+        chosen: The name of the accountant whose epsilon counts for rounds, budget and calibration.
         covers: The data that epsilon protects, in words.
-        budget: The limit of all releases of a ledger; None for no limit.
+        budget: The limit of epsilon for all releases of a ledger; None for no limit.
         epsilon_of_nothing: Epsilon before the first release; None where agents receive the messages of others
             unchanged.
 
     Raises:
-        SettingError: Delta lies outside (0, 1), or the chosen accountant is none of the accountants.
+        SettingError: Delta lies outside (0, 1), or `accountants` lacks the chosen one.
 
     Example:
         >>> import dpfbo
@@ -103,7 +103,7 @@ class PrivacyPlan:
         return {name: finite_or_none(epsilon) for name, epsilon in spent.items()}
 
     def totals(self) -> dict[str, float | None]:
-        """`epsilons` of all planned releases; several times as fast, since it needs no curve."""
+        """`epsilons` of all planned releases, several times as fast because it computes no curve."""
         if not self.events:
             return dict.fromkeys(self.accountants, self.epsilon_of_nothing)
         totals = {name: accountant.epsilon(self.events, self.delta) for name, accountant in self.accountants.items()}
@@ -139,7 +139,7 @@ class PrivacyPlan:
     ) -> float:
         """The smallest noise multiplier, to four digits, whose events cost at most the target epsilon; or ValueError.
 
-        least: the smallest noise of any round over that multiplier. guess: returned at once if it is the answer.
+        least: the smallest ratio of a round's multiplier to it. guess: a candidate, tried first.
         """
         epsilon_of = self._cost(events_of)
         if calibrate.is_noise_multiplier(guess, epsilon_of, target, least):
@@ -153,7 +153,7 @@ class PrivacyPlan:
     def calibrate_rounds(self, events_of: Callable[[int], Events], target: float, alike: bool = True) -> int:
         """The largest number of rounds that cost at most the target epsilon; ValueError if none, or too many, do.
 
-        alike: most rounds have the same event; if not, at most 1000 rounds are tried.
+        alike: True if most rounds have the same event; otherwise at most 1000 rounds are tried.
         """
         if alike:
             return calibrate.rounds(self._cost(events_of), target)
@@ -170,10 +170,10 @@ class PrivacyPlan:
 def analysing(
     events: Iterable[dp_accounting.DpEvent], chosen: str | None = None, names: Iterable[str] | None = None
 ) -> dict[str, Accountant]:
-    """The accountants that can analyse all of these events and have one relation: the chosen one's, or the first's.
+    """The accountants that can analyse all of these events and have the relation of the chosen one, or of the first.
 
-    chosen: its name; other approximations are then left out. UnsupportedEvent if it cannot analyse an event. names:
-    candidates; None for all.
+    chosen: the name of an accountant; approximations other than it are left out. names: the candidates; None for all.
+    Raises UnsupportedEvent if the chosen one cannot analyse an event.
     """
     names = list(ACCOUNTANTS if names is None else names)
     if chosen is not None:

@@ -11,8 +11,10 @@ from torch import Tensor
 class Release:
     """Released numbers and the law of their noise, all of them public.
 
-    values: P x M from a server; from a curator in the shape of its transform. sigma: standard deviation of the noise
-    in each number. sensitivity: L2 bound that sigma was derived from.
+    Args:
+        values: P x M from a server; from a curator in the shape of its transform.
+        sigma: The standard deviation of the noise in each number; 0 without noise.
+        sensitivity: The L2 sensitivity that sigma was derived from; infinite where nothing is bounded.
     """
 
     values: Tensor
@@ -22,14 +24,18 @@ class Release:
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """Private numbers of one release, not covered by epsilon.
+    """Private numbers of one release, which epsilon does not cover.
 
-    The norms of sum and noise together with the public broadcast tell the sum. So servers and curators hand them out
-    in a simulation only, never beside noise of the operating system.
+    Together with the public broadcast, the norms of sum and noise reveal facts about the sum. Servers and curators
+    therefore return them in a simulation only, never beside noise of the operating system.
 
-    signal, noise: L2 norms of the sum and of the noise. n_chosen: |S_t|. n_clipped: chosen messages longer than the
-    clip norm. n_rejected: chosen messages that were missing, of a wrong shape, or not finite, and counted as zero.
-    n_dropped: messages, of all agents, that were lost on the way or came too late.
+    Args:
+        signal: The L2 norm of the sum.
+        noise: The L2 norm of the noise.
+        n_chosen: |S_t|.
+        n_clipped: The number of chosen messages longer than the clip norm.
+        n_rejected: The number of chosen messages that count as zero: missing, of a wrong shape, or not finite.
+        n_dropped: The number of all agents' messages that were lost or came too late.
     """
 
     signal: float
@@ -41,11 +47,10 @@ class Diagnostics:
 
 
 class KeptRelease(Protocol):
-    """Durable storage of a release, from before the charge until the round is over: a restart sends the same bytes.
+    """Durable storage of a release, from before its charge until the round is over: a restart sends the same bytes."""
 
-    order: of a curator's rows, which is secret; None for a server.
-    """
+    def load(self, round: int) -> tuple[Release, Sequence[int] | None] | None:
+        """The release of a round with the secret order of a curator's rows (None for a server); None if not kept."""
 
-    def load(self, round: int) -> tuple[Release, Sequence[int] | None] | None: ...
-
-    def save(self, round: int, release: Release, order: Sequence[int] | None = None) -> None: ...
+    def save(self, round: int, release: Release, order: Sequence[int] | None = None) -> None:
+        """Write a release to durable storage; arguments as `load` returns them."""

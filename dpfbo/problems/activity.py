@@ -48,7 +48,8 @@ class Activity(ScoreProblem):
         data_dir: The data folder, see `readers.data_files`.
 
     Raises:
-        MissingData: There is no file; ValueError if it is another one.
+        MissingData: There is no file.
+        ValueError: The file has another format.
     """
 
     n_agents: int = 30

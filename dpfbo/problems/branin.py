@@ -41,6 +41,9 @@ class Branin(GeneratedProblem):
         noise_variance: The variance of an observation.
         function_seed: The seed of the shifts.
 
+    Raises:
+        SettingError: A setting is out of range.
+
     Example:
         >>> problem, agents = Branin(n_agents=3), torch.arange(3)
         >>> x = problem.domain.to_natural(torch.full((3, 2, 2), 0.5, dtype=torch.float64))

@@ -53,7 +53,8 @@ class Digits(ScoreProblem):
         data_dir: The data folder, see `readers.data_files`.
 
     Raises:
-        MissingData: There is no file; ValueError if it is another one.
+        MissingData: There is no file.
+        ValueError: The file has another format.
     """
 
     domain: ClassVar[Box] = Box((1e-7,) * 3, (0.02,) * 3)

@@ -27,7 +27,7 @@ class GridGP(OneCurator):
         side: The side of the square. The paper gives no unit for its length-scale; 8 comes closest to its results.
         lengthscale: The length-scale, in the unit of `side`.
         noise_variance: The variance of a measurement.
-        function_seed: The seed of the draw; the run's own seed is another.
+        function_seed: The seed of the draw, which is not the run's seed.
     """
 
     side_points: int = 100

@@ -32,7 +32,8 @@ class Landmine(ScoreProblem):
         data_dir: The data folder, see `readers.data_files`.
 
     Raises:
-        MissingData: The file is not there; ValueError if it is another one.
+        MissingData: The file is missing.
+        ValueError: The file has another format.
     """
 
     domain: ClassVar[Box] = Box((1e-4, 0.01), (10.0, 10.0))

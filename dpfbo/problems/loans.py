@@ -45,12 +45,13 @@ class Loans(candidates.OneCurator):
         income: Public bounds of the income.
         lengthscales: Length-scales of the GP for the logarithms of the three features.
         mean: The mean of the GP for the return.
-        signal_sd: Its standard deviation.
-        noise_sd: The standard deviation of its noise.
+        signal_sd: The GP's standard deviation.
+        noise_sd: The standard deviation of a return's noise.
         data_dir: The data folder, see `readers.data_files`.
 
     Raises:
-        MissingData: The file is not there; ValueError if it is another one.
+        MissingData: The file is missing.
+        ValueError: The file has another format.
     """
 
     n_rows: int | None = 36000

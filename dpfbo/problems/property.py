@@ -104,7 +104,8 @@ class Property(candidates.OneCurator):
         data_dir: The data folder, see `readers.data_files`.
 
     Raises:
-        MissingData: The file is not there; ValueError if it is another one.
+        MissingData: The file is missing.
+        ValueError: The file has another format.
     """
 
     source: str = "king_county"

@@ -42,7 +42,8 @@ class School(ScoreProblem):
         data_dir: The data folder, see `readers.data_files`.
 
     Raises:
-        MissingData: The file is not there; ValueError if it is another one.
+        MissingData: The file is missing.
+        ValueError: The file has another format.
     """
 
     domain: ClassVar[Box] = Box((-4.0, -4.0, -4.0), (2.0, 1.0, 1.0))

@@ -42,7 +42,7 @@ class Synthetic(GeneratedProblem):
         lengthscale: The length-scale of the GP's SE kernel.
         perturbation: The size of the perturbation.
         noise_variance: The variance of an observation.
-        function_seed: The seed of the draw and the signs; the run's own seed is another.
+        function_seed: The seed of the draw and the signs, which is not the run's seed.
 
     Example:
         >>> problem = Synthetic(n_agents=2, grid_size=100)

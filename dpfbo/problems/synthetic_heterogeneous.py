@@ -19,6 +19,9 @@ class SyntheticHeterogeneous(Synthetic):
         alpha: The share of an agent's own function: with 0 all agents have the same, with 1 independent functions.
         n_agents: As for `Synthetic`, like all other arguments.
 
+    Raises:
+        SettingError: alpha lies outside [0, 1], or another setting is out of range.
+
     Example:
         >>> values = SyntheticHeterogeneous(n_agents=2, grid_size=50, alpha=0.0).values
         >>> torch.equal(values[0], values[1])

@@ -1,1 +1,1 @@
-"""Ask and tell: agents and a coordinator as separate processes, which exchange bytes and keep their state on disk."""
+"""Ask and tell: agents and a coordinator in separate processes, which exchange bytes and keep their state on disk."""

@@ -1,4 +1,4 @@
-"""An agent that asks what to evaluate next and is told the result, for objectives that no program can call."""
+"""An agent that says what to evaluate next and is told the result, for objectives that are not Python functions."""
 
 import math
 import os
@@ -31,7 +31,7 @@ _SENT: dict[type | None, type] = {  # servers, and the class of their broadcasts
 
 @dataclass
 class _Asked:
-    """A point that was asked for. y: None until it is told; larger is better."""
+    """A point that `ask` returned. y: its value, None until it is told; larger is better."""
 
     round: int
     u: list[float]
@@ -45,26 +45,27 @@ class _Asked:
 
 
 class Agent:
-    """One agent of a study, which asks what to evaluate and is told the result.
+    """One agent of a study: `ask` returns a configuration to evaluate, `tell` takes its value.
 
-    Round 0 asks for the `n_init` points of the public design. Round t >= 1 asks for one point, or for more, which may
-    be evaluated side by side. A round whose broadcast is planned ends with a message. With one point a round, told
-    before the message, and each broadcast received before the next point is asked for, the points are those of the
-    simulation (`dpfbo.run_study`) with the same study, to the bit.
+    In round 0, `ask` returns the `n_init` points of the public design. In round t >= 1 it returns one point, or more if
+    it is called again; they may be evaluated in parallel. A round with a planned broadcast ends with a message. The
+    points are those of the simulation (`dpfbo.run_study`) of the same study, to the bit, if each round has one point,
+    whose value is told before the message is made, and the broadcast is received before the next `ask`.
 
-    All that it holds is private. Its messages are not noised: they are for a server that the agents trust (the server's
-    broadcasts are what epsilon covers).
+    Its whole state is private, and so are its messages, which have no noise: they are for a server that the agents
+    trust. Epsilon covers the server's broadcasts.
 
     Args:
         study: The study, the same for all agents and the server. If it names no parameters, a configuration is a list
             of numbers in natural units.
         agent: The agent's number, 0..N-1.
-        folder: Where every call is on disk when it returns, so that a new `Agent` on it goes on; None for memory.
+        folder: The folder of its state. Every call is on disk when it returns, and a new `Agent` on the folder
+            continues. None to keep the state in memory.
         maximize: False if small values are better.
 
     Raises:
         SettingError: The number lies outside 0..N-1.
-        StateError: The folder is of another study or agent, or was damaged.
+        StateError: The folder belongs to another study or agent, or was damaged.
 
     Example:
         >>> import dpfbo
@@ -79,7 +80,7 @@ class Agent:
         >>> agent.message_due
         True
         >>> data = agent.message()  # bytes for the server
-        >>> agent.ask()["depth"] in range(1, 13)  # without a broadcast it goes on alone
+        >>> agent.ask()["depth"] in range(1, 13)  # without a broadcast it uses its own observations alone
         True
     """
 
@@ -112,31 +113,31 @@ class Agent:
 
     @property
     def round(self) -> int:
-        """The round in progress; after the study's rounds 1..T `ask` goes on with the last broadcast."""
+        """The round in progress; after the study's rounds 1..T, `ask` continues with the last broadcast."""
         return self._round
 
     @property
     def pending(self) -> list[Configuration]:
-        """The points that were asked for and not told yet."""
+        """The configurations that `ask` returned and whose values were not told yet."""
         return [a.configuration for a in self._asked if a.pending]
 
     @property
     def message_due(self) -> bool:
-        """True if the round in progress ends with a message that was not made yet, and can be made."""
+        """True if `message` can make the message of the round in progress, and has not made it yet."""
         return self._sends(self._round) and self._round not in self._messages and self._ready(self._round)
 
     def best(self) -> tuple[Configuration, float] | None:
-        """The best told point and its value; None if none was told."""
+        """The configuration with the best told value, and that value; None if none was told."""
         if not self._told:
             return None
         u, y = max(self._told, key=lambda told: told[1])
         return self._configuration(u), self._sign * y
 
     def ask(self) -> Configuration:
-        """The next point to evaluate.
+        """The next configuration to evaluate.
 
         Raises:
-            StateError: This round's message, or the value of an initial point, comes first.
+            StateError: This round's message must be made first, or the value of an initial point be told.
         """
         t, earlier = self._next()
         if t == 0:
@@ -150,17 +151,17 @@ class Agent:
         return self._asked[-1].configuration
 
     def tell(self, x: Mapping[str, Any] | Sequence[float], y: float | None = None, failed: bool = False) -> None:
-        """Take over the value of the objective at a point, or that its evaluation failed.
+        """Record the value of the objective at a configuration, or that its evaluation failed.
 
-        Telling the same again changes nothing. A failed evaluation counts as the worst value so far.
+        A repeated call changes nothing. A failed evaluation counts as the worst value so far.
 
         Args:
-            x: A point that was asked for, in any order and however late; after the initial points any other one, too.
-            y: The value.
-            failed: True, without a value, for an evaluation that failed.
+            x: A configuration that `ask` returned, in any order and at any time; after the initial points also others.
+            y: The value; None with `failed`.
+            failed: True for an evaluation that failed.
 
         Raises:
-            StateError: Another value was told at this point, or the value is no finite number.
+            StateError: Another value was told for this configuration, or the value is no finite number.
         """
         if failed == (y is not None):
             raise StateError(f"tell needs a value or failed=True, got y={checks.shown(y)} and failed={failed!r}")
@@ -187,7 +188,7 @@ class Agent:
         self._record({"event": "found", "u": self._unit(x), "y": value})
 
     def message(self, round: int | None = None) -> bytes:
-        """The message that ends the round in progress; again the same until the next round begins.
+        """The message that ends the round in progress; until the next round begins, each call returns the same.
 
         Args:
             round: An earlier round, whose message was lost; None for the round in progress.
@@ -212,13 +213,13 @@ class Agent:
         return data
 
     def receive(self, data: bytes) -> None:
-        """Take over a broadcast. One that is known already, or older than the last, changes nothing.
+        """Receive a broadcast, which later queries follow. A known or older one changes nothing.
 
         Args:
             data: The bytes that the server sent.
 
         Raises:
-            WireError: The bytes are no broadcast of this study, or have other shapes or numbers that are not finite.
+            WireError: The bytes are no broadcast of this study, its shapes are wrong, or a number is not finite.
         """
         M, N, P = self.study.agents.message_size, self.study.n_agents, self.study.algorithm.P
         t, sent = wire.read_broadcast(data, self.study.digest, 4 * M * M * P + 8 * M + N * max(M, 8))
@@ -234,7 +235,7 @@ class Agent:
             self._record({"event": "receive", "round": t})
 
     def close(self) -> None:
-        """Let another process have the folder."""
+        """Unlock the folder for other processes."""
         self._journal.close()
 
     def _record(self, event: dict[str, Any]) -> None:
@@ -242,7 +243,7 @@ class Agent:
         self._apply(event)
 
     def _apply(self, event: dict[str, Any]) -> None:
-        """The change of state by an event, of this process or, at the start, of earlier ones."""
+        """Change the state as an event says, an event of this process or, at the start, of earlier ones."""
         kind = event["event"]
         if kind == "ask":
             self._round = max(self._round, event["round"])
@@ -284,7 +285,7 @@ class Agent:
         self._model.observe(*(torch.tensor([x], dtype=torch.float64, device="cpu") for x in (u, values)))
 
     def _next(self) -> tuple[int, int]:
-        """The round of the next point, and the number of points asked for in it before."""
+        """The round of the next point, and the number of points that `ask` has returned in it."""
         t, initial = self._round, self._asked_in(0)
         if len(initial) < self.study.n_init:
             return 0, len(initial)
@@ -302,7 +303,7 @@ class Agent:
         return [a for a in self._asked if a.round == t]
 
     def _ready(self, t: int) -> bool:
-        """True if what the message of round t tells of is known: the initial points, then a point of the round."""
+        """True if the values that the message of round t needs are told: the initial ones, then one of the round."""
         if t == 0:
             return self._model.state.count >= self.study.n_init
         return any(not a.pending for a in self._asked_in(t))

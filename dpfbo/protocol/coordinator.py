@@ -1,4 +1,4 @@
-"""The server of a study as a process of its own: it receives messages and releases broadcasts, all of them bytes."""
+"""The server of a study as a process of its own, which receives messages and releases broadcasts, all as bytes."""
 
 import os
 from pathlib import Path
@@ -25,20 +25,21 @@ class Coordinator:
 
     Args:
         study: The study, the same for all agents.
-        folder: The folder of ledger and state; every call is on disk when it returns. None for memory, with a study
-            whose rng is `seeded` (a simulation). It holds the agents' messages, which are private, until their round is
-            released.
-        any_code: True to go on with a folder that other code of the mechanism began; for simulations alone.
+        folder: The folder of ledger and state; every call is on disk when it returns. It holds the agents' messages,
+            which are private, until their round is released. None to keep the state in memory, for a study whose rng is
+            `seeded` (a simulation).
+        any_code: True to continue a folder that other code of the mechanism began; for simulations alone.
 
     Guarantee:
         The broadcasts are post-processings of the mechanism's releases, and each is charged to the ledger, on disk,
-        before `release` returns it. A process that dies in `release` and is started again releases the same bytes,
-        charged once. Which messages a release holds is written down before it is made.
+        before `release` returns it; see the mechanism for relation, event and sensitivity. The list of the messages in
+        a release is on disk before the release is made. A process that is killed in `release` and started again
+        releases the same bytes, charged once.
 
     Raises:
         SettingError: Real releases (rng `os`) have no folder, or `any_code`.
-        StateError: The folder is of another study, or other code of the mechanism began it.
-        LedgerError: The ledger was touched, is of another study, or lacks a broadcast that was sent.
+        StateError: The folder belongs to another study, or other code of the mechanism began it.
+        LedgerError: The ledger was modified, belongs to another study, or lacks a broadcast that was sent.
 
     Example:
         >>> import dpfbo
@@ -79,7 +80,7 @@ class Coordinator:
         self._server = study.server(self.ledger, None if folder is None else ReleaseFile(folder / "release.npz"))
 
     def _take_over_events(self) -> None:
-        """Restore the state from the events of earlier processes. Raises StateError for damaged ones."""
+        """Restore the state from the events of earlier processes. Raises StateError if one is damaged."""
         try:
             sent = [(e["round"], e["sigma"]) for e in self._events("sent")]
             self._sent = [t for t, _ in sent]
@@ -98,7 +99,7 @@ class Coordinator:
             raise StateError(f"{_JOURNAL} in {self._journal.folder} has events that do not fit: restore the file")
 
     def _check_code(self, any_code: bool) -> None:
-        """Note the code of the mechanism in the journal, or raise StateError if it was noted otherwise."""
+        """Record the digests of the mechanism's code in the journal; StateError if it has other digests."""
         now, noted = code_digests(), self._events("code")
         for event in noted:
             files = changed(event["digests"], now)
@@ -111,7 +112,7 @@ class Coordinator:
             self._journal.append({"event": "code", "digests": now})
 
     def _check_charged(self) -> None:
-        """Raise LedgerError if the ledger lacks a broadcast that was sent: it was cut."""
+        """Raise LedgerError if the ledger lacks a broadcast that was sent: lines were removed."""
         for event in self._events("sent"):
             t = event["round"]
             data = self._journal.need(broadcast_file(t))
@@ -149,12 +150,12 @@ class Coordinator:
         return finite_or_none(plan.epsilon(charged)) if charged else plan.epsilon_of_nothing
 
     def receive(self, agent: int, data: bytes) -> None:
-        """Take an agent's message of the round in progress; the same one again changes nothing.
+        """Receive an agent's message of the round in progress; a repetition changes nothing.
 
         A message with a number that is not finite, or beyond 1e100, counts as a zero vector.
 
         Args:
-            agent: The sender, as known from the connection and not from the bytes.
+            agent: The sender's number, known from the connection, not from the bytes.
             data: The message.
 
         Raises:
@@ -185,16 +186,16 @@ class Coordinator:
         """The broadcast of a round, charged before it is returned.
 
         Args:
-            round: A round that was released before, whose bytes are returned again. None for the round in progress; if
-                no message of it has arrived, the last broadcast again.
+            round: A round that was released before, whose bytes are returned again. None for the round in progress, or
+                for the last broadcast again while no message of the round in progress has arrived.
             missing_ok: True to release without the messages that have not arrived; they count as zero, and cannot be
-                made good.
+                added later.
 
         Returns:
             Bytes for all agents.
 
         Raises:
-            StateError: Messages are missing, the round is a later one, or all broadcasts are made.
+            StateError: Messages are missing, the round is a future one, or all broadcasts are made.
         """
         waits = round is None and self._uses_messages and not self._arrived and self.round not in self._closed
         t = self.round - 1 if waits and self._sent else self.round if round is None else round
@@ -225,7 +226,7 @@ class Coordinator:
         return data
 
     def close(self) -> None:
-        """Let another process have the folder."""
+        """Unlock the folder for other processes."""
         self._journal.close()
 
     @property

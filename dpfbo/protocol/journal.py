@@ -17,10 +17,10 @@ class StateError(RuntimeError):
 
 
 class Journal:
-    """The events of one agent or coordinator in `folder`, or in memory if it is None. It is private.
+    """The private events of one agent or coordinator, in `folder`, or in memory if it is None.
 
-    first: the first event, which says whose journal it is. An incomplete last line is dropped: its call never returned.
-    Raises StateError if another process has the folder, the journal is another's, or an earlier line cannot be read.
+    first: the first event, which names the owner. An incomplete last line is dropped: its call never returned. Raises
+    StateError if another process uses the folder, the owner is another, or an earlier line cannot be read.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None, name: str, first: dict[str, Any]) -> None:
@@ -48,7 +48,7 @@ class Journal:
         self.events.append(event)
 
     def keep(self, name: str, data: bytes) -> None:
-        """Keep bytes under a name, whole or not at all."""
+        """Write bytes under a name, atomically."""
         if self.folder is None:
             self._blobs[name] = data
         else:
@@ -66,7 +66,7 @@ class Journal:
             raise StateError(f"{error}: restore it") from error
 
     def need(self, name: str) -> bytes:
-        """`kept`, of bytes that must be there. Raises StateError if they are not: somebody deleted the file."""
+        """The bytes kept under a name. Raises StateError if there are none: their file was deleted."""
         data = self.kept(name)
         if data is None:
             raise StateError(f"{name} is missing{'' if self.folder is None else f' in {self.folder}'}: restore it")
@@ -79,7 +79,7 @@ class Journal:
             (self.folder / name).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Let another process have the folder."""
+        """Unlock the folder for other processes."""
         if self._file is not None:
             self._file.close()
 
@@ -90,7 +90,7 @@ def broadcast_file(round: int) -> str:
 
 
 def _opened(path: Path) -> BinaryIO:
-    """The journal's file, locked, for this user alone."""
+    """The journal's file, locked, and readable by its owner alone."""
     try:
         file = open_file(path, "ab+")
     except NoFile as error:
@@ -104,7 +104,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _events(file: BinaryIO, path: Path) -> list[dict[str, Any]]:
-    """The complete lines; what follows the last newline is cut off."""
+    """The events of the complete lines; the rest after the last newline is cut off."""
     file.seek(0)
     content = file.read()
     whole, _, tail = content.rpartition(b"\n")

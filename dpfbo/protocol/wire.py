@@ -1,4 +1,4 @@
-"""Messages and broadcasts as bytes: a version, a header in JSON, and the arrays; nothing that could run code.
+"""Messages and broadcasts as bytes: a version, a header in JSON, and arrays. Reading them never executes code.
 
 8 bytes   DPFBO + version (3 digits)
 4 bytes   length of the header, big-endian
@@ -44,9 +44,9 @@ class Packet:
 
 
 def decoded(data: bytes, study: str, largest: int) -> Packet:
-    """The packet in these bytes. study: the only one that is accepted. largest: most numbers in all arrays together.
+    """The packet in these bytes. study: the expected study. largest: a limit of the numbers in all arrays together.
 
-    Raises WireError for anything else.
+    Raises WireError for other bytes.
     """
     if not isinstance(data, bytes | bytearray) or data[: len(_VERSION)] != _VERSION:
         raise WireError(f"the bytes must begin with {_VERSION.decode()}: they are of another program or version")
@@ -85,10 +85,10 @@ def _header(text: bytes) -> tuple[str, str, int, int | None, dict[str, tuple[int
 
 
 def check_fits(sent: Broadcast, M: int, N: int, P: int, D: int) -> None:
-    """Raise WireError unless a broadcast has the shapes and the numbers that agents can follow.
+    """Raise WireError unless a broadcast has the right shapes, and finite numbers.
 
-    M: length of a message. N agents, P sub-regions, D axes. All numbers are finite, but for the norm of a mechanism
-    that clips nothing.
+    M: length of a message. N agents, P sub-regions, D axes. Only the clip norm of a mechanism that clips nothing may be
+    infinite.
     """
     if isinstance(sent, SharedPrior):
         m = M - 1
@@ -114,18 +114,18 @@ def check_fits(sent: Broadcast, M: int, N: int, P: int, D: int) -> None:
 
 
 def message(study: str, round: int, agent: int, values: Tensor) -> bytes:
-    """An agent's message of a round. values: M numbers."""
+    """An agent's message of a round as bytes. values: M numbers."""
     return Packet("message", study, round, agent, {"values": values}).encoded()
 
 
 def broadcast(study: str, round: int, sent: Broadcast | None) -> bytes:
-    """A server's broadcast of a round; of None, the word that nothing is sent any more."""
+    """A server's broadcast of a round as bytes; None becomes a notice that no broadcast follows."""
     arrays = {} if sent is None else {f.name: getattr(sent, f.name) for f in fields(sent)}
     return Packet("nothing" if sent is None else type(sent).__name__, study, round, None, arrays).encoded()
 
 
 def read_message(data: bytes, study: str, size: int) -> tuple[int, int, Tensor]:
-    """(round, agent, values) of an agent's message of `size` numbers. Raises WireError for anything else."""
+    """(round, agent, values) of an agent's message of `size` numbers. Raises WireError for other bytes."""
     packet = decoded(data, study, size)
     if packet.kind != "message" or packet.agent is None or list(packet.arrays) != ["values"]:
         raise WireError(f"the bytes must be an agent's message, got a {packet.kind}")
@@ -136,7 +136,7 @@ def read_message(data: bytes, study: str, size: int) -> tuple[int, int, Tensor]:
 
 
 def read_broadcast(data: bytes, study: str, largest: int) -> tuple[int, Broadcast | None]:
-    """(round, broadcast) of a server's broadcast. Raises WireError for anything else."""
+    """(round, broadcast) of a server's broadcast. Raises WireError for other bytes."""
     packet = decoded(data, study, largest)
     if packet.kind == "nothing":
         return packet.round, None

@@ -1,4 +1,4 @@
-"""Search domains: a box, a finite grid, or a box with discrete axes (`mixed`). Agents work in the unit cube."""
+"""Search domains: a box, a finite grid, or a box with discrete axes (`mixed`). Agents search the unit cube."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property

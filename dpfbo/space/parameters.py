@@ -19,7 +19,7 @@ _CONDITIONS = ("condition", "conditions", "when", "parent", "active_if")
 
 @dataclass(frozen=True)
 class Fixed:
-    """A parameter with one value, which the objective receives and nobody searches.
+    """A parameter with one value, which the objective receives and which is not searched.
 
     Args:
         constant: A number, a string, a boolean or None.

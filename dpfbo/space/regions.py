@@ -26,6 +26,9 @@ class Regions:
         P: The number of regions.
         dimension: The number of axes, D.
 
+    Raises:
+        SettingError: P or dimension is below 1, or `check_against` finds a region without agent, grid point or value.
+
     Example:
         >>> regions = Regions(6, 2)
         >>> regions.parts

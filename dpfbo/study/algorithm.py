@@ -1,4 +1,4 @@
-"""The members of the federated family, those that have a name, and settings that suit an unknown problem."""
+"""The algorithms of the federated family, by name or with settings of one's own, and settings for unknown problems."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -30,26 +30,27 @@ _WITH_A_PRIOR = (  # the only value of some settings, and why
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A member of the federated family; `dpfbo.algorithm_named` makes those that have a name.
+    """An algorithm of the federated family; `dpfbo.algorithm_named` returns those that have a name.
 
     Args:
-        name: The name for people and records.
+        name: The name in records and error messages.
         server: The class of the server; None for agents that work alone.
         private: True to clip, sample and add noise.
-        P: Sub-regions of distributed exploration.
+        P: The number of sub-regions of distributed exploration.
         local_initialisation: True for initial points in an agent's own sub-region.
-        M: Shared random features.
-        lengthscale: Length-scale of these features, in the unit cube.
+        M: The number of shared random features.
+        lengthscale: The length-scale of these features, in the unit cube.
         paired: True for cos, sin pairs in place of random phases.
-        message: `sample`, a posterior draw (eq. 2); `mean`, nu; or `statistics`, of a private prior.
-        message_noise: lam of eq. 2.
-        message_center: True for messages of observations less the agent's mean.
+        message: `sample`, a posterior draw (eq. 2); `mean`, the posterior mean nu; or `statistics`, for a private
+            prior.
+        message_noise: The noise variance lam of eq. 2.
+        message_center: True to subtract an agent's mean from its observations before the message is computed.
         message_normalize: True to scale every message to the clip norm.
         momentum: The weight of the running average of earlier broadcasts that agents follow.
         broadcasts: The number of broadcasts, after which agents work alone; None for T.
         follow: The probability 1 - p_t, by its name in `FOLLOW_PROBABILITY`.
         own_gp: The agents' own Gaussian processes, for local Thompson sampling.
-        own_draw: Draws from these.
+        own_draw: The kind of draw from these.
         design: The design of the initial points, `uniform` or `sobol`.
         prior: The model of a private prior; None without one.
 
@@ -93,7 +94,7 @@ class Algorithm:
             raise SettingError(name, rule)
 
     def _contradictions(self) -> Iterator[tuple[str, str]]:
-        """Yield the name of each setting that contradicts others, or has no effect beside them, and the rule."""
+        """Yield name and rule of each setting that contradicts other settings, or has no effect beside them."""
         prior, found = self.prior is not None, "none" if self.server is None else self.server.__name__
         if prior != (self.server is PriorServer):
             if not prior:
@@ -132,7 +133,7 @@ class Algorithm:
         return self.server is not None and self.server.uses_messages
 
     def check_run(self, n_init: int, weights: Weighting, sampling_probability: float) -> None:
-        """Raise SettingError for settings of a run with which a private prior's release is no plain sum with noise."""
+        """Raise SettingError if with these settings a private prior's release would not be a plain sum with noise."""
         kind, q = type(weights), sampling_probability
         for wrong, name, rule, found in (
             (n_init < 2, "n_init", "at least 2 for {}: one point has no contrast", n_init),
@@ -146,20 +147,20 @@ class Algorithm:
 
 @dataclass(frozen=True)
 class Preset:
-    """The settings of a problem that the named algorithms take; the defaults are those of `problem=custom`.
+    """The settings of the named algorithms that depend on the problem; the defaults are those of `problem=custom`.
 
     Args:
-        M: Random features of the messages.
-        lengthscale: Length-scale of these features, in the unit cube.
+        M: The number of random features of the messages.
+        lengthscale: The length-scale of these features, in the unit cube.
         message_noise: The noise variance lam of eq. 2.
         follow: The probability 1 - p_t with which agents follow the server, by its name in `FOLLOW_PROBABILITY`.
         own_gp: The agents' own Gaussian processes.
-        own_draw: Draws from these.
+        own_draw: The kind of draw from these.
         prior: The model of a private prior.
-        prior_features: Random features of a private prior.
-        P: Sub-regions of the algorithms that explore in them.
+        prior_features: The number of random features of a private prior.
+        P: The number of sub-regions, for the algorithms that have sub-regions.
         sampling_probability: q.
-        noise_multiplier: z, where no epsilon is given.
+        noise_multiplier: z, if no epsilon is given.
         decay: The decay of the weights of the sub-regions.
 
     Example:
@@ -210,7 +211,10 @@ def algorithm_named(name: str, preset: Preset = Preset()) -> Algorithm:
     Args:
         name: `ts`, agents alone; `fts`, `fts_de`, `fts_original` or `shared_prior`, sharing without privacy; `dp_fts`,
             `dp_fts_de`, `dp_fts_de_plus` or `dp_prior`, private; `random_server` or `sobol_server`, controls.
-        preset: Its settings.
+        preset: The settings that depend on the problem.
+
+    Returns:
+        The algorithm; `dataclasses.replace` makes variants of it.
 
     Raises:
         SettingError: There is no algorithm of this name.
@@ -240,7 +244,7 @@ def weights_for(algorithm: Algorithm, preset: Preset = Preset()) -> Weighting:
 
 
 def mechanism_for(algorithm: Algorithm, n_init: int, preset: Preset = Preset()) -> SubsampledGaussian:
-    """The private step, with a clip norm that few messages exceed; q = 1 for a private prior."""
+    """The private mechanism, with a clip norm that few messages exceed; q = 1 for a private prior."""
     if algorithm.prior is not None:
         return SubsampledGaussian(1.0, preset.noise_multiplier, algorithm.prior.statistics.usual_norm(n_init))
     norm, q, z = usual_norm(algorithm.M, algorithm.P), preset.sampling_probability, preset.noise_multiplier

@@ -1,4 +1,4 @@
-"""Studies and runs in one call."""
+"""Functions that describe a study, run it, or do both in one call."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -41,11 +41,11 @@ def create_study(
         epsilon: The privacy budget of the whole run at user level, from which the noise of a private algorithm follows;
             other algorithms ignore it. None for the preset's noise multiplier.
         rounds: T, after the initial points.
-        n_init: Initial points of each agent.
-        seed: The seed of all that is public.
+        n_init: The number of initial points of each agent.
+        seed: The public seed of all random numbers; with rng `os` not of the noise and the choice of agents.
         delta: The delta of epsilon; None for N^-1.1, which is large for small N.
         rng: `os` for noise of the operating system, for real data; `seeded` for a simulation that can be repeated, and
-            whose noise everybody who knows the seed can remove.
+            whose noise can be removed by anybody who knows the seed.
         preset: The settings of the named algorithms.
         acquisition: The search for the maximum of a function on a box.
 
@@ -53,7 +53,7 @@ def create_study(
         The study, which is public.
 
     Raises:
-        SettingError: Settings do not go together; the sentence has the name of one.
+        SettingError: A setting is out of range or contradicts another; the sentence names it.
 
     Example:
         >>> import dpfbo
@@ -90,9 +90,10 @@ def run_study(
 
     Args:
         study: The description of the run.
-        problem: The objectives, of the study's domain and number of agents.
-        ledger: Where releases are charged; None for one in memory, enough for a simulation. Several studies may charge
-            one ledger, also at the same time, unless it is bound to one (`ledger.bind(study.coverage())`).
+        problem: The objectives, with the study's domain and number of agents.
+        ledger: The ledger to which releases are charged; None for one in memory, which suffices for a simulation.
+            Several studies may charge one ledger, also at the same time, unless it is bound to one of them
+            (`ledger.bind(study.coverage())`).
         on_round: A function that is called after every round.
         threads: Threads on which blocks of agents do their steps; their number changes no result.
 
@@ -151,7 +152,7 @@ def optimize(
     on_round: OnRound = lambda done: None,
     threads: int = 1,
 ) -> Optimization:
-    """Tune `f(agent, configuration)` for each of N agents, which share what they learn privately.
+    """Tune `f(agent, configuration)` for each of N agents, which share private summaries of their results.
 
     This is a simulation: one process holds the data of all agents.
 
@@ -166,12 +167,12 @@ def optimize(
         maximize: False if small values are better.
         on_failure: `stop` or `penalty`; see `dpfbo.Custom`, also for the next three.
         retries: Further calls of f after one that failed.
-        n_jobs: Calls of f at a time.
-        timeout: Seconds after which a call of f has failed; None for no limit.
-        n_init: Initial points of each agent.
+        n_jobs: The number of calls of f at a time.
+        timeout: Seconds after which a call of f counts as failed; None for no limit.
+        n_init: The number of initial points of each agent.
         delta: The delta of epsilon; None for N^-1.1.
         rng: `seeded`, or `os` for noise of the operating system, which needs a ledger with a path.
-        ledger: Where releases are charged; None for one in memory.
+        ledger: The ledger to which releases are charged; None for one in memory.
         preset: The settings of the named algorithms.
         acquisition: The search for the maximum of a function on a box.
         on_round: A function that is called after every round.
@@ -181,8 +182,8 @@ def optimize(
         What the agents found, and what it cost.
 
     Raises:
-        SettingError: Settings do not go together; the sentence has the name of one.
-        EvaluationError: f raised or returned no finite number; the sentence has agent and configuration.
+        SettingError: A setting is out of range or contradicts another; the sentence names it.
+        EvaluationError: f raised or returned no finite number; the sentence names agent and configuration.
 
     Example:
         >>> import dpfbo

@@ -51,13 +51,13 @@ class Best:
 
 @dataclass(frozen=True)
 class Optimization:
-    """A finished study. Epsilon covers the broadcasts; queries, values, curve and `best` are the agents' own.
+    """A finished study. Epsilon covers the broadcasts; queries, values, `curve` and `best` are private to the agents.
 
     Args:
         study: The description of the run.
         problem: The objectives.
         result: All rounds.
-        ledger: What was charged.
+        ledger: The ledger to which its releases were charged.
 
     Example:
         >>> import dpfbo
@@ -76,7 +76,7 @@ class Optimization:
     ledger: Ledger
 
     def best(self) -> list[Best]:
-        """The best query of each agent, by what it observed; without agents whose evaluations all failed."""
+        """The best observed query of each agent that has an observation."""
         space, sign = self._space, -1.0 if getattr(self.problem, "maximize", True) is False else 1.0
         round, x, y = best_queries(self.result.rounds)
         points = [space.configuration(p) if space else p for p in x.tolist()]
@@ -126,7 +126,7 @@ class Optimization:
         """Draw the metric after each round, mean over the agents and standard error.
 
         Args:
-            ax: Where to draw; None for a figure of its own.
+            ax: The axes to draw on; None for a new figure.
 
         Returns:
             The axes.

@@ -1,4 +1,4 @@
-"""A study: the public description of a federated run, from which agents and server make their parts."""
+"""A study: the public description of a federated run, from which agents and server are made."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ COVERS = (
 
 @dataclass(frozen=True)
 class Study:
-    """Everything that agents and server must agree on. All of it is public.
+    """The settings that agents and server must share, all of them public.
 
     Args:
         domain: The search space.
         n_agents: N.
         rounds: T, after the initial points.
-        n_init: Initial points of each agent.
-        algorithm: The member of the federated family.
-        mechanism: The private step of a private algorithm.
+        n_init: The number of initial points of each agent.
+        algorithm: The algorithm.
+        mechanism: The mechanism of a private algorithm; others ignore it.
         weights: The weight of each agent in each sub-region.
         acquisition: The search for the maximum of a function on a box.
         dropout: A simulated loss of messages.
@@ -66,16 +66,17 @@ class Study:
             and the choice of agents, so that whoever knows it can remove them: a simulation.
         rng: `seeded`; or `os`, where noise and choice come from the operating system and are not repeatable.
         delta: The delta of epsilon; None for N^-1.1.
-        accountant: The one of `accountants` that rounds are reported by.
-        accountants: All that report epsilon.
+        accountant: The one of `accountants` that computes the epsilon of each round.
+        accountants: The names of all accountants that report the epsilon of the run.
         space: The names and values of the domain's axes; None if they have none.
 
     Guarantee:
-        That of the mechanism, for everything that the `server` broadcasts. Relation: zero-out of one agent's messages
-        of all rounds (fixed-size samples: replace-one); N is public.
+        Everything that the `server` broadcasts has the guarantee of the mechanism. Relation: zero-out of one agent's
+        messages of all rounds (replace-one for fixed-size samples); N is public. Event and sensitivity: see
+        `SubsampledGaussian`.
 
     Raises:
-        SettingError: A part is wrong; `agents`, `step` and `plan` check theirs at their first use.
+        SettingError: A setting is wrong; `agents`, `step` and `plan` check theirs at their first use.
 
     Example:
         >>> import dpfbo
@@ -116,14 +117,14 @@ class Study:
 
     @cached_property
     def digest(self) -> str:
-        """A name of the study that changes with every setting, the same in every process.
+        """A name of the study that depends on every setting, and is the same in every process.
 
         Raises SettingError for a part that has no canonical form, such as an object that is no dataclass.
         """
         return hashlib.sha256(_canonical(self).encode()).hexdigest()[:16]
 
     def coverage(self) -> LedgerCoverage:
-        """The first line of this study's ledger (`Ledger.bind`)."""
+        """The run that the first line of this study's ledger names (`Ledger.bind`)."""
         seed = self.seed if self.rng == "seeded" else None
         return LedgerCoverage(self.digest, seed, None, self.plan.relation or None)
 
@@ -134,11 +135,11 @@ class Study:
 
     @property
     def promise(self) -> str:
-        """Epsilon of the whole study with delta, relation and accountant, or words that there is none."""
+        """A text with the epsilon of the whole study, delta, relation and accountant, or that there is no epsilon."""
         return self.cost(self.plan.epsilon() if self.algorithm.private else None)
 
     def cost(self, epsilon: float | None) -> str:
-        """An epsilon of this study (None: there is no finite one) with delta, relation and accountant, in words."""
+        """A text with an epsilon of this study (None if it is not finite), delta, relation and accountant."""
         plan = self.plan
         if not self.algorithm.sends:
             return "epsilon 0: nothing is sent or released"
@@ -174,15 +175,15 @@ class Study:
         return self.mechanism if self.algorithm.private else WeightedAverage(self.algorithm.message_normalize)
 
     def population(self, problem: Problem, threads: int = 1) -> LocalPopulation:
-        """All agents in this process. threads: on which blocks of them do their steps."""
+        """All agents in this process. threads: the number of threads on which blocks of agents compute."""
         return LocalPopulation.of(problem, self.agents, self.algorithm.aggregates, threads)
 
     @cached_property
     def plan(self) -> PrivacyPlan:
         """The broadcasts and their costs, without a budget.
 
-        Raises SettingError for noise that is no ordinary number or an accountant without a guarantee for real releases,
-        UnsupportedEvent for a mechanism that the accountant cannot analyse.
+        Raises SettingError for noise that over- or underflows, or for real releases under an accountant without a
+        guarantee; UnsupportedEvent for a mechanism that the accountant cannot analyse.
         """
         server, events = self.algorithm.server, self.events
         nothing = None if server is not None and server.bare_messages else 0.0
@@ -224,14 +225,14 @@ class Study:
         return self.rounds if stop is None else min(stop, self.rounds)
 
     def calibrated(self, epsilon: float) -> Study:
-        """This study with the smallest noise multiplier, to four digits, with which a run costs at most epsilon.
+        """This study with the smallest noise multiplier, to four digits, for which a run costs at most epsilon.
 
-        Raises ValueError for a target that cannot be met.
+        Raises ValueError if there is none.
         """
         return self.with_multiplier(self.multiplier_for(epsilon))
 
     def multiplier_for(self, epsilon: float, guess: object = None) -> float:
-        """The noise multiplier of `calibrated`. guess: returned at once if it is the answer."""
+        """The noise multiplier of `calibrated`. guess: a candidate, tried first."""
         checks.positive("epsilon", epsilon)
         by = {self.accountant: accountant_named(self.accountant)}
         plan = PrivacyPlan((), self._delta, by, self.accountant, COVERS)
@@ -248,10 +249,9 @@ class Study:
     def server(
         self, ledger: Ledger, kept: KeptRelease | None = None, plan: PrivacyPlan | None = None
     ) -> ServerKind | None:
-        """The server of this algorithm, charging to `ledger`; None for agents that work alone.
+        """The server of this algorithm, which charges `ledger`; None for agents that work alone.
 
-        kept: for a release whose noise cannot be drawn twice; used with rng `os`. plan: with a budget; None for this
-        study's.
+        kept: the file of a release, used with rng `os`. plan: a plan with a budget; None for this study's, without one.
         """
         kind, seeded, a = self.algorithm.server, self.rng == "seeded", self.agents
         if kind is None:

@@ -1,4 +1,4 @@
-"""DP-FTS-DE the plain way: Algorithms 1 and 2 in NumPy, one agent after another, every posterior from scratch.
+"""A plain DP-FTS-DE for comparison: Algorithms 1 and 2 in NumPy, agent by agent, every posterior from scratch.
 
 `python -m runners.bench overhead` compares dpfbo with its times, the tests compare the library with its results. It
 shares the problems and the settings with dpfbo and nothing else.

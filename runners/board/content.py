@@ -1,4 +1,4 @@
-"""All that the board shows, as JSON: settings by experiment, never single trials, so that 10,000 of them stay cheap."""
+"""The board's content as JSON: settings by experiment, without single trials, so that 10,000 trials stay cheap."""
 
 import math
 from collections import Counter

@@ -1,4 +1,4 @@
-"""An experiment's folder, read again and again; what cannot have changed since the last time is not read twice."""
+"""Repeated reads of an experiment's folder, which skip files that cannot have changed since the last read."""
 
 import hashlib
 import math

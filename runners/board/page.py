@@ -1,4 +1,4 @@
-"""The board's page: HTML, style and scripts of this folder, and plotly.js, which the package plotly brings along."""
+"""The board's page: HTML, style and scripts of this folder, and plotly.js from the package plotly."""
 
 import json
 from functools import cache

@@ -1,4 +1,4 @@
-"""The board's server, by the standard library: it reads, answers GET alone, and listens on loopback unless told."""
+"""The board's server, by the standard library: read-only, GET requests alone, on loopback by default."""
 
 import hmac
 import ipaddress

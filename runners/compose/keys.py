@@ -1,4 +1,4 @@
-"""The two names of a setting: the key that a user writes, and the word that the library has for it.
+"""The two names of a setting: the key in the configuration, and the library's name.
 
 Most words are the last part of their key. `WORDS` holds all others; settings, error messages and the page of names in
 the documentation follow from it.

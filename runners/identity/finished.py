@@ -1,4 +1,4 @@
-"""Finished runs: told from others, continued with more rounds, or put aside for a repetition.
+"""Finished runs: recognised, continued with more rounds, or moved aside for a repetition.
 
 rounds.zip           the finished rounds (`dpfbo.checkpoint`) of a run that a longer one may continue; as private as
                      rounds.parquet

@@ -1,4 +1,4 @@
-"""The rounds that an interrupted run has finished, checked against its ledger before anything goes on."""
+"""The finished rounds of an interrupted run, checked against its ledger before the run continues."""
 
 import logging
 from contextlib import nullcontext

@@ -1,4 +1,4 @@
-"""The best query of every agent of a run, in natural units. It is the agent's own, and no epsilon covers it."""
+"""The best query of every agent of a run, in natural units. It is private to the agent; epsilon does not cover it."""
 
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The text of config.yaml: what OmegaConf writes and reads, at a tenth of its time."""
+"""The text of config.yaml, equal to OmegaConf's, written and read in a tenth of its time."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The trials of a sweep before it runs: what is to run, and at which predicted epsilon."""
+"""The trials of a sweep before it runs, with their predicted epsilon."""
 
 from typing import Any
 

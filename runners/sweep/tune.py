@@ -1,4 +1,4 @@
-"""Ray Tune finds a place for each trial and starts it again where a node or a process goes away.
+"""Ray Tune schedules each trial, and restarts it if its node or process goes away.
 
 The run folders are the truth. Tune's own state is in a temporary folder, and a resumed sweep is planned anew from the
 run folders.

@@ -1,4 +1,4 @@
-"""Finished runs reach W&B from their files, as a tracker would have logged them while they ran.
+"""Logging of finished runs to W&B from their files, as a tracker would have logged them while they ran.
 
 config.yaml, summary.json, rounds.parquet and server.parquet hold the same history, config, summary and tags;
 only the seconds of each round are not in them (their sums are). `show: auto` means what it means for a live run.

@@ -1,4 +1,4 @@
-"""Offline W&B runs go to the server, by W&B's own `wandb sync`; those that still go on are followed to their end."""
+"""Upload of offline W&B runs by W&B's own `wandb sync`; unfinished runs are uploaded until they end."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Scores of a curator's release that tell which of two tables was released.
+"""Scores of a curator's release that distinguish which of two tables was released.
 
 They take rows in the order of the table: the adversary knows the secret order of the release.
 """

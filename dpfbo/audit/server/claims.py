@@ -1,4 +1,4 @@
-"""Checks of what is said of epsilon: by the accountant, and by the record of each round; and of what is kept."""
+"""Checks of the accountant's epsilon, of the epsilon in each round's record, and of releases kept for a restart."""
 
 import math
 from collections import Counter
@@ -74,7 +74,7 @@ def _cases(rounds: RepeatedRounds, opposite: bool) -> list[tuple[list[dp_account
 def _compared(
     accountant: Accountant, events: tuple[dp_accounting.DpEvent, ...], delta: float, opposite: bool
 ) -> tuple[tuple[float, ...], tuple[float, float]]:
-    """The accountant's epsilons of some events, by its two ways, and bounds of the exact one."""
+    """The accountant's epsilons of some events, by its methods `curve` and `epsilon`, and bounds of the exact one."""
     said = (accountant.epsilon(list(events), delta), accountant.curve(list(events), delta)[-1])
     kinds = Counter((q, z or 0.0) for q, z, _ in map(round_parameters, events))
     return said, epsilon_interval(tuple(kinds.items()), delta, said[0], opposite)

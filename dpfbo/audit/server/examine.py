@@ -1,4 +1,4 @@
-"""All checks of a target but the replay of two worlds."""
+"""All checks of a target except the replay of two worlds."""
 
 from collections.abc import Callable, Iterable
 

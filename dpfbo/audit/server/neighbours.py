@@ -1,6 +1,6 @@
 """Neighbouring rounds with equal randomness: the exact change of the release by one agent's message.
 
-With the seed held, replacing one message shows the sum without its noise; for given seeds nothing depends on chance.
+Under the same seed, the noise cancels in the difference of two releases; nothing depends on chance.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Whole runs: every round is what its ledger, its weights and its messages say, and no round repeats another.
+"""Checks of whole runs: every release follows from its charge, weights and messages, and no randomness is repeated.
 
 `every_round` shows that releases are made of the mechanism's own `choose` and `noise.add`, so that other checks may
 draw S_t and the noise by these alone, which cost a tenth of a release.

@@ -51,19 +51,19 @@ _REPEAT = 1e-9  # two unit-cube points this close on every axis are the same que
 
 @dataclass(frozen=True)
 class Agents:
-    """The settings that all agents share; their state is passed to the methods.
+    """Algorithm 2 for all agents: the settings that they share. Methods receive the agents' state.
 
     Args:
-        domain: The search space.
+        domain: The search space, of D axes.
         regions: The P sub-regions.
-        features: The shared map of the messages.
+        features: The map of M random features in which messages are written.
         streams: All random numbers.
-        rounds: T, for the capacity of the buffers.
-        n_init: Initial points of each agent.
-        message_noise: lam of eq. 2.
-        follow: The name of `1 - p_t` in `FOLLOW_PROBABILITY`.
+        rounds: T, the number of rounds for which buffers are reserved.
+        n_init: The number of initial points of each agent.
+        message_noise: The noise variance lam of eq. 2.
+        follow: The probability `1 - p_t` of following the server, by its name in `FOLLOW_PROBABILITY`.
         own_gp: The agents' own Gaussian processes.
-        own_draw: Draws from these.
+        own_draw: The kind of draw from these.
         acquisition: The search for the maximum of a function.
         message: `sample`, a posterior draw (the paper); `mean`, nu, without the draw's own spread; `statistics`, of a
             private prior; or the name of a `dpfbo.messages` entry point.
@@ -72,7 +72,20 @@ class Agents:
         local_initialisation: True for initial points in the agent's own region (the paper).
         design_kind: The design of the initial points, `uniform` or `sobol`.
         prior: The private prior's model; then the design of the initial points is public, and an agent that has
-            received a `SharedPrior` follows it whenever its own observations say so, whatever `follow`.
+            received a `SharedPrior` decides by its own observations whether to follow it, not by `follow`.
+
+    Raises:
+        SettingError: A setting is out of range, or contradicts the domain or the private prior.
+
+    Example:
+        >>> import dpfbo
+        >>> domain, streams = dpfbo.Box((0.0,), (1.0,)), Streams(0)
+        >>> features = dpfbo.gp.shared_features(20, 1, 0.2, streams.generator("features"))
+        >>> agents = Agents(
+        ...     domain, Regions(2, 1), features, streams, rounds=5, n_init=3, message_noise=0.01, follow="inverse_sqrt"
+        ... )
+        >>> agents.message_size, agents.design.points(torch.arange(4)).shape  # M, N x n_init x D
+        (20, torch.Size([4, 3, 1]))
     """
 
     domain: Domain

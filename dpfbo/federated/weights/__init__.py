@@ -1,8 +1,9 @@
 """Weights `phi_n^(i)` of distributed exploration, the weight of agent n in region i (paper, Sec. 3.2).
 
-A weighting is called with (round, assignment, P) and returns the `P x N` weights, each row summing to 1 over the
-agents. Rounds with the same `level(round)`, where a weighting has one, have the same weights, and so one privacy event;
-of a weighting without it, every round has its own. One file each; its YAML in `conf/weights/` names the class.
+A weighting is called with (round, assignment, P), where assignment holds the region of each of N agents, and returns
+the `P x N` weights, each row summing to 1 over the agents. If it has a method `level`, rounds of the same level have
+the same weights, and so one privacy event; otherwise every round has its own event. One file holds each weighting; its
+YAML in `conf/weights/` names the class.
 """
 
 from collections.abc import Callable

@@ -7,10 +7,20 @@ from dpfbo import checks
 
 @dataclass(frozen=True)
 class Decay:
-    """1 for the first `hold` broadcasts, then `linspace(1, 0, steps)` inclusive, then 0.
+    """The time course of weights: 1 for the first `hold` broadcasts, then a linear fall to 0.
 
-    With a = 15, `1 + a * Decay` is the sequence a_t of the paper's App. B: 16 for `hold` broadcasts, then down to 1.
-    Element 0 is the first broadcast (round 0). hold = None never decays.
+    With a = 15, `1 + a * Decay` is the sequence a_t of the paper's App. B, which falls from 16 to 1.
+
+    Args:
+        hold: The number of broadcasts before the fall; None for no fall.
+        steps: The number of values from 1 to 0, both included; with one step the first of them is 0.
+
+    Raises:
+        SettingError: hold is negative, or steps below 1.
+
+    Example:
+        >>> [Decay(hold=2, steps=3)(round) for round in range(6)]
+        [1.0, 1.0, 1.0, 0.5, 0.0, 0.0]
     """
 
     hold: int | None

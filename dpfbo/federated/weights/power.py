@@ -11,7 +11,22 @@ from dpfbo.federated.weights.decay import Decay
 
 @dataclass(frozen=True)
 class Power:
-    """`phi_n^(i) ∝ c_t^exponent` for the region's own agents, 1 for the others, c_t falling linearly from `c` to 1."""
+    """`phi_n^(i) ∝ c_t^exponent` for the region's own agents and 1 for the others; c_t falls linearly from `c` to 1.
+
+    Args:
+        decay: The time course of `(c_t - 1) / (c - 1)`.
+        c: The first c_t.
+        exponent: The exponent of c_t.
+
+    Raises:
+        SettingError: c or exponent is not above 0.
+
+    Example:
+        >>> import torch
+        >>> Power(Decay(hold=5), c=3.0)(round=0, assignment=torch.tensor([0, 1]), P=2)  # P x N
+        tensor([[0.7500, 0.2500],
+                [0.2500, 0.7500]], dtype=torch.float64)
+    """
 
     decay: Decay
     c: float = 1000.0

@@ -14,7 +14,20 @@ from dpfbo.federated.weights.decay import Decay
 class Softmax:
     """`phi_n^(i) ∝ exp((a_t - 1) I[n in region i])` with `a_t - 1` falling from `a` to 0 (paper, App. B).
 
-    This is the paper's softmax with temperature `a / (a_t - 1)`. Uniform once a_t = 1, and always when P = 1.
+    This is the paper's softmax with temperature `a / (a_t - 1)`. The weights are uniform if a_t = 1 or P = 1.
+
+    Args:
+        decay: The time course of `(a_t - 1) / a`.
+        a: The first `a_t - 1`.
+
+    Raises:
+        SettingError: a is negative.
+
+    Example:
+        >>> import torch
+        >>> Softmax(Decay(hold=5), a=math.log(3))(round=0, assignment=torch.tensor([0, 1]), P=2)  # P x N
+        tensor([[0.7500, 0.2500],
+                [0.2500, 0.7500]], dtype=torch.float64)
     """
 
     decay: Decay

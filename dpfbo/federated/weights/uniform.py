@@ -9,7 +9,14 @@ from dpfbo.federated.weights import normalised
 
 @dataclass(frozen=True)
 class Uniform:
-    """`phi_n^(i) = 1 / N` in every round ("DE without weights", paper Fig. 5)."""
+    """`phi_n^(i) = 1 / N` in every round ("DE without weights", paper Fig. 5).
+
+    Example:
+        >>> import torch
+        >>> Uniform()(round=0, assignment=torch.tensor([0, 1]), P=2)  # P x N
+        tensor([[0.5000, 0.5000],
+                [0.5000, 0.5000]], dtype=torch.float64)
+    """
 
     def level(self, round: int) -> float:
         return 1.0

@@ -1,1 +1,1 @@
-"""The steps that cost most on a CPU as compiled C: the library and its calls; see docs/results/speed.md."""
+"""The most expensive steps on a CPU, in compiled C: the library and its calls; see docs/results/speed.md."""

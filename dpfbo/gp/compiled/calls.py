@@ -1,4 +1,4 @@
-"""The calls of the compiled library; each function of a batch, or agent, is computed without regard to the others.
+"""The calls of the compiled library, whose result for a function or agent does not depend on the rest of the batch.
 
 All raise MemoryError if there is too little memory, and ValueError for an index that is no row of the grid or table.
 """
@@ -52,7 +52,7 @@ class _Wanted(ctypes.Structure):
 def can_search(function: FeatureFunction, D: int) -> bool:
     """Tell whether the library can search these functions: float64 on a CPU, D axes, none of them discrete.
 
-    The sizes of all tensors must belong together, because the library reads as far as they say.
+    The sizes of all tensors must be consistent, because the library trusts them.
     """
     features, B = function.features, len(function)
     (maps, M, axes), (weighted, *shape) = features.frequencies.shape, function.weights.shape

@@ -1,6 +1,6 @@
 """The compiled library: built at its first use by the system's C compiler, and kept in a private folder of the user.
 
-Under `DPFBO_COMPILED=0`, or where it cannot be built or loaded (a line in the log), tensor code takes its place.
+Tensor code replaces it under `DPFBO_COMPILED=0`, or if it cannot be built or loaded, which is logged.
 """
 
 import ctypes

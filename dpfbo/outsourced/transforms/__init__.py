@@ -1,7 +1,7 @@
-"""The transforms of a table into a release: one file each, with its YAML in `conf/transform/`.
+"""The transforms of a table into a release; each has a file, and a YAML file in `conf/transform/`.
 
-The private half of a transform (`release`, `candidate_rows`) sees the rows; its public half (`candidates`) only
-post-processes the release.
+The private half of a transform (`release`, `candidate_rows`) sees the rows; its public half (`candidates`) sees only
+the release.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Unreleased:
-    """The facts of a release that stay with the curator.
+    """The private facts of a release, which stay with the curator.
 
-    order: the row number in the table of each released row, which is secret; None for the table's own order.
+    order: the secret row number in the table of each released row; None for the table's own order.
     """
 
     diagnostics: Diagnostics
@@ -90,7 +90,7 @@ class Transform(ABC):
     random: ClassVar[bool] = False
 
     def event(self, public: Public) -> dp_accounting.DpEvent | None:
-        """The event of the release, for an accountant; None if the release tells nothing.
+        """The event of the release, for an accountant; None if the release depends on no data.
 
         Raises ValueError for settings that cannot work on such a table.
         """
@@ -102,7 +102,7 @@ class Transform(ABC):
 
     @abstractmethod
     def release(self, table: Table, entropy: Entropy) -> tuple[Release, Unreleased]:
-        """The only release of the rows, which the modeler receives, and the facts that stay with the curator."""
+        """Make the release, which the modeler receives, and the private facts that stay with the curator."""
 
     def candidates(self, values: Tensor, public: Public) -> Candidates:
         """The modeler's candidates, from the released values."""
@@ -112,7 +112,7 @@ class Transform(ABC):
         return public.n
 
     def candidate_rows(self, values: Tensor, order: Sequence[int] | None, table: Table) -> CandidateRows:
-        """The rows of each candidate. order: that of the release. Raises ValueError for a release of another table."""
+        """The rows of each candidate. order: the release's row order. ValueError for a release of another table."""
         n = len(table.rows)
         if len(values) != n or (order is not None and len(order) != n):
             raise ValueError(f"the release that was kept has {len(values)} rows, and the table {n}: delete the folder")
@@ -128,7 +128,7 @@ class Transform(ABC):
 
 
 class AsRows(Transform):
-    """A transform without a guarantee: the modeler receives rows that are scaled to norm 25 and centred, or more."""
+    """A transform without a guarantee, which releases rows scaled to norm 25 and centred, or a function of them."""
 
     def event(self, public: Public) -> dp_accounting.DpEvent | None:
         return round_event(1.0, None)
@@ -191,7 +191,7 @@ def numbers_of(n: int, signal: Tensor | None = None, noise: Tensor | None = None
 
 
 def nothing(n_candidates: int, table: Table) -> tuple[Release, Unreleased]:
-    """A zero for each candidate, known beforehand."""
+    """A release that depends on no data: a zero for each candidate."""
     zeros = torch.zeros(n_candidates, 1, dtype=torch.float64, device="cpu")
     return Release(zeros, sigma=0.0, sensitivity=0.0), Unreleased(numbers_of(len(table.rows)))
 

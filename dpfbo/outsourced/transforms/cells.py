@@ -21,8 +21,8 @@ _MOST = 1_000_000  # cells of one table
 class Cells:
     """Boxes of equal shape, nearly cubes, that fill the public box; lengths are those of the scaled rows (norm 25).
 
-    longest: number of cells on the longest axis; other axes have cells in proportion. Raises SettingError for more than
-    a million cells.
+    longest: the number of cells on the longest axis; other axes have cells in proportion. Raises SettingError for more
+    than a million cells.
     """
 
     public: Public
@@ -34,7 +34,7 @@ class Cells:
 
     @staticmethod
     def with_rows(public: Public, least: float) -> Cells:
-        """As many cells as leave each `least` rows if rows are spread evenly; at least 2 on the longest axis."""
+        """The cells that hold about `least` rows each if rows are spread evenly; at least 2 on the longest axis."""
         longest = 2
         while math.prod(_shape(public, longest + 1)) * least <= public.n:
             longest += 1
@@ -62,7 +62,7 @@ class Cells:
         return self.public.bounds[0] * self.scale + torch.cartesian_prod(*axes).view(len(self), -1) * self.widths
 
     def of(self, table: Table) -> tuple[Tensor, int]:
-        """The cell number of every row, n, and the number of rows outside the box, which count for the nearest cell."""
+        """The cell of every row, n, and the number of rows outside the box, which belong to the nearest cell."""
         rows, n_moved = within(table.rows, self.public)
         low, high = self.public.bounds
         counts = torch.tensor(self.shape, device="cpu")
@@ -75,7 +75,7 @@ class Cells:
 
 @dataclass(frozen=True)
 class CellRows:
-    """The rows in each of m cells; for an empty one the row (scaled: n x d) that is nearest to its centre (m x d)."""
+    """The rows in each of m cells; for an empty cell, the row nearest to its centre. scaled: n x d; centres: m x d."""
 
     centres: Tensor
     scaled: Tensor

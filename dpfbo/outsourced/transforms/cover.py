@@ -17,10 +17,10 @@ _LEAST_ROWS = 25.0  # rows of an average cell
 
 @dataclass(frozen=True)
 class Cover(OverCells):
-    """All cells are candidates, empty or not; a measurement takes a random row of the cell, or else the nearest row.
+    """The control without a release: all public cells are candidates, empty or not.
 
-    The "released" values are a zero for each cell, known beforehand: epsilon is 0. The gain of a transform over this
-    control is the use of its release.
+    A measurement takes a random row of the cell, or the nearest row if the cell is empty. The "released" values are a
+    zero for each cell, so epsilon is 0. The gain of a transform over this control is the gain by its release.
 
     Args:
         cells: The number of cells on the longest axis, others in proportion; None for as many as leave an average cell

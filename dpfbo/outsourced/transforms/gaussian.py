@@ -1,4 +1,4 @@
-"""A transform with a guarantee: every row gets Gaussian noise, whose variance the modeler knows."""
+"""A private transform, which adds Gaussian noise of public variance to every row."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,26 +14,33 @@ from dpfbo.privacy.release import Release
 
 @dataclass(frozen=True)
 class GaussianNoise(WithNoise):
-    """`Z = X + sigma N(0, I)`, its rows in a secret random order, at any eps > 0.
+    """Release `Z = X + sigma N(0, I)`, n x d, with the rows in a secret random order, at any eps > 0.
 
     sigma is that of the analytic Gaussian mechanism (Balle and Wang 2018). The classic
     `sigma = sqrt(2 ln(1.25 / delta)) / eps` is proved for eps <= 1 only, and is larger.
 
     Args:
-        epsilon: Of the release.
-        delta: Of the release.
+        epsilon: The epsilon of the release.
+        delta: The delta of the release.
         noise: The sampler of the noise.
 
     Guarantee:
-        (eps, delta) for the release of Z. Relation: tables of n rows, in any order, that differ in one row by a norm of
-        at most 1, after the public scaling that takes the farthest corner of the public box to norm 25, the adjacency
-        of the paper. Sensitivity 1: rows outside the box are moved to its nearest point, which takes no two rows
-        farther apart. The order is random: in a table sorted by a private column each row's place would reveal its
-        rank. Nothing here is computed from the data, neither the scale nor a centre. Not covered: measurements, which
-        a modeler receives of rows of its choice.
+        Relation: tables of n rows, in any order, that differ in one row by a norm of at most 1, after the public
+        scaling that takes the farthest corner of the public box to norm 25 (the adjacency of the paper). Event: the
+        release of Z, which is (eps, delta)-private. Sensitivity: 1, because rows outside the box are moved to its
+        nearest point, which takes no two rows farther apart. The order is random because in a table sorted by a private
+        column each row's place would reveal its rank. Neither scale nor centre depends on the data. Not covered: the
+        measurements of rows that the modeler chooses.
 
     Raises:
         SettingError: epsilon is not above 0, or delta lies outside (0, 1).
+
+    Example:
+        >>> import dpfbo
+        >>> public = dpfbo.problems.GridGP(side_points=5).table.public
+        >>> transform = GaussianNoise(epsilon=1.0, delta=1e-3)
+        >>> transform.size(public), round(transform.sigma(public), 2)  # n d numbers, each with noise sigma
+        (50, 2.57)
     """
 
     l2_sensitivity: ClassVar[float] = 1.0  # norm, in units of the scaled rows

@@ -1,4 +1,4 @@
-"""A transform with a guarantee: noisy counts of the rows in each public cell."""
+"""A private transform, which releases noisy counts of the rows in public cells."""
 
 import math
 from dataclasses import dataclass, replace
@@ -20,27 +20,35 @@ _LEAST_ROWS = 5.0  # rows of an average cell, in standard deviations of the nois
 
 @dataclass(frozen=True)
 class Histogram(WithNoise, OverCells):
-    """Noisy counts of the rows in public cells.
+    """Release `counts + sigma N(0, I)`, m x 1, the noisy numbers of rows in m public cells.
 
     The modeler optimises over the centres of the cells with counts above a threshold. A measurement of a candidate
-    takes a random row of its cell, a new one if there is any, or the nearest row if the cell is empty. The modeler asks
-    for no more measurements of a cell than its noisy count.
+    takes a random row of its cell, one not measured before if there is any, or the nearest row if the cell is empty.
+    The modeler asks for no more measurements of a cell than its noisy count.
 
     Args:
-        epsilon: Of the release.
-        delta: Of the release.
+        epsilon: The epsilon of the release.
+        delta: The delta of the release.
         noise: The sampler of the noise.
         cells: The number of cells on the longest axis, others in proportion; None for as many as leave an average cell
-            5 standard deviations of the noise.
-        threshold: A cell whose count is below so many standard deviations of the noise counts as empty.
+            5 times as many rows as the standard deviation of the noise.
+        threshold: A cell whose count is below this multiple of the noise's standard deviation counts as empty.
 
     Guarantee:
-        (eps, delta) for the release of the counts. Relation: tables of n rows that differ in one row, by any distance,
-        which includes the neighbours of the paper. Sensitivity sqrt(2), analytic Gaussian mechanism. Cells, threshold
-        and centres are public or post-processing. Not covered: measurements.
+        Relation: tables of n rows that differ in one row, by any distance, which includes the neighbours of the paper.
+        Event: the release of the counts, which is (eps, delta)-private by the analytic Gaussian mechanism. Sensitivity:
+        sqrt(2), one count less and another one more. Cells, threshold and centres are public or post-processing. Not
+        covered: measurements.
 
     Raises:
         SettingError: epsilon is not above 0, delta lies outside (0, 1), cells is below 2, or threshold below 0.
+
+    Example:
+        >>> import dpfbo
+        >>> public = dpfbo.problems.GridGP(side_points=5).table.public
+        >>> transform = Histogram(epsilon=1.0, delta=1e-3, cells=4)
+        >>> transform.size(public), round(transform.sigma(public), 2)  # m counts, each with noise sigma
+        (16, 3.64)
     """
 
     cells: int | None = None
@@ -73,7 +81,7 @@ class Histogram(WithNoise, OverCells):
         return replace(super().candidates(values, public), counts=values[self.kept(values, public), 0])
 
     def kept(self, values: Tensor, public: Public) -> Tensor:
-        """The cells with counts above the threshold; that of the largest count if there is none."""
+        """The cells with counts above the threshold; if there is none, the cell with the largest count."""
         counts = values[:, 0]
         kept = (counts > self.threshold * self.sigma(public)).nonzero()[:, 0]
         return kept if len(kept) else counts.argmax()[None]

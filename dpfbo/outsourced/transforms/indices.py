@@ -10,7 +10,7 @@ from dpfbo.privacy.release import Release
 
 @dataclass(frozen=True)
 class Indices(Transform):
-    """A zero for each row, known beforehand: epsilon is 0, and no model can learn from it."""
+    """The control without a model: it releases a zero for each row, so epsilon is 0 and a model learns nothing."""
 
     def scale(self, table: Table) -> float:
         return 1.0

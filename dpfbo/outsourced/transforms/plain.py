@@ -1,4 +1,4 @@
-"""No transform: the modeler sees the rows (GP-UCB without privacy)."""
+"""The transform without privacy: the modeler sees the rows (GP-UCB)."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,15 @@ from dpfbo.privacy.entropy import Entropy
 
 @dataclass(frozen=True)
 class Plain(AsRows):
-    """Z = X, scaled to norm 25 and centred like the published transform. Nothing is private."""
+    """Release `Z = X_c`, n x d: the rows, scaled to norm 25 and centred as by `RandomProjection`. It is not private.
+
+    Example:
+        >>> import dpfbo
+        >>> table = dpfbo.problems.GridGP(side_points=5).table
+        >>> release, _ = Plain().release(table, dpfbo.privacy.SystemEntropy())
+        >>> release.values.shape, round(float(release.values.norm(dim=1).max()), 6)
+        (torch.Size([25, 2]), 25.0)
+    """
 
     def made_of(self, rows: Tensor, entropy: Entropy) -> Tensor:
         return rows

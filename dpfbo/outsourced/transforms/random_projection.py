@@ -1,4 +1,4 @@
-"""The published transform of PO-GP-UCB (Kharkovskii, Dai, Low 2020, Algo. 1), and why its claim is no guarantee.
+"""The published transform of PO-GP-UCB (Kharkovskii, Dai, Low 2020, Algo. 1), whose privacy claim does not hold.
 
 The published claim is (eps, delta) for tables that differ in one row by a norm of at most 1. It does not hold where
 n > d + 1. Let X_c be the scaled, centred rows, n x d, of rank d. Raised singular values or not, the release is
@@ -46,17 +46,27 @@ def singular_values(rows: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class RandomProjection(AsRows):
-    """`Z = X_c M / sqrt(r)`, M d x r standard normal; where sigma_min < w the singular values of X_c are raised first.
+    """Release `Z = X_c M / sqrt(r)`, n x r, with a d x r matrix M of standard normals, as published (Algo. 1).
+
+    X_c is the scaled, centred table. If its least singular value is below w (`threshold`), all are raised first. The
+    published claim of privacy is no guarantee; the module's docstring says why.
 
     Args:
         r: The number of columns of Z.
-        epsilon: Of the published claim, which is no guarantee (see the module).
-        delta: Of the published claim.
-        inflation: Singular values are raised to sqrt(s^2 + w^2) (`paper`), or to s + w as in the authors' code
-            (`authors`).
+        epsilon: The epsilon of the published claim.
+        delta: The delta of the published claim.
+        inflation: `paper` to raise a singular value s to sqrt(s^2 + w^2); `authors`, as in the authors' code, to s + w.
 
     Raises:
         SettingError: r is below 1, epsilon not above 0, delta outside (0, 1), or inflation another word.
+
+    Example:
+        >>> import dpfbo
+        >>> table = dpfbo.problems.GridGP(side_points=5).table
+        >>> transform = RandomProjection(r=3, epsilon=1.0, delta=1e-3)
+        >>> release, _ = transform.release(table, dpfbo.privacy.SystemEntropy())
+        >>> release.values.shape, transform.private  # without a guarantee
+        (torch.Size([25, 3]), False)
     """
 
     r: int
@@ -74,7 +84,7 @@ class RandomProjection(AsRows):
         return self.raised(rows) @ M / math.sqrt(self.r)
 
     def raised(self, rows: Tensor) -> Tensor:
-        """The rows with singular values raised above w; unchanged if all reach w already."""
+        """The rows (n x d) with singular values raised above w; unchanged if all are at least w."""
         w = threshold(self.r, self.epsilon, self.delta)
         U, s, Vt = torch.linalg.svd(rows, full_matrices=False)  # thin: n x d, never n x n
         if float(s.min()) >= w:
@@ -92,7 +102,7 @@ class RandomProjection(AsRows):
         return f"{claim}; its proof does not cover this transform, although the known attack needs n > d + 1"
 
     def private_facts(self, table: Table) -> dict[str, Any]:
-        """sigma_min of the rows, w, and raised: singular values were raised."""
+        """The least singular value of the rows, w, and whether singular values were raised."""
         smallest = float(singular_values(table.rows).min())
         w = threshold(self.r, self.epsilon, self.delta)
         return {"sigma_min": smallest, "w": w, "raised": smallest < w}

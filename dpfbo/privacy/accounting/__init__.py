@@ -65,10 +65,13 @@ def accountant_names() -> tuple[str, ...]:
 def accountant_named(name: str) -> Accountant:
     """The accountant of this name.
 
-    Its module is imported on demand: it imports SciPy, and an agent's process needs neither.
+    Its module, which imports SciPy, is imported by this call: the process of an agent needs neither.
 
     Args:
         name: `pld`, `rdp`, `moments`, `gdp`, `fixed_size`, or that of another package (`dpfbo.extensions`).
+
+    Returns:
+        The accountant; `gdp` is an approximation, the others give upper bounds of epsilon.
 
     Raises:
         SettingError: There is no accountant of this name.
@@ -92,10 +95,13 @@ def accountant_named(name: str) -> Accountant:
 
 
 def default_delta(n_agents: int) -> float:
-    """The delta N^-1.1 (paper, Sec. 5), which is large for few agents; 0.1 for a single agent, where it would be 1.
+    """The delta N^-1.1 (paper, Sec. 5), which is large for few agents.
 
     Args:
         n_agents: N.
+
+    Returns:
+        Delta; 0.1 for a single agent, for which the formula gives 1.
 
     Example:
         >>> import dpfbo

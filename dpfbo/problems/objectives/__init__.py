@@ -1,1 +1,1 @@
-"""The objectives behind problems: models that are trained, and calls of a user's function in processes."""
+"""The computations of problems: training of models, and calls of a user's function in other processes."""

@@ -49,7 +49,7 @@ class AgentReport:
 
 @contextmanager
 def _failures() -> Iterator[list[logging.LogRecord]]:
-    """Collect the failed evaluations within this block; the driver tells them, and has the run folder."""
+    """Collect the failed evaluations within this block; the driver, which has the run folder, reports them."""
     log, handler = logging.getLogger(PROBLEMS), BufferingHandler(sys.maxsize)
     log.addHandler(handler)
     log.propagate = False

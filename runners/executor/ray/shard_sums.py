@@ -18,9 +18,9 @@ class ShardSums:
     The order of all additions follows from the chosen agents alone. firsts: first agent of each shard, ascending.
     shards: handles of their actors.
 
-    Guarantee. The server trusts every shard to clip its agents' messages, and with the knowledge which of them were
-    chosen. What the server can check it checks: a shard's sum that is not finite or not P x M counts as zero, with all
-    of its messages rejected.
+    Guarantee:
+        The server trusts every shard to clip its agents' messages, and to keep secret which of them were chosen. A
+        shard's sum that is not finite or not P x M counts as zero, with all of its messages rejected.
     """
 
     t: int

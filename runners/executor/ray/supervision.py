@@ -128,7 +128,7 @@ class RayActors(ABC):
     def _excused(self, actor: Actor) -> bool:
         """True if a dead actor is not at fault: its node is gone or drains, or Ray killed it for another's memory.
 
-        After `_MOST_EXCUSED` such deaths in one round it is: they may have another cause.
+        After `_MOST_EXCUSED` such deaths in one round it counts as at fault, because they may have another cause.
         """
         place, alive = self.placements.get(actor.name), {node["NodeID"] for node in ray.nodes() if node["Alive"]}
         lost = place is not None and place.node not in alive
