@@ -4,7 +4,6 @@ A finished run has it in rounds.parquet. One that goes on, or was interrupted, h
 its checkpoint. Either way one row group or one round is in memory at a time.
 """
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
@@ -17,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analysis.load import LoadError, why
-from dpfbo.formats.bounded import plain, read_plain
+from dpfbo.formats.bounded import plain, read_object
 from dpfbo.formats.checkpoint_file import CheckpointError, queries_of, round_path
 
 COLUMNS = ["round", "agent", "regret"]
@@ -34,12 +33,12 @@ class RunFiles:
     @staticmethod
     def of(folder: Path) -> "RunFiles":
         """Raises LoadError where there is no run with a finished round."""
-        summary = _object(folder / "summary.json")
+        summary = read_object(folder / "summary.json")
         if summary is not None and (folder / "rounds.parquet").is_file():
             return RunFiles(folder, summary, True)
         if not round_path(folder / "checkpoint", 0).is_file():
             raise LoadError(f"there is no run with a finished round in {folder}")
-        known = _object(folder / "progress.json") or {}
+        known = read_object(folder / "progress.json") or {}
         facts = known.get("facts")
         return RunFiles(folder, {**(facts if isinstance(facts, dict) else {}), "rounds": known.get("rounds")}, False)
 
@@ -79,11 +78,3 @@ def _last_of_each(rows: pd.DataFrame) -> Iterator[np.ndarray]:
     for _, of_round in rows.groupby("round"):
         agent, regret = of_round["agent"].to_numpy(), of_round["regret"].to_numpy()
         yield regret[np.append(agent[1:] != agent[:-1], True)]
-
-
-def _object(path: Path) -> dict[str, Any] | None:
-    try:
-        content = json.loads(read_plain(path))
-    except (OSError, ValueError, RecursionError):
-        return None
-    return content if isinstance(content, dict) else None

@@ -1,4 +1,4 @@
-"""dpfbo completion SHELL: a script that completes commands, and the groups, options and keys of settings.
+"""dpfbo completion bash: a script that completes commands, and the groups, options and keys of settings.
 
 The script asks `dpfbo completion words LINE`, which imports no program, because that would take seconds.
 """
@@ -11,8 +11,7 @@ from runners import private_apis
 from runners.compose.conf_folder import CONF, added_folders
 from runners.dpfbo_command import COMMANDS
 
-SCRIPTS = {
-    "bash": r"""_dpfbo() {
+SCRIPT = r"""_dpfbo() {
     local line="${COMP_LINE:0:COMP_POINT}" IFS=$'\n'
     local word="${line##* }"
     COMPREPLY=($(dpfbo completion words "$line" 2>/dev/null))
@@ -23,35 +22,24 @@ SCRIPTS = {
         compopt -o nospace 2>/dev/null
     fi
 }
-complete -o default -F _dpfbo dpfbo""",
-    "zsh": r"""#compdef dpfbo
-_dpfbo() {
-    local -a found
-    found=(${(f)"$(dpfbo completion words "${(j: :)words[1,CURRENT]}" 2>/dev/null)"})
-    (( $#found )) || { _files; return }
-    compadd -S '' -- ${(M)found:#*[=./]}
-    compadd -- ${found:#*[=./]}
-}
-compdef _dpfbo dpfbo""",
-    "fish": "complete -c dpfbo -a '(dpfbo completion words (commandline -cp))'",
-}
+complete -o default -F _dpfbo dpfbo"""
 WITH_SETTINGS = ("run", "sweep", "audit", "headroom")  # commands that take KEY=VALUE
 _ONE_VALUE = re.compile(r"[\w/.@]+=[^,]*")  # an override that a single run can have, not a sweep
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the script of a shell; the exit code is 0, or 2 for another word."""
+    """Print the script; the exit code is 0, or 2 for another word."""
     match sys.argv[1:] if argv is None else list(argv):
         case ["words", line]:
             print(*candidates(line), sep="\n")
             return 0
-        case [shell] if shell in SCRIPTS:
-            print(SCRIPTS[shell])
+        case ["bash"]:
+            print(SCRIPT)
             return 0
         case ["-h" | "--help"]:
-            print(f'usage: dpfbo completion {"|".join(SCRIPTS)}\n\nPrint the script: eval "$(dpfbo completion bash)"')
+            print('usage: dpfbo completion bash\n\nPrint the script: eval "$(dpfbo completion bash)"')
             return 0
-    print(f"error: give one shell of {', '.join(SCRIPTS)}", file=sys.stderr)
+    print("error: give the shell bash", file=sys.stderr)
     return 2
 
 

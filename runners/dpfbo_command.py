@@ -73,7 +73,7 @@ Commands
 
 Each has its own --help. dpfbo COMMAND is python -m runners.COMMAND; tables, figures, agents, claims and report are
 programs of analysis: python -m analysis.COMMAND.
-Completion: eval "$(dpfbo completion bash)" (or zsh) in the shell's start-up file; dpfbo completion fish | source"""
+Completion: eval "$(dpfbo completion bash)" in the shell's start-up file"""
 
 
 if __name__ == "__main__":

@@ -51,15 +51,8 @@ def page(
 ) -> tuple[Figure, list[Axes]]:  # fmt: skip
     """An empty page, and the axes of its panels.
 
-    Panels stand side by side where each is then wide enough, else below each other.
-
-    Args:
-        title: title of the page; not drawn where the style has none.
-        shared: legend above all panels.
-        heads: the panels, row by row; None: an empty place.
-        caption: drawn below the panels where the style says so.
-        style: sizes, and what is drawn.
-        columns: panels in a row, if there is room; all of them by default.
+    Panels stand side by side where each is then wide enough, else below each other. shared: the legend above all
+    panels. heads: the panels, row by row; None leaves a place empty. columns: panels in a row, all by default.
     """
     u, count = style.unit, sum(head is not None for head in heads)
     width = style.width if count == 1 else style.wide

@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import json
 import lzma
 import math
 import os
@@ -46,6 +47,15 @@ def read_plain(path: Path, most: int = MOST_RECORD) -> bytes:
         if (size := os.fstat(file.fileno()).st_size) > most:
             raise ValueError(f"{path} must hold at most {most} bytes, got {size}")
         return read_at_most(file, most)
+
+
+def read_object(path: Path, most: int = MOST_RECORD) -> dict[str, Any] | None:
+    """The JSON object in a plain file; None if there is none to read (yet)."""
+    try:
+        content = json.loads(read_plain(path, most))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) else None
 
 
 def unpacked(path: Path, most: int) -> bytes:

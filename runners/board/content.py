@@ -31,12 +31,9 @@ def experiment_content(
 ) -> dict[str, Any]:
     """One experiment.
 
-    Args:
-        folder: read anew.
-        private: show the private records of real releases, too.
-        drawn: names of the settings whose curves are wanted, None for the first ones.
-        find: only settings whose label has these letters are listed, if there are too many for the table.
-        most: the largest number of curves.
+    private: True to show the private records of real releases, too. drawn: names of the settings whose curves are
+    wanted, None for the first ones. find: letters of the labels that are listed where there are too many settings.
+    most: the largest number of curves.
     """
     settings = folder.read()
     listed = _listed(settings, private, find)

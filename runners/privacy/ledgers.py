@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpfbo.checkpoint import Checkpoint, check_charged
-from dpfbo.formats.bounded import MOST_RECORD, plain, read_plain
+from dpfbo.formats.bounded import MOST_RECORD, plain, read_object, read_plain
 from dpfbo.formats.checkpoint_file import CheckpointError
 from dpfbo.formats.files import locked_file, replace_file
 from dpfbo.formats.words import neighbours
@@ -24,7 +24,7 @@ from dpfbo.privacy.ledger_repair import RepairedLedger
 from dpfbo.privacy.plan import PrivacyPlan, analysing
 from runners.identity.finished import check_ledger
 from runners.privacy.report import facts
-from runners.record.run_folder import ResultsError, RunFolder, read_object
+from runners.record.run_folder import ResultsError, RunFolder
 
 LEDGER = "ledger.jsonl"
 NO_RELATION = "none of tables (messages of agents, or a release without a claim)"

@@ -27,7 +27,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dpfbo.formats.bounded import MOST_RECORD, read_plain
+from dpfbo.formats.bounded import MOST_RECORD, read_object, read_plain
 from dpfbo.formats.files import locked_file, make_folder, open_file, replace_file
 
 PROBLEMS = "dpfbo.problems"  # logger of failed evaluations
@@ -227,12 +227,3 @@ class _FailuresLog(logging.Handler):
             self._folder.note_failure(self.format(record), record)
         except OSError:
             self.handleError(record)
-
-
-def read_object(path: Path) -> dict[str, Any] | None:
-    """A JSON object; None if there is none to read (yet)."""
-    try:
-        content = json.loads(read_plain(path, MOST_RECORD))
-    except (OSError, ValueError, RecursionError):
-        return None
-    return content if isinstance(content, dict) else None

@@ -50,11 +50,8 @@ def run_trial(
 ) -> dict[str, Any]:
     """Run one trial in a worker of Ray Tune.
 
-    Args:
-        config: `trial`, the number of its setting and its seed.
-        settings: by number, the names of the settings and their configurations as plain trees.
-        cwd: folder of the sweep.
-        gpus: share of a GPU, to whose memory the trial is limited.
+    config: `trial`, the number of its setting and its seed. settings: names and configurations by number. cwd: the
+    folder of the sweep. gpus: the share of a GPU, to whose memory the trial is limited.
     """
     from ray import tune
 

@@ -89,12 +89,8 @@ class SlurmLauncher:
     def script(self, name: str, log: Path, arguments: Sequence[str], cwd: Path, python: str = sys.executable) -> str:
         """The batch script of a sweep.
 
-        Args:
-            name: of the job, after `_NAME`.
-            log: file of all that the job prints.
-            arguments: command line of `runners.sweep`, without launcher and sweep.address.
-            cwd: folder of the sweep.
-            python: the interpreter.
+        name: of the job, after `_NAME`. log: the file of all that the job prints. arguments: the command line of
+        `runners.sweep`, without launcher and sweep.address. cwd: the folder of the sweep. python: the interpreter.
         """
         if not str(log).isprintable() or '"' in str(log):
             raise ValueError(f"results_dir must be printable and without quotes for Slurm, got {str(log)!r}")

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from dpfbo.formats.bounded import read_object
 from dpfbo.formats.files import replace_file
-from runners.record.run_folder import read_object
 
 NOTE = "wandb.json"
 _DIGITS = 10  # hexadecimal digits of an id that say which run folder it belongs to

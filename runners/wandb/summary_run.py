@@ -13,8 +13,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from dpfbo.formats.bounded import read_object
 from dpfbo.formats.files import replace_text
-from runners.record.run_folder import read_object
 from runners.wandb import attempts, layout
 from runners.wandb.finished_runs import RunOnDisk, settings_table
 from runners.wandb.tracker import open_run, table

@@ -228,7 +228,7 @@ def transferred() -> Any:
     Phi, y = blocks()(HISTORY[0]), HISTORY[1]
     transfer = Transfer.of(PRIOR, moved(BROADCAST, CPU), Phi, y, 3)
     found = transfer.log_likelihoods()
-    model = chosen_model(found, "mixture", uniforms(N, seed=24))
+    model = chosen_model(found, uniforms(N, seed=24))
     index = model[SOME]
     draws = transfer.draw(SOME, index, normals(3, 20, seed=25), normals(3, T, seed=26), normals(3, seed=27))
     return (
@@ -236,7 +236,6 @@ def transferred() -> Any:
         transfer.mean,
         found,
         model,
-        chosen_model(found, "selection", y[:, 0]),
         draws,
     )
 

@@ -99,7 +99,10 @@ REFUSED = [
     ("algorithm.follow=inverse", "algorithm.follow has no effect on algorithm=dp_prior: leave it out, got 'inverse'"),
     ("algorithm.M=25", "algorithm.M (n_features) must be a multiple of 2 for pairs of each length-scale, got 25"),
     ("algorithm.design=grid", "algorithm.design must be one of uniform, sobol, got 'grid'"),
-    ("algorithm.prior.gate=ajar", "algorithm.prior.gate must be one of mixture, selection, got 'ajar'"),
+    (
+        "algorithm.prior.no_transfer=all",
+        "algorithm.prior.no_transfer must be one of features, own_gp, both, none, got 'all'",
+    ),
     ("algorithm.prior.scale=0", "algorithm.prior.scale must be a finite number above 0, got 0"),
     ("~algorithm.prior", "privacy.S"),
     ("algorithm.server._target_=dpfbo.federated.server.Server", "algorithm.server must be a PriorServer"),
@@ -133,7 +136,12 @@ def test_without_privacy_sampling_is_no_matter():
 
 def test_each_setting_of_the_prior_has_a_folder_of_its_own():
     base = setting_hash(compose(*PRIOR))
-    others = ["algorithm.prior.gate=selection", "algorithm.prior.optimism=1", "algorithm.design=uniform", "privacy.z=2"]
+    others = [
+        "algorithm.prior.no_transfer=own_gp",
+        "algorithm.prior.optimism=1",
+        "algorithm.design=uniform",
+        "privacy.z=2",
+    ]
     assert len({base, *(setting_hash(compose(*PRIOR, o)) for o in others)}) == 5
 
 

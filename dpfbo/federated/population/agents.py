@@ -183,7 +183,7 @@ class Agents:
         if isinstance(broadcast, SharedPrior) and self.prior is not None:
             with clock("gate"):
                 transfer = self._transfer(self.prior, broadcast, state, tables)
-                model = chosen_model(self._log_likelihoods(transfer, state), self.prior.gate, coin)
+                model = chosen_model(self._log_likelihoods(transfer, state), coin)
                 follow = model < transfer.n_models
                 shared = model < len(transfer.model.residuals)
         else:

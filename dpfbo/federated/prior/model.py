@@ -18,11 +18,10 @@ class PriorModel:
     with the part of the variance that is an agent's own: too small a residual variance exploits too early, and does
     harm where much is left to explore. residuals: further factors of tau that an agent tries on its own observations.
     no_transfer: the models without any transfer that it also tries: `features`, the prior `N(0, diag(v + tau))` of the
-    same features; `own_gp`, its own GP once it was fitted; `both`; or `none`. gate: `mixture`, each query follows one
-    of these models, with the probability that the agent's observations give it; `selection`, the most probable one.
+    same features; `own_gp`, its own GP once it was fitted; `both`; or `none`.
     leave_own_out: an agent takes its own message out of the release before it uses it as a prior.
 
-    Raises SettingError for a number that is not positive, or an unknown gate.
+    Raises SettingError for a number that is not positive.
     """
 
     lengthscales: tuple[float, ...] = (0.1, 0.2, 0.4, 0.8)
@@ -33,7 +32,6 @@ class PriorModel:
     optimism: float = 3.0
     residuals: tuple[float, ...] = (1.0, 4.0)
     no_transfer: str = "both"
-    gate: str = "mixture"
     leave_own_out: bool = True
 
     def __post_init__(self) -> None:
@@ -49,12 +47,11 @@ class PriorModel:
         if self.noise is not None:
             checks.positive("noise", self.noise)
         checks.one_of("no_transfer", self.no_transfer, ("features", "own_gp", "both", "none"))
-        checks.one_of("gate", self.gate, ("mixture", "selection"))
         checks.one_of("leave_own_out", self.leave_own_out, (True, False))
         self.statistics  # noqa: B018
 
     def tries(self, model: str) -> bool:
-        """True if the gate holds this model without transfer, `features` or `own_gp`."""
+        """True if an agent tries this model without transfer, `features` or `own_gp`."""
         return self.no_transfer in (model, "both")
 
     @property

@@ -191,12 +191,10 @@ def solved_without_constant(L: Tensor, residual: Tensor, rest: Tensor, c: Tensor
     return torch.cholesky_solve((rest - constant[:, None]).unsqueeze(-1), L).squeeze(-1)
 
 
-def chosen_model(log_likelihoods: Tensor, gate: str, u: Tensor) -> Tensor:
-    """The model that each agent follows in this query, n indices. log_likelihoods: n x K; u: n uniforms.
+def chosen_model(log_likelihoods: Tensor, u: Tensor) -> Tensor:
+    """The model k that each agent follows in this query, n indices, drawn with probability `p(y | k) / sum_j p(y | j)`.
 
-    mixture: index k with probability `p(y | k) / sum_j p(y | j)`; selection: the most probable one.
+    log_likelihoods: n x K; u: n uniforms.
     """
-    if gate == "selection":
-        return log_likelihoods.argmax(1)
     edges = torch.softmax(log_likelihoods, 1).cumsum(1)
     return (u[:, None] >= edges[:, :-1]).sum(1)

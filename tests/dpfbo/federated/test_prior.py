@@ -252,7 +252,6 @@ DESIGN = unit_features(3, 4, 6)
         ({"scalar_weight": -1}, "scalar_weight must be a finite number above 0, got -1"),
         ({"noise": 0}, "noise must be a finite number above 0, got 0"),
         ({"optimism": -1}, "optimism must be a finite number of at least 0, got -1"),
-        ({"gate": "ajar"}, "gate must be one of mixture, selection, got 'ajar'"),
         ({"no_transfer": 2}, "no_transfer must be one of features, own_gp, both, none, got 2"),
         ({"leave_own_out": None}, "leave_own_out must be one of True, False, got None"),
     ],

@@ -156,9 +156,8 @@ class TestPosterior:
         n = 10_000
         u = (torch.arange(n, dtype=torch.float64) + 0.5) / n
         weights = torch.tensor([0.2, 0.0, 0.5, 0.3], dtype=torch.float64)
-        chosen = chosen_model(weights.log().expand(n, -1) - 5, "mixture", u)
+        chosen = chosen_model(weights.log().expand(n, -1) - 5, u)
         assert torch.allclose(chosen.bincount(minlength=4) / n, weights.float(), atol=1e-3)
-        assert (chosen_model(weights.log().expand(n, -1), "selection", u) == 2).all()
 
 
 def known(N, seed=0, k=4, M=10):
@@ -360,9 +359,9 @@ class TestGate:
 
     N = 40
 
-    def sources(self, gate, no_transfer="features"):
+    def sources(self, no_transfer):
         """Shares of queries with the prior, of agents that agree and of agents that contradict."""
-        model = PriorModel(lengthscales=(0.1,), noise=0.01, gate=gate, no_transfer=no_transfer)
+        model = PriorModel(lengthscales=(0.1,), noise=0.01, no_transfer=no_transfer)
         problem = Synthetic(n_agents=self.N, grid_size=100, lengthscale=0.1)
         _, agents = prior_world(problem, model=model, rounds=20)
         server, ids = prior_server_for(problem, agents, private(0.1)), torch.arange(self.N)
@@ -379,10 +378,9 @@ class TestGate:
         follows = (source == Source.server).double().mean(1)
         return follows[1::2].mean().item(), follows[::2].mean().item()
 
-    @pytest.mark.parametrize("gate", ["mixture", "selection"])
     @pytest.mark.parametrize("no_transfer", ["features", "own_gp", "both"])
-    def test_an_agent_that_is_contradicted_leaves(self, gate, no_transfer):
-        agree, contradict = self.sources(gate, no_transfer)
+    def test_an_agent_that_is_contradicted_leaves(self, no_transfer):
+        agree, contradict = self.sources(no_transfer)
         assert agree > 0.9
         assert contradict < 0.25  # some have no observation where the functions differ
 
