@@ -9,19 +9,27 @@ from dpfbo.federated.prior.statistics import Statistics
 
 @dataclass(frozen=True)
 class PriorModel:
-    """The hierarchical model and its use.
+    """The hierarchical model of the private prior, and how agents use it.
 
-    lengthscales: one block of features for each, in the unit cube; the release decides how much each counts. scale:
-    the assumed standard deviation of an objective, public. scalar_weight: see `Statistics`. noise: variance of an
-    observation, None if the release decides. caution: factor of the posterior covariance of what is shared, so that a
-    peak that the noise hides stays possible. optimism: agents take tau for `1 + optimism * own share` times as large,
-    with the part of the variance that is an agent's own: too small a residual variance exploits too early, and does
-    harm where much is left to explore. residuals: further factors of tau that an agent tries on its own observations.
-    no_transfer: the models without any transfer that it also tries: `features`, the prior `N(0, diag(v + tau))` of the
-    same features; `own_gp`, its own GP once it was fitted; `both`; or `none`.
-    leave_own_out: an agent takes its own message out of the release before it uses it as a prior.
+    Args:
+        lengthscales: One block of features for each, in the unit cube; the release decides how much each counts.
+        scale: The assumed standard deviation of an objective, public.
+        scalar_weight: The size of the message's scalar, see `Statistics`.
+        noise: The variance of an observation; None if the release decides.
+        caution: The factor of the posterior covariance of what is shared; above 1, a peak that the noise hides stays
+            possible.
+        optimism: Agents take tau for `1 + optimism * own share` times as large, as too small a variance stops exploring.
+        residuals: Further factors of tau that an agent tries on its own observations.
+        no_transfer: The models without transfer that it also tries: `features`, the prior `N(0, diag(v + tau))`;
+            `own_gp`, its own GP once it was fitted; `both`; or `none`.
+        leave_own_out: True to take the agent's own message out of the release before it is used as a prior.
 
-    Raises SettingError for a number that is not positive.
+    Raises:
+        SettingError: A number is not positive, or a name is unknown.
+
+    Example:
+        >>> PriorModel(no_transfer="own_gp").tries("features")
+        False
     """
 
     lengthscales: tuple[float, ...] = (0.1, 0.2, 0.4, 0.8)
