@@ -17,7 +17,7 @@ from dpfbo.federated.broadcast import AgentVectors, Points, RegionVectors, Share
 from dpfbo.federated.population.agents import Agents, Source
 from dpfbo.federated.population.shard import Shard
 from dpfbo.federated.prior.model import PriorModel
-from dpfbo.federated.prior.transfer import Transfer, chosen_model
+from dpfbo.federated.prior.transfer import chosen_model
 from dpfbo.federated.weights.decay import Decay
 from dpfbo.federated.weights.power import Power
 from dpfbo.federated.weights.softmax import Softmax
@@ -41,6 +41,7 @@ from dpfbo.space.domain import Box, Domain, Grid
 from dpfbo.space.regions import Regions
 from tests.helpers.data_files import write_mini_landmine
 from tests.helpers.devices import CPU, Piece, same_elsewhere, tensors_of
+from tests.helpers.federated_world import transfer_of
 from tests.helpers.points import on_domain
 
 STREAMS = Streams(5)
@@ -226,7 +227,7 @@ def designs() -> Any:
 
 def transferred() -> Any:
     Phi, y = blocks()(HISTORY[0]), HISTORY[1]
-    transfer = Transfer.of(PRIOR, moved(BROADCAST, CPU), Phi, y, 3)
+    transfer = transfer_of(PRIOR, moved(BROADCAST, CPU), Phi, y, 3)
     found = transfer.log_likelihoods()
     model = chosen_model(found, uniforms(N, seed=24))
     index = model[SOME]

@@ -1,9 +1,13 @@
 """A small federated experiment, built by hand."""
 
 import torch
+from torch import Tensor
 
+from dpfbo.federated.broadcast import SharedPrior
 from dpfbo.federated.population.agents import Agents
 from dpfbo.federated.prior.model import PriorModel
+from dpfbo.federated.prior.received import Received
+from dpfbo.federated.prior.transfer import Transfer, own_mean
 from dpfbo.federated.prior_server import PriorServer
 from dpfbo.federated.server import Server
 from dpfbo.federated.weights.decay import Decay
@@ -67,3 +71,9 @@ def prior_server_for(problem, agents, mechanism, ledger=None):
         Ledger() if ledger is None else ledger, curve,
     )  # fmt: skip
     return PriorServer(server, agents.prior, agents.design, agents.features, norm)
+
+
+def transfer_of(model: PriorModel, prior: SharedPrior, Phi: Tensor, y: Tensor, n_init: int) -> Transfer:
+    """The transfer to n agents. Phi: n x t x M; y: n x t; the first n_init of them are the public design."""
+    received = Received(model, prior, own_mean(model, prior, Phi, y, n_init), y.shape[1], n_init, None)
+    return Transfer.to(model, received, y, lambda a, b: Phi[:, a:b])

@@ -16,9 +16,8 @@ class PriorModel:
         scale: The assumed standard deviation of an objective, public.
         scalar_weight: The size of the message's scalar, see `Statistics`.
         noise: The variance of an observation; None if the release decides.
-        caution: The factor of the posterior covariance of what is shared; above 1, a peak that the noise hides stays
-            possible.
-        optimism: Agents take tau for `1 + optimism * own share` times as large, as too small a variance stops exploring.
+        caution: The factor of the posterior covariance of what is shared, so that a peak in the noise stays possible.
+        optimism: Agents take tau for `1 + optimism * own share` times as large, so that they keep exploring.
         residuals: Further factors of tau that an agent tries on its own observations.
         no_transfer: The models without transfer that it also tries: `features`, the prior `N(0, diag(v + tau))`;
             `own_gp`, its own GP once it was fitted; `both`; or `none`.

@@ -50,12 +50,6 @@ class Transfer:
     models: tuple[Tensor, Tensor]
 
     @staticmethod
-    def of(model: PriorModel, prior: SharedPrior, Phi: Tensor, y: Tensor, n_init: int) -> "Transfer":
-        """The transfer to n agents. Phi: n x t x M; y: n x t; the first n_init of them are the public design."""
-        received = Received(model, prior, own_mean(model, prior, Phi, y, n_init), y.shape[1], n_init, None)
-        return Transfer.to(model, received, y, lambda a, b: Phi[:, a:b])
-
-    @staticmethod
     def to(model: PriorModel, received: Received, y: Tensor, features: Callable[[int, int], Tensor]) -> "Transfer":
         """The transfer to agents that have received the prior. features: see `Received.observed`."""
         points, expected = received.observed(y.shape[1], features)

@@ -24,7 +24,7 @@ from dpfbo.gp.posterior import cholesky
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.problems.branin import Branin
 from dpfbo.problems.synthetic import Synthetic
-from tests.helpers.federated_world import T, prior_server_for, prior_world
+from tests.helpers.federated_world import T, prior_server_for, prior_world, transfer_of
 from tests.helpers.points import on_domain
 
 MODEL = PriorModel(lengthscales=(0.1,), noise=0.01, leave_own_out=False)
@@ -75,7 +75,7 @@ class TestPosterior:
         prior = a_prior(M)
         model = dataclasses.replace(MODEL, residuals=(0.5, 4.0), no_transfer="features")
         Phi, y = normals(1, t, M, seed=20), normals(1, t, seed=21) + 7
-        one = Transfer.of(model, prior, Phi, y, 2)
+        one = transfer_of(model, prior, Phi, y, 2)
         rows, models = torch.zeros(n, dtype=torch.long), torch.full((n,), index)
         draws = one.weights(one.draw(rows, models, normals(n, M, seed=22), normals(n, t, seed=23), normals(n, seed=24)))
         X, Phi = prior.rotation, Phi[0]
@@ -95,7 +95,7 @@ class TestPosterior:
     def test_likelihoods_are_those_of_the_models(self):
         prior, Phi, y = a_prior(5), normals(3, 4, 5, seed=20), normals(3, 4, seed=21)
         model = dataclasses.replace(MODEL, residuals=(0.5, 3.0), scale=2.0)
-        found = Transfer.of(model, prior, Phi, y, 2).log_likelihoods()
+        found = transfer_of(model, prior, Phi, y, 2).log_likelihoods()
         for k, factor in enumerate(model.residuals):
             S = prior.rotation @ torch.diag(prior.spectrum + factor) @ prior.rotation.T
             K = Phi @ S @ Phi.mT + prior.noise * torch.eye(4, dtype=torch.float64)
@@ -111,7 +111,7 @@ class TestPosterior:
         received = Received(MODEL, prior, own_mean(MODEL, prior, Phi, y, 3), 12, 3, None)
         for t in range(3, 10):
             transfer = Transfer.to(MODEL, received, y[:, :t], lambda a, b: Phi[:, a:b])
-        together = Transfer.of(MODEL, prior, Phi, y, 3)
+        together = transfer_of(MODEL, prior, Phi, y, 3)
         assert torch.equal(transfer.log_likelihoods(), together.log_likelihoods())
         for name in ("psi", "common", "own"):
             assert torch.equal(getattr(transfer.points, name), getattr(together.points, name))
@@ -129,7 +129,7 @@ class TestPosterior:
             normals(4, 5, seed=23),
             normals(4, seed=24),
         )
-        transfers = [Transfer.of(dataclasses.replace(MODEL, leave_own_out=True), p, Phi, y, 3) for p in (prior, turned)]
+        transfers = [transfer_of(dataclasses.replace(MODEL, leave_own_out=True), p, Phi, y, 3) for p in (prior, turned)]
         assert torch.allclose(*(transfer.weights(transfer.draw(*numbers)) for transfer in transfers))
 
     def test_numbers_of_an_agent_do_not_depend_on_its_batch(self):
@@ -140,7 +140,7 @@ class TestPosterior:
         index = torch.arange(50) % 3
 
         def numbers(rows):
-            transfer = Transfer.of(model, prior, Phi[rows], y[rows], 3)
+            transfer = transfer_of(model, prior, Phi[rows], y[rows], 3)
             return (
                 transfer.mean,
                 transfer.log_likelihoods(),
@@ -196,7 +196,7 @@ class TestOwnMessage:
             torch.tensor(1.0).double(),
             torch.tensor(math.inf),
         )
-        found = Transfer.of(model, prior, Phi[:1], y[:1], 4).mean[0]
+        found = transfer_of(model, prior, Phi[:1], y[:1], 4).mean[0]
         return found - mean, posterior(slice(1, N))[0] - mean
 
     def test_leaving_it_out_is_exact_up_to_second_order(self):
@@ -212,12 +212,12 @@ class TestOwnMessage:
         model = dataclasses.replace(MODEL, leave_own_out=True)
         prior = a_prior(10)
         norm = model.statistics.messages(Phi, y).norm(dim=1)
-        whole = Transfer.of(model, prior, Phi, y, 4).mean - prior.mean
+        whole = transfer_of(model, prior, Phi, y, 4).mean - prior.mean
         half = dataclasses.replace(prior, clip_norm=norm[1] / 2)
-        clipped = Transfer.of(model, half, Phi, y, 4).mean - prior.mean
+        clipped = transfer_of(model, half, Phi, y, 4).mean - prior.mean
         assert torch.allclose(clipped[1], whole[1] / 2)
         assert torch.allclose(clipped[0], whole[0] * (norm[1] / 2 / norm[0]).clamp(max=1))
-        kept = Transfer.of(MODEL, prior, Phi, y, 4).mean
+        kept = transfer_of(MODEL, prior, Phi, y, 4).mean
         assert torch.equal(kept, prior.mean.expand(3, -1))
 
     def test_only_the_design_was_in_the_message(self):
@@ -225,7 +225,7 @@ class TestOwnMessage:
         model = dataclasses.replace(MODEL, leave_own_out=True)
         prior, other = a_prior(10), y.clone()
         other[:, 4:] = 0
-        assert torch.equal(Transfer.of(model, prior, Phi, y, 4).mean, Transfer.of(model, prior, Phi, other, 4).mean)
+        assert torch.equal(transfer_of(model, prior, Phi, y, 4).mean, transfer_of(model, prior, Phi, other, 4).mean)
 
 
 def run(mechanism, seed=0, ledger=None, problem=None, **settings):
@@ -393,7 +393,7 @@ class TestGate:
         state = agents.initial_state(ids)
         u, y = agents.initial_query(state).u, normals(5, 4)
         state.append(u, y)
-        transfer = Transfer.of(model, a_prior(40), agents.features_at(state.points), state.y, 4)
+        transfer = transfer_of(model, a_prior(40), agents.features_at(state.points), state.y, 4)
         found = agents._log_likelihoods(transfer, state)
         k = torch.exp(-0.5 * ((u - u.mT) / 0.1) ** 2) + 0.01 * torch.eye(4, dtype=torch.float64)
         assert torch.allclose(found[:, 2], restricted_likelihood(cholesky(k / scale**2), y / scale))
@@ -407,12 +407,12 @@ class TestGate:
         clock, prior = PhaseClock(), a_prior(40)
         state = agents.initial_state(torch.arange(5))
         state.append(agents.initial_query(state).u, normals(5, 4))
-        found = agents._log_likelihoods(Transfer.of(model, prior, agents.features_at(state.points), state.y, 4), state)
+        found = agents._log_likelihoods(transfer_of(model, prior, agents.features_at(state.points), state.y, 4), state)
         assert found.shape == (5, 3)
         later = on_domain(agents.domain, normals(5, 1, 1, seed=3).abs() % 1)
         state.append(later, normals(5, 1, seed=4))
         agents.fit_hyperparameters(state, clock)
-        transfer = Transfer.of(model, prior, agents.features_at(state.points), state.y, 4)
+        transfer = transfer_of(model, prior, agents.features_at(state.points), state.y, 4)
         found = agents._log_likelihoods(transfer, state)
         assert torch.equal(found[:, :3], transfer.log_likelihoods())
         L = hyperparameters.gram_cholesky(state.x, state.hyper, state.hyper.noise)
@@ -425,4 +425,4 @@ class TestGate:
         assert OwnGP("given").fitted(n_init, n_init)
 
     def test_without_another_model_nobody_leaves(self):
-        assert self.sources("mixture", "none") == (1, 1)
+        assert self.sources("none") == (1, 1)
