@@ -35,7 +35,7 @@ from runners.compose.typed import checked_settings
 from runners.sweep.plan import expanded, parse_seeds
 from runners.user_errors import exit_code
 
-HELP = """The most that sharing could give on a problem: the value of the best shared point, and the share of the
+HELP = """What one shared point could give on a problem: the value of the best one, and the share of the
 objectives' variance that all agents share. Everything is evaluated at points common to all agents: a Sobol set, or
 those of the problem's grid. Writes results/headroom/<problem>.json.
 

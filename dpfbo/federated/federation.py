@@ -102,11 +102,11 @@ def run(
 
 @dataclass(frozen=True)
 class LocalPopulation:
-    """All agents as one shard in this process.
+    """Runs all agents in this process, as one `Shard`.
 
     Args:
         shard: The agents.
-        sums: True for a server that adds up messages; then only the agents that it chooses make one.
+        sums: True if the server adds messages up; then only the agents that it samples compute one.
     """
 
     shard: Shard

@@ -117,21 +117,21 @@ class SubsampledGaussian(Mechanism):
         calibration: `paper` or `tight`, see `sensitivity`.
         sampling: `poisson`, each agent independently with probability q; or `fixed_size`, a uniform subset of
             round(q N) agents.
-        normalize: True to scale each message to C; then S is a common scale only.
+        normalize: True to rescale every message to norm C; S then changes signal and noise by the same factor.
         charge: `nominal`, every round is charged at z_t; or `effective`, see `charged_multiplier`.
         schedule: The function `z_t / z` of the round t.
         noise: The sampler of the noise, `dpfbo.privacy.Gaussian` or `DiscreteGaussian`.
 
     Guarantee:
-        Relation: zero-out, one agent's messages of all rounds replaced by zero vectors (dp-accounting's
-        REPLACE_SPECIAL; the weights depend on N, so N is public); with fixed_size replace-one. Event: `dp_event`, one
-        Gaussian a round on the sampled agents; the P blocks are one joint vector and one event. Sensitivity:
-        `sensitivity()`, of the sum over the chosen agents, from which alone sigma is derived. Division is by q, never
-        by |S_t|; an empty S_t, and messages that are missing, not finite or of the wrong shape, take the same path as
-        zero vectors.
+        Neighbouring relation: all of one agent's messages, in all rounds, are replaced by zero vectors (zero-out,
+        dp-accounting's REPLACE_SPECIAL; N is public). With `fixed_size` they are replaced by others (replace-one).
+        Event: each round is charged as one sampled Gaussian (`dp_event`); the P blocks form one joint vector.
+        Sensitivity: `sensitivity()` bounds the change of the sum over the sampled agents, and sigma is z_t times this
+        bound. Division is by q, never by |S_t|. Messages that are missing, not finite or of the wrong shape count as
+        zero vectors, and an empty S_t gives a zero sum; both get noise as usual.
 
     Raises:
-        SettingError: q lies outside (0, 1], z is negative, S not above 0, or a name unknown.
+        SettingError: q lies outside [1e-12, 1], z_t is negative or in (0, 0.01), S is not positive, or a name is unknown.
 
     Example:
         >>> mechanism = SubsampledGaussian(sampling_probability=0.5, noise_multiplier=1.5, clip_norm=2.0)

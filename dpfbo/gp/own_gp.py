@@ -31,23 +31,22 @@ class OwnGP:
     """The settings of each agent's own Gaussian process, whose mean is zero.
 
     A fit maximises the marginal likelihood. It is due whenever the number of observations is a multiple of `every`,
-    and begins each time from the values here. Settings other than the first five and `standardize` are GPyTorch's:
-    they need `fit="gpytorch"`, or a kernel `fit="given"`.
+    and begins each time from the values here. `ard`, `warp` and `priors` need `fit="gpytorch"`;
+    a kernel other than `rbf` needs `fit="gpytorch"` or `fit="given"`.
 
     Args:
         fit: `closed_form` or `gpytorch`, the code that fits; or `given`, to keep the values here.
         every: The number of observations between two fits.
         lengthscale: The length-scale, in the unit cube: the start of a fit, or the given value.
-        variance: The kernel's variance, likewise; the closed form starts from the ratio noise / variance alone.
-        noise: The variance of the observation noise, likewise.
+        variance: The kernel's variance: the start of a fit, or the given value.
+        noise: The variance of the observation noise: the start of a fit, or the given value.
         kernel: `rbf` (SE), `matern32` or `matern52`, multiplied by `variance`.
         ard: True for a length-scale for every axis.
         warp: True for Kumaraswamy's warp of every axis, `1 - (1 - x^a)^b`, with fitted a and b.
         priors: True for normal priors of the logarithms of length-scales, variance and noise, whose modes are the
             values here.
-        standardize: True to subtract from an agent's observations their mean and divide by their standard deviation
-            (with a private prior, those of its initial observations) before its model and messages are computed. The
-            values here are in these units.
+        standardize: True to standardise an agent's observations by their mean and standard deviation; with a private
+            prior, by those of its initial observations. The values here are then in standardised units.
 
     Raises:
         SettingError: A name is unknown, or a setting has no effect on this fit.

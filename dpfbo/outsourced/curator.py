@@ -44,19 +44,19 @@ class Curator:
         streams: The random numbers of measurements.
         entropy: The randomness of the release.
         ledger: The ledger to which the release is charged.
-        epsilon: Epsilon after the release.
+        epsilon: The curve that gives the epsilon spent once the release is charged.
         capacity: The largest number of measurements.
-        kept: The curator's own file of release and secret row order, written before the charge and kept until the end
-            of the run; None where the noise can be drawn again.
+        kept: The file in which the curator keeps the release and the secret order of its rows until the run ends; None
+            if the noise is seeded and can be drawn again.
 
     Guarantee:
-        Besides measurements only the transform's release leaves, and it is charged to the ledger, durably, before
-        `release` returns it; see the transform for relation and sensitivity. Measurements are not covered: each reveals
-        the objective at a row that the modeler chose.
+        Only the transform's release and the measurements leave the curator. The release is charged to the ledger, on
+        disk, before `release` returns it; the transform states its relation and sensitivity. Measurements are not
+        covered: each reveals the objective at a row that the modeler chose.
 
     Raises:
         LedgerError: `release` cannot charge the ledger.
-        ValueError: `measure` is called out of order, or with an index of no candidate.
+        ValueError: `measure` is called out of order, or with an index that belongs to no candidate.
 
     Example:
         >>> import dpfbo

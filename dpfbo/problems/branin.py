@@ -32,8 +32,8 @@ def branin(x: Tensor) -> Tensor:
 class Branin(GeneratedProblem):
     """Maximise `-(branin(x - shift_n) - mean) / sd` over [-5, 10] x [0, 15], shift_n uniform in [-shift, shift]^2.
 
-    A minimiser of Branin-Hoo stays inside for shifts up to 2, so every agent's optimum is known. The metric is simple
-    regret in units of the function's standard deviation.
+    mean and sd are those of Branin-Hoo's values over the domain. For shifts up to 2, a minimiser of each shifted
+    function lies in the domain, so that every optimum is known. The metric is simple regret.
 
     Args:
         n_agents: N.

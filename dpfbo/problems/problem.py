@@ -21,12 +21,12 @@ class Problem(Protocol):
     Attributes:
         name: The problem's name in records.
         metric: The name of the reported number.
-        lower_is_better: The direction of the metric.
+        lower_is_better: True if smaller values of the metric are better; objectives are always maximised.
         n_agents: N.
         domain: The search space, on the CPU.
         noise_variance: The variance of an observation; None if unknown.
-        reference: N values on the CPU from which `best so far` is subtracted to give the metric (the optimum for simple
-            regret, 1 for 1 - AUC); None to report the best value itself.
+        reference: N values on the CPU; the metric is reference - best value so far (the optimum gives simple regret, 1
+            gives 1 - AUC). None to report the best value itself.
     """
 
     @property

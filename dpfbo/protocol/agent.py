@@ -47,13 +47,13 @@ class _Asked:
 class Agent:
     """One agent of a study: `ask` returns a configuration to evaluate, `tell` takes its value.
 
-    In round 0, `ask` returns the `n_init` points of the public design. In round t >= 1 it returns one point, or more if
-    it is called again; they may be evaluated in parallel. A round with a planned broadcast ends with a message. The
-    points are those of the simulation (`dpfbo.run_study`) of the same study, to the bit, if each round has one point,
-    whose value is told before the message is made, and the broadcast is received before the next `ask`.
+    In round 0, `ask` returns the `n_init` initial points one after another; they do not depend on data. In round t >= 1
+    every call returns one point; several can be evaluated in parallel. If the server is to broadcast after a round, the
+    agent makes its message at the end of it. The points equal those of `dpfbo.run_study` bit for bit if each round has
+    one point, whose value is told before the message is made, and each broadcast is received before the next `ask`.
 
-    Its whole state is private, and so are its messages, which have no noise: they are for a server that the agents
-    trust. Epsilon covers the server's broadcasts.
+    Keep its state and its messages secret: messages carry no noise, and are meant only for a server that the agents
+    trust. Epsilon covers only what the server broadcasts.
 
     Args:
         study: The study, the same for all agents and the server. If it names no parameters, a configuration is a list
@@ -65,7 +65,7 @@ class Agent:
 
     Raises:
         SettingError: The number lies outside 0..N-1.
-        StateError: The folder belongs to another study or agent, or was damaged.
+        StateError: The folder belongs to another study or agent, or its files are damaged.
 
     Example:
         >>> import dpfbo

@@ -23,7 +23,7 @@ _BROADCASTS = {c.__name__: c for c in (RegionVectors, AgentVectors, Points, Shar
 
 
 class WireError(ValueError):
-    """The bytes are no message or broadcast of this study; the message is one sentence."""
+    """The bytes are not a message or broadcast of this study. The error text is one sentence."""
 
 
 @dataclass(frozen=True)

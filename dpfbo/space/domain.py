@@ -35,7 +35,7 @@ class Box(_InBox):
         upper: D upper bounds.
 
     Raises:
-        ValueError: The bounds differ in length, are not finite, or are not in increasing order.
+        ValueError: The bounds are empty, differ in length or are not finite, or a lower one is not below its upper one.
 
     Example:
         >>> import torch

@@ -10,7 +10,9 @@ from dpfbo.privacy.entropy import Entropy
 
 @dataclass(frozen=True)
 class Plain(AsRows):
-    """Release `Z = X_c`, n x d: the rows, scaled to norm 25 and centred as by `RandomProjection`. It is not private.
+    """Releases the rows themselves, n x d, which is not private.
+
+    All rows are scaled by one factor so that the longest has norm 25, and their mean is then subtracted.
 
     Example:
         >>> import dpfbo
