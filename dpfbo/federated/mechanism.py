@@ -131,7 +131,7 @@ class SubsampledGaussian(Mechanism):
         zero vectors, and an empty S_t gives a zero sum; both get noise as usual.
 
     Raises:
-        SettingError: q lies outside [1e-12, 1], z_t is negative or in (0, 0.01), S is not positive, or a name is unknown.
+        SettingError: q lies outside [1e-12, 1], z_t is negative or in (0, 0.01), S is not positive, or a name unknown.
 
     Example:
         >>> mechanism = SubsampledGaussian(sampling_probability=0.5, noise_multiplier=1.5, clip_norm=2.0)
