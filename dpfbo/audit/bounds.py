@@ -6,8 +6,8 @@ stated confidence. For any scores and any server, every (eps, delta)-private mec
 
     1 - delta - FNR <= e^eps FPR    and    1 - delta - FPR <= e^eps FNR          (Kairouz, Oh, Viswanath 2015)
 
-so that `eps >= log((1 - delta - FNR) / FPR)`. Two tests are made: the threshold of one maximises this bound, that of
-the other the distance of the rates from the promised trade-off curve. Their four error rates hold together.
+so that `eps >= log((1 - delta - FNR) / FPR)`. There are two tests: one has the threshold that maximises this bound,
+the other the threshold whose rates lie farthest from the promised trade-off curve. Their four bounds hold together.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ CONFIDENCE = 0.95  # of all bounds of a verdict together
 
 @dataclass(frozen=True)
 class Rates:
-    """A test and upper bounds of its error rates. fpr: it says "message" where none was sent; fnr: the opposite."""
+    """A test with bounds of its errors. fpr: it says "message" and none was sent; fnr: it misses a message."""
 
     threshold: float
     fpr: float
@@ -39,7 +39,7 @@ class Rates:
 class Claim:
     """The epsilon at delta that an accountant computes from the events in a ledger.
 
-    profile: the (eps, delta) pairs that the same events promise.
+    profile: the (eps, delta) pairs that these events promise.
     """
 
     events: tuple[dp_accounting.DpEvent, ...]
@@ -101,7 +101,7 @@ def verdict(without: np.ndarray, with_message: np.ndarray, claim: Claim) -> Verd
 
 
 def most_shown(claim: Claim, trials: int) -> float:
-    """The largest lower bound that this number of trials in each world can give, that of a test without errors."""
+    """The largest lower bound that this many trials in each world can give; a test without errors reaches it."""
     rate = upper_bound(np.array(0), trials - trials // 2, (1 - CONFIDENCE) / 2)
     return float(_epsilon(rate, rate, claim.delta))
 

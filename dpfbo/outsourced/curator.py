@@ -83,7 +83,7 @@ class Curator:
     _answers: list[Measured] = field(default_factory=list, init=False)
 
     def release(self) -> CuratorOutput:
-        """Make the release, charged as round 0; later calls return the same."""
+        """Make the release and charge it as round 0; later calls return that release."""
         if self._released is None:
             release, order, private = self._kept_or_new()
             # before the charge: this raises for the release of another table
@@ -131,8 +131,8 @@ class Curator:
     def measure(self, t: int, indices: Sequence[int]) -> Measured:
         """Measure the candidates of round t; a repetition of the last round gives the same answers.
 
-        Raises ValueError before the release, for an index of no candidate, a round out of order, a repeated round with
-        other indices, or more measurements than `capacity`.
+        Raises ValueError if nothing was released yet, an index belongs to no candidate, a round is out of order, a
+        repeated round has other indices, or the measurements exceed `capacity`.
         """
         if self._candidate_rows is None:
             raise ValueError("a curator measures nothing before it has released")

@@ -30,7 +30,7 @@ class Belief:
         mean: The mean of the objective.
 
     Raises:
-        SettingError: A number is not finite, or a number other than the mean is not above 0.
+        SettingError: A number is not finite, or a number other than the mean is not positive.
     """
 
     lengthscale: float

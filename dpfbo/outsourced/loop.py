@@ -25,7 +25,7 @@ _MODELER = torch.zeros(1, dtype=torch.long, device="cpu")  # the modeler's numbe
 
 @dataclass(frozen=True)
 class Brief:
-    """All that a modeler knows at the start besides the release; it includes no seed and no row.
+    """What a modeler knows at the start besides the release. It includes neither seeds nor rows of the table.
 
     Args:
         transform: The curator's transform, of which the modeler uses the public half.
@@ -47,7 +47,7 @@ class OutsourcedResult(Result):
     """The finished rounds of an outsourced run, and the released table.
 
     Attributes:
-        released: The values that the curator released in round 0; None before.
+        released: The values that the curator released in round 0; None before the release.
     """
 
     released: ReleasedTable | None = None
@@ -87,7 +87,7 @@ class Setup:
 
     Args:
         table: The curator's table, for the records only.
-        streams: The random numbers that choose the first candidates, and those of a random policy.
+        streams: The random numbers that choose the first candidates and, with a random policy, all others.
         n_init: The number of random candidates that are measured in round 0.
         rounds: T, the number of proposals.
     """
@@ -105,7 +105,7 @@ def run(
     on_round: OnRound = lambda done: None,
     result: OutsourcedResult | None = None,
 ) -> OutsourcedResult:
-    """Run all rounds. Round 0 is the release, and n_init random candidates; round t = 1..T is the modeler's proposal.
+    """Run all rounds: the release and n_init random candidates in round 0, then a proposal in each of rounds 1..T.
 
     Args:
         curator: The curator, which releases and measures.
@@ -196,7 +196,7 @@ def _record(t: int, table: Table, measured: Measured, best_before: float) -> Rou
 
 
 class LocalModeler:
-    """A modeler in this process.
+    """Runs a modeler in this process.
 
     Args:
         brief: All that it knows besides the release.

@@ -1,4 +1,4 @@
-"""The modeler (Algo. 2): GP-UCB over the released candidates. It sees no row, no seed and no private setting.
+"""The modeler (Algo. 2): GP-UCB over the released candidates. It sees neither rows nor seeds nor secret settings.
 
 At step t it asks for a measurement of the candidate
 
@@ -32,13 +32,13 @@ class Policy:
         delta_ucb: An upper bound of the probability that GP-UCB's confidence bounds ever fail; beta_t follows from it.
         noise_aware: True to account for `Candidates.input_variance` in the kernel while fit is `given`.
         repeat: True if a candidate may be measured again, at most as often as `Candidates.counts` allows.
-        fit: The hyper-parameters: `given`, those of the belief; or `ml`, fitted by maximum likelihood at the released
-            points, noise of the release included, whenever the number of measurements is a multiple of `every`.
+        fit: `given` to keep the belief's hyper-parameters; or `ml` to fit them by maximum likelihood at the released
+            (noisy) points whenever the number of measurements is a multiple of `every`.
         every: The number of measurements between two fits.
 
     Raises:
-        SettingError: policy or fit is another word, delta_ucb lies outside (0, 1], every is below 2, or a random policy
-            has a fit.
+        SettingError: policy or fit is unknown, delta_ucb lies outside (0, 1], every is below 2, or a random policy
+            has the fit `ml`.
     """
 
     policy: str = "gp_ucb"

@@ -35,10 +35,10 @@ class Public:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of n candidates with d features and a value each.
+    """A table of n candidates, each with d features and a value.
 
     Args:
-        rows: n x d, the features in units of their GP length-scales, from the centre of the public box.
+        rows: n x d, the features minus the centre of the public box, in units of their GP length-scales.
         natural: n x d, the features in the users' units.
         values: n, the objective (larger is better) in units of sigma_y, the prior's standard deviation; noiseless if
             the noiseless values are known.
@@ -97,7 +97,7 @@ class CandidateProblem(Protocol):
     Attributes:
         name: The problem's name in records.
         metric: The name of the reported number.
-        lower_is_better: The direction of the metric.
+        lower_is_better: True if smaller values of the metric are better.
     """
 
     name: str
@@ -106,7 +106,7 @@ class CandidateProblem(Protocol):
 
     @property
     def stand_in(self) -> str | None:
-        """The data that stand in for the paper's, in one sentence; None for the paper's own."""
+        """The data that replace the paper's data, in one sentence; None if the data are the paper's own."""
 
     @property
     def n_agents(self) -> int:

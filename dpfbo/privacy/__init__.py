@@ -1,4 +1,4 @@
-"""Privacy: noise and its entropy, what a release is, the ledger of charges, budgets, and accountants."""
+"""This package draws noise, records charges in a ledger, and computes epsilon and what a budget allows."""
 
 from typing import TYPE_CHECKING
 

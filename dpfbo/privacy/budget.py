@@ -24,7 +24,7 @@ def _curve(accountant: Accountant, events: tuple[dp_accounting.DpEvent, ...], de
 
 
 class EpsilonCurve:
-    """Epsilon after k charges of a run, computed once for the planned events, and again if others are charged.
+    """Gives epsilon after each charge of a run. It is computed once for the plan, and again for unplanned charges.
 
     Args:
         accountant: The accountant that computes epsilon.
@@ -53,7 +53,7 @@ class EpsilonCurve:
         return _curve(self._accountant, tuple(self._events), self._delta)  # type: ignore[arg-type]
 
     def after(self, charged: Events, then: Events = ()) -> float:
-        """Epsilon of the charged events and those of `then`: looked up if the plan begins with them, else computed."""
+        """Epsilon of `charged` and `then` together: looked up if the plan begins with these events, else computed."""
         both = [*charged, *then]
         if not both:
             return 0.0
@@ -71,18 +71,18 @@ class EpsilonCurve:
 
 
 class BudgetSpent(RuntimeError):
-    """One more broadcast would cost more than the budget; nothing was released."""
+    """The next broadcast would exceed the budget, so nothing was released."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """The limit of epsilon for all releases of a ledger together.
+    """Limits the epsilon of all releases in a ledger together.
 
     Args:
         epsilon: The limit.
-        spent: Epsilon after a number of charges, at the budget's delta.
-        when_spent: `refuse` raises BudgetSpent in the first round that would exceed the limit; with `stop` nothing is
-            released from that round on, and agents query alone.
+        spent: The curve that gives epsilon after each charge, at the budget's delta.
+        when_spent: `refuse` raises BudgetSpent in the first round that would exceed the limit; `stop` releases
+            nothing from that round on, and agents continue without broadcasts.
 
     Raises:
         SettingError: Epsilon is not above 0, or `when_spent` is another word.

@@ -33,11 +33,11 @@ class Charge:
         sensitivity: The L2 sensitivity; None if it is infinite.
         digest: The sha256 of the released numbers, 64 hexadecimal digits.
         subset: (k, N) where S_t was a subset of fixed size k of N agents.
-        relation: The neighbours that an outsourced release compares; None for a federated release, whose relation is
-            the accountant's, and for a release that claims nothing.
+        relation: The neighbouring relation of an outsourced release; None for a federated release, whose accountant
+            determines the relation, and for a release without a guarantee.
 
     Raises:
-        SettingError: A value is out of range; the sentence has the name of the field.
+        SettingError: A value is out of range; the error names the field.
     """
 
     round: int

@@ -13,13 +13,13 @@ class LedgerCoverage:
     """The run whose charges a ledger holds, as the ledger's first line names it.
 
     Args:
-        setting: The setting's name, such as a digest of the settings.
+        setting: A name for all settings of the run, such as their digest.
         seed: The seed of the noise; None for noise of the operating system.
         data: The fingerprint of the data (`dpfbo.problems.data_fingerprint`); None if it is not known.
-        relation: The neighbours that its epsilon compares; None if nothing is claimed.
+        relation: The neighbouring relation of its epsilon; None if the run has no guarantee.
 
     Raises:
-        SettingError: A value is out of range; the sentence has the name of the field.
+        SettingError: A value is out of range; the error names the field.
     """
 
     setting: str

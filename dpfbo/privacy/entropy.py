@@ -16,7 +16,7 @@ class Entropy(Protocol):
     """A source of uniform numbers for the server.
 
     Attributes:
-        reproducible: True if the same call gives the same numbers again; the noise is then that of a simulation.
+        reproducible: True if a repeated call gives the same numbers again, which only a simulation may use.
     """
 
     @property
@@ -28,7 +28,7 @@ class Entropy(Protocol):
 
 @dataclass(frozen=True)
 class SeededEntropy:
-    """Named streams of the run's seed, for a simulation: whoever knows the seed can remove the noise.
+    """Draws from named streams of the run's seed, for a simulation: whoever knows the seed can remove the noise.
 
     Args:
         streams: The streams of the run's seed.
@@ -48,7 +48,7 @@ class SeededEntropy:
 
 @dataclass(frozen=True)
 class SystemEntropy:
-    """Entropy of the operating system: every call gives fresh numbers, which are never stored.
+    """Draws from the operating system: every call gives fresh numbers, which are never stored.
 
     Example:
         >>> entropy = SystemEntropy()

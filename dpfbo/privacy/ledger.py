@@ -24,32 +24,32 @@ if TYPE_CHECKING:
 
 
 class Ledger:
-    """Charges in the order in which they were made, in a JSON-lines file, or in memory.
+    """Keeps the charges of all releases in their order, in a JSON-lines file or in memory.
 
-    A charge with the same round and digest as an earlier one is not made again: a run that is repeated or resumed with
-    the same inputs and seed releases the same bytes, which cost nothing twice. Other bytes are a new release and are
-    charged, whatever the round. An incomplete last line is ignored: its broadcast never left.
+    A charge whose round and digest are recorded already is not recorded again, because a run that is repeated or
+    resumed with equal inputs and seed releases the same bytes. Other bytes are a new release and are charged, even in
+    the same round. An incomplete last line is ignored, because its broadcast was never sent.
 
     Threads, `Ledger` objects and processes may charge one file side by side: a charge locks the file (`fcntl.flock`)
     while it reads what others added, appends its line and syncs it. Reading takes no lock and changes nothing.
-    `charges` and `events` are those of the file at each call; if the file was deleted, they stay as they are, and any
-    further charge is refused. Another process may charge between a check of the budget and the charge, unless both
-    happen within `locked`.
+    `charges` and `events` read the file at each call; after it is deleted, they return what was read before,
+    and any further charge is refused. Check the budget and charge within `locked`, so that no other process charges
+    in between.
 
     Every line is checked field by field, and by a digest that is chained to all lines before it
-    (`dpfbo.privacy.ledger_lines`). Lines that were cut off at the end are missed only by this object, by a checkpoint
-    (`dpfbo.checkpoint.check_charged`) or by a summary that knew them. Rebuilding the whole chain goes undetected.
+    (`dpfbo.privacy.ledger_lines`). The removal of lines at the end is detected only by this object, a checkpoint
+    (`dpfbo.checkpoint.check_charged`) or a summary that has seen them. Rebuilding the whole chain goes undetected.
 
     Args:
         path: The file, made absolute at once; None for a ledger in memory. Only its owner may read or write a new file.
-        held: The file at `path`, opened and locked by the caller (`locked_file`), who keeps it for a whole run.
+        held: The file at `path`, opened and locked by the caller (`locked_file`), who keeps the lock for a whole run.
 
     Attributes:
-        covers: The run whose charges the ledger holds, as `bind` wrote it; None for one that several studies share.
+        covers: The run whose charges the ledger holds, as `bind` wrote it; None for a ledger shared by several studies.
         carried_over: The number of charges that the file held when this object first read it.
 
     Raises:
-        LedgerError: The folder is missing, a line is unreadable or modified, or the path is no plain file.
+        LedgerError: The folder is missing, a line is unreadable or modified, or the path is not a plain file.
 
     Example:
         >>> import dpfbo
@@ -98,7 +98,7 @@ class Ledger:
                 )
 
     def bind(self, run: LedgerCoverage) -> None:
-        """Write the run to the first line, durably, if the ledger has no lines; LedgerError if it is another run's."""
+        """Write the run to the first line on disk if the ledger is empty; LedgerError if it belongs to another run."""
         with self.locked():
             self.check_covers(run)
             if self.covers is None and not self._charges:
@@ -147,7 +147,7 @@ class Ledger:
         return bool(self._charged(round) - {digest(values)})
 
     def events(self, up_to_round: int | None = None) -> list[dp_accounting.DpEvent]:
-        """The charged events for an accountant; `up_to_round` leaves out those of later rounds."""
+        """The charged events for an accountant, up to round `up_to_round` if it is given."""
         with self._alone:
             self._follow()
             self._events += [entry.event() for entry in self._charges[len(self._events) :]]

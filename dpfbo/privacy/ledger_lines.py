@@ -51,7 +51,7 @@ def chained(entry: Charge | LedgerCoverage, before: str) -> tuple[bytes, str]:
 
 
 def read_lines(content: bytes) -> LedgerLines:
-    """Parse and check a file. An incomplete last line is no fault, its writing was interrupted. Raises LineFault."""
+    """Parse and check a file. An incomplete last line, from an interrupted write, is not a fault. Raises LineFault."""
     if content.startswith(_BYTE_ORDER_MARK):
         raise LineFault("line 1 begins with a byte order mark, which an editor has put there")
     lines, torn = content.split(b"\n"), b""

@@ -33,10 +33,10 @@ class Noise(Protocol):
 
 @dataclass(frozen=True)
 class Gaussian:
-    """Gaussian noise in floating point, from the run's entropy.
+    """Adds Gaussian noise in floating point, drawn from the run's entropy.
 
     Guarantee:
-        `sigma N(0, I)` is added to the sum, with sigma as charged; rounding of floating-point numbers is not covered.
+        `sigma N(0, I)` is added to the sum, with sigma as charged. Rounding of floating-point numbers is not covered.
 
     Example:
         >>> from dpfbo.privacy import SystemEntropy
@@ -56,9 +56,9 @@ class Gaussian:
 
 @dataclass(frozen=True)
 class DiscreteGaussian:
-    """The discrete Gaussian of Canonne, Kamath and Steinke (2020), sampled exactly by OpenDP, on a grid.
+    """Adds discrete Gaussian noise (Canonne, Kamath and Steinke 2020) on a grid, sampled exactly by OpenDP.
 
-        release = g N_Z(round(total / g), (sigma / g)^2),    g = 2^-bits x sensitivity, down to a power of two
+        release = g N_Z(round(total / g), (sigma / g)^2),    g = 2^-bits x sensitivity, rounded down to a power of two
 
     OpenDP draws the noise from the operating system, so the server's entropy must be `SystemEntropy`.
 
@@ -66,13 +66,13 @@ class DiscreteGaussian:
         bits: The grid's fineness: its step g is at most the sensitivity times 2^-bits.
 
     Guarantee:
-        Rounding moves each of the `size` numbers by at most g/2, floating-point summation (of up to 10^6 messages) by
-        less: two sums at distance Delta end up at most `Delta + 2 g sqrt(size)` apart, `inflation` times their
-        sensitivity, and sigma grows by the same factor. Everything after the exact draw, saturation at the ends of
-        64-bit integers included, is post-processing. On a grid this fine the law is that of a rounded continuous
-        Gaussian (a post-processing) up to a factor `exp(±size (k^2 + 1) g^2 / (24 sigma^2))` at k standard deviations.
-        By this factor, which differs from 1 by less than 1e-9 for bits >= 20, the noise differs from the Gaussian that
-        the accountants analyse.
+        Rounding moves each of the `size` numbers by at most g/2; floating-point summation of up to 10^6 messages moves
+        it by less. Two sums at distance Delta thus end up at most `Delta + 2 g sqrt(size)` apart. `inflation` is the
+        factor by which this enlarges the sensitivity, and sigma grows by the same factor. Everything after the exact
+        draw is post-processing, even saturation at the ends of 64-bit integers. The accountants analyse a continuous
+        Gaussian. At k standard deviations, the law of this noise is that of the rounded Gaussian (rounding is
+        post-processing) up to a factor `exp(±size (k^2 + 1) g^2 / (24 sigma^2))`, which differs from 1 by less than
+        1e-9 for bits >= 20.
 
     Raises:
         SettingError: bits lies outside 20..32.

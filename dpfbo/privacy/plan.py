@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PrivacyPlan:
-    """The releases that a run plans to make, or has made, and their epsilon.
+    """Computes the epsilon of the releases that a run plans to make, or has made.
 
     Args:
-        events: One event a release, in order.
+        events: The dp-accounting event of each release, in order.
         delta: The delta of every epsilon.
-        accountants: The accountants that report epsilon, by name, all of one relation.
+        accountants: The accountants that report epsilon, by name, all with one neighbouring relation.
         chosen: The name of the accountant whose epsilon counts for rounds, budget and calibration.
         covers: The data that epsilon protects, in words.
         budget: The limit of epsilon for all releases of a ledger; None for no limit.
@@ -74,12 +74,12 @@ class PrivacyPlan:
 
     @property
     def relation(self) -> str:
-        """The neighbours that epsilon compares."""
+        """The name of the neighbouring relation of epsilon."""
         return self.accountant.relation
 
     @property
     def approximations(self) -> list[str]:
-        """The accountants whose epsilon is no guarantee."""
+        """The accountants whose epsilon is not a guarantee."""
         return [name for name, accountant in self.accountants.items() if accountant.approximation]
 
     @cached_property
@@ -112,8 +112,8 @@ class PrivacyPlan:
     def limited(self, epsilon: float, delta: float | None = None, when_spent: str = "refuse") -> PrivacyPlan:
         """This plan with a budget, cut to its first `affordable()` events.
 
-        delta: for the budget's epsilon; None for the plan's. when_spent: see `Budget`. Raises SettingError for an
-        accountant whose epsilon is no guarantee (name: budget), or for an epsilon, delta or when_spent out of range.
+        delta: the delta of the budget; None for the plan's. when_spent: see `Budget`. Raises SettingError for an
+        accountant whose epsilon is not a guarantee (name: budget), or for an epsilon, delta or when_spent out of range.
         """
         if self.accountant.approximation:
             raise SettingError(
@@ -126,7 +126,7 @@ class PrivacyPlan:
         return replace(plan, events=self.events[: plan.affordable()])
 
     def affordable(self, spent: Events = (), done: int = 0) -> int:
-        """The number of planned releases that the budget pays for if fresh noise adds to all that was spent.
+        """The number of planned releases, each with fresh noise, that the budget pays for in addition to `spent`.
 
         spent: all events in the ledger, other runs' included. done: the number of planned releases made before.
         """
@@ -139,7 +139,7 @@ class PrivacyPlan:
     ) -> float:
         """The smallest noise multiplier, to four digits, whose events cost at most the target epsilon; or ValueError.
 
-        least: the smallest ratio of a round's multiplier to it. guess: a candidate, tried first.
+        least: the smallest ratio of a round's multiplier to the result. guess: a candidate, tried first.
         """
         epsilon_of = self._cost(events_of)
         if calibrate.is_noise_multiplier(guess, epsilon_of, target, least):

@@ -1,4 +1,4 @@
-"""One release of a server or a curator, and the private numbers that a simulation records beside it."""
+"""One release of a server or a curator, and the secret numbers that a simulation records beside it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Release:
-    """Released numbers and the law of their noise, all of them public.
+    """Released numbers and the law of their noise; all fields are public.
 
     Args:
-        values: P x M from a server; from a curator in the shape of its transform.
+        values: P x M from a server; from a curator, a tensor whose shape its transform determines.
         sigma: The standard deviation of the noise in each number; 0 without noise.
-        sensitivity: The L2 sensitivity that sigma was derived from; infinite where nothing is bounded.
+        sensitivity: The L2 sensitivity that sigma was derived from; infinite if no bound is enforced.
     """
 
     values: Tensor
@@ -24,17 +24,17 @@ class Release:
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """Private numbers of one release, which epsilon does not cover.
+    """Secret numbers about one release, which epsilon does not cover.
 
     Together with the public broadcast, the norms of sum and noise reveal facts about the sum. Servers and curators
-    therefore return them in a simulation only, never beside noise of the operating system.
+    therefore return them only in a simulation, never if the operating system draws the noise.
 
     Args:
         signal: The L2 norm of the sum.
         noise: The L2 norm of the noise.
-        n_chosen: |S_t|.
-        n_clipped: The number of chosen messages longer than the clip norm.
-        n_rejected: The number of chosen messages that count as zero: missing, of a wrong shape, or not finite.
+        n_chosen: |S_t|, the number of sampled agents.
+        n_clipped: The number of sampled agents' messages longer than the clip norm.
+        n_rejected: The number of sampled agents' messages that count as zero: missing, of a wrong shape, or not finite.
         n_dropped: The number of all agents' messages that were lost or came too late.
     """
 
@@ -47,7 +47,7 @@ class Diagnostics:
 
 
 class KeptRelease(Protocol):
-    """Durable storage of a release, from before its charge until the round is over: a restart sends the same bytes."""
+    """Stores a release on disk from before its charge until its round ends, so that a restart sends the same bytes."""
 
     def load(self, round: int) -> tuple[Release, Sequence[int] | None] | None:
         """The release of a round with the secret order of a curator's rows (None for a server); None if not kept."""

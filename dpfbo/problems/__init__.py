@@ -1,4 +1,4 @@
-"""Problems: the objectives of the agents, a frozen dataclass each; its YAML in `conf/problem/` names the class."""
+"""Problems define the agents' objectives. Each is a frozen dataclass, which a YAML file in `conf/problem/` names."""
 
 from typing import TYPE_CHECKING
 

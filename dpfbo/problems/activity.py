@@ -25,12 +25,12 @@ _DOMAINS = {
 
 @dataclass(frozen=True)
 class Activity(ScoreProblem):
-    """A classifier for each of 30 subjects of UCI HAR (Anguita et al. 2013); y is its validation accuracy.
+    """Tunes a classifier for each of 30 subjects of UCI HAR (Anguita et al. 2013); y is its validation accuracy.
 
     A subject's windows are split at random in halves, stratified by activity and standardised on the training half.
-    Neighbouring windows of a recording overlap, so errors compare hyper-parameters, and are too small for new
+    Consecutive windows of a recording overlap, so errors compare hyper-parameters, but are lower than on new
     recordings. The classifier is multinomial logistic regression, trained from zero by plain mini-batch SGD
-    (`objectives.softmax_regression`) in the orders of the stream `sgd_order`; accuracy is 0 where it diverges. The
+    (`objectives.softmax_regression`) in the orders of the stream `sgd_order`; y is 0 if training diverges. The
     metric is the validation error, 1 - y.
 
     Points x are (rows a batch, L2, learning rate) in [128, 512], [1e-6, 10] and [1e-6, 1]. The paper gives neither the
@@ -39,16 +39,16 @@ class Activity(ScoreProblem):
 
     Args:
         n_agents: N, for the first N subjects.
-        scale: `log`, L2 and learning rate are searched, and recorded in x, as log10; or `linear`, in their own units,
-            where training diverges in more than half of the box.
+        scale: `log` to search L2 and learning rate, and to record them in x, as log10; or `linear` to use their own
+            units, in which training diverges in more than half of the box.
         epochs: The number of epochs of the training.
-        split_seed: The seed of the halves.
+        split_seed: The seed of the split into halves.
         features: `official`, the archive of the UCI repository; `recomputed`, the compact file of `readers.har`; or
             `auto`, the archive if it exists, else the compact file. `name` says which.
         data_dir: The data folder, see `readers.data_files`.
 
     Raises:
-        MissingData: There is no file.
+        MissingData: The file is missing.
         ValueError: The file has another format.
     """
 

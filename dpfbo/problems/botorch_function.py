@@ -31,16 +31,16 @@ class BotorchFunction(GeneratedProblem):
     deviation over a Sobol sequence. top is the maximum of f, found from its published maximiser, or, where BoTorch
     states none, the best value of the sequence. fold reflects at the faces of the cube. g_n is a smooth random function
     with length-scale 0.3 and N(0, 1) values. The exponential is positive, so the maximum of every agent is `top`, each
-    at its own point; where f is near its mean 0, it adds about -perturbation g_n.
+    at its own point; where f is near its mean 0, the factor adds about -perturbation g_n.
 
     Points x are in BoTorch's bounds; values are computed on the CPU. The metric is simple regret in these units; for a
     function without a stated maximiser it is the best value so far, noiseless.
 
     Args:
         function: The name of an unconstrained synthetic test function of BoTorch.
-        dim: D, at most 10; None for the function's own.
+        dim: D, at most 10; None for the function's own dimension.
         n_agents: N.
-        shift: shift_n is uniform in [-shift, shift]^D, fractions of the axes, as far as the maximiser stays inside.
+        shift: shift_n is uniform in [-shift, shift]^D (in axis lengths), cut so that the maximiser stays inside.
         perturbation: The size of the perturbation.
         noise_variance: The variance of an observation.
         function_seed: The seed of shifts and perturbations.

@@ -18,8 +18,8 @@ _NAMES = ("x1", "x2")
 class BraninGrid(OneCurator):
     """Maximise `-(branin - mean) / sd` over a grid of candidates in [-5, 10] x [0, 15].
 
-    sd is the function's known standard deviation over its domain. The metric is simple regret against the best point of
-    the grid, noiseless, in that unit.
+    mean and sd are those of the function over its domain. The metric is noiseless simple regret against the best point
+    of the grid, in units of sd.
 
     Args:
         side_points: The grid has side_points^2 candidates.

@@ -28,7 +28,7 @@ _SHOWN = 100  # characters of a result that is no number
 
 
 class EvaluationError(RuntimeError):
-    """The objective raised, or did not return a finite number.
+    """The objective raised an error, or did not return a finite number.
 
     Args:
         sentence: The function, the agent, the point, and what happened.
@@ -45,24 +45,24 @@ class EvaluationError(RuntimeError):
 
 @dataclass(frozen=True)
 class Custom:
-    """A function `f(agent, x) -> y` as the objectives of all agents, with one call for each agent and query.
+    """Uses a function `f(agent, x) -> y` as the objective of every agent; each query of an agent is one call.
 
     Args:
         function: A callable, or `package.module:name`, importable from the working directory.
-        lower: Lower bounds, one an axis; x is then a NumPy vector.
-        upper: Upper bounds, one an axis.
+        lower: Lower bounds, one for each axis; x is then a NumPy vector.
+        upper: Upper bounds, one for each axis.
         n_agents: N.
         maximize: False if small values are better.
-        optimum: The best value if it is known, one for all agents or one each. The metric is then simple regret, and
-            otherwise the best value so far, in the function's own sign.
+        optimum: The best value, one for all agents or one for each; the metric is then simple regret. None if unknown;
+            the metric is then the best value so far, in the function's own sign.
         noise_variance: The variance of an observation; None if unknown.
         space: Named parameters in place of bounds (`dpfbo.Space`, or the mapping that it is made from); x is then a
             configuration, a dict with the value of every parameter.
-        on_failure: What follows a call that raises or returns no finite number, and `retries` further calls. `stop`
-            raises EvaluationError; `penalty` logs it, and the agent goes on with its worst value so far.
-        retries: Further calls after one that failed.
-        n_jobs: Calls at a time, more than one in processes of their own; -1 for one a CPU.
-        timeout: Seconds after which a call has failed and its process is ended; None for no limit.
+        on_failure: What happens if a call and its repetitions raise errors or return no finite number. `stop` raises
+            EvaluationError; `penalty` logs the failure, and the agent goes on with its worst value so far.
+        retries: The number of repetitions of a call that failed.
+        n_jobs: The number of calls at a time, each in its own process if above 1; -1 for one call per CPU.
+        timeout: The seconds after which a call counts as failed and its process is ended; None for no limit.
         name: The problem's name in records.
 
     Raises:
@@ -166,10 +166,10 @@ class Custom:
         return function
 
     def evaluate(self, agents: Tensor, x: Tensor, streams: Streams, round: int) -> Tensor:
-        """Call the function, see `Problem`; NaN for a call that failed, with `penalty`.
+        """Call the function (see `Problem`); with `penalty`, a call that failed gives NaN.
 
         Raises:
-            EvaluationError: A call failed, with `stop`.
+            EvaluationError: A call failed, and `on_failure` is `stop`.
         """
         calls = [(n, p) for n, points in zip(agents.tolist(), x.cpu().numpy(), strict=True) for p in points]
         blocks = [[call] for call in calls] if self._in_this_process else [calls]

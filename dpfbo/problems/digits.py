@@ -29,12 +29,12 @@ _WIDEST = 16  # pixels; wider images are averaged over 2 x 2
 
 @dataclass(frozen=True)
 class Digits(ScoreProblem):
-    """A CNN for the digits of each of 50 writers; y is its accuracy on the writer's held-out images.
+    """Tunes a CNN for the digits of each of 50 writers; y is its accuracy on the writer's held-out images.
 
     A writer's images (pixels in [0, 1]) are split once, stratified by digit. Points x are (learning rate, learning-rate
     decay, L2), linear in [1e-7, 0.02]^3. The metric is the validation error, 1 - best y so far.
 
-    The paper gives the ranges alone; the rest is our choice: 14 x 14 pixels, the network of `objectives.cnn`, SGD with
+    The paper gives only the ranges; the rest is our choice: 14 x 14 pixels, the network of `objectives.cnn`, SGD with
     momentum 0.9 and 16 images a step at the rate `learning rate / (1 + decay * step)`, and L2 as a penalty on the
     squared weights. A writer's start weights and minibatches are the same for all queries and runs: the objective is
     deterministic.
@@ -43,7 +43,7 @@ class Digits(ScoreProblem):
         n_agents: N.
         source: `federated_emnist`, the HDF5 file of TensorFlow Federated that the paper's data come from;
             `mnist_by_writer`, a compact file with MNIST images by NIST writer, the same kind of data but not that set;
-            `sklearn`, bundled 8 x 8 digits cut at random into parts that are no writers; or `auto`, the HDF5 file if it
+            `sklearn`, bundled 8 x 8 digits cut at random, not by writer; or `auto`, the HDF5 file if it
             exists, else the compact one. `name` says which.
         min_images: The fewest images of a writer in the HDF5 file; the first N such writers are the agents.
         train_fraction: The fraction of each writer's images to train on.
@@ -53,7 +53,7 @@ class Digits(ScoreProblem):
         data_dir: The data folder, see `readers.data_files`.
 
     Raises:
-        MissingData: There is no file.
+        MissingData: The file is missing.
         ValueError: The file has another format.
     """
 

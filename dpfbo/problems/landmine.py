@@ -18,16 +18,16 @@ from dpfbo.space.domain import Box
 
 @dataclass(frozen=True)
 class Landmine(ScoreProblem):
-    """An SVM for each of 29 mine fields (Xue et al. 2007); y is its AUC on the held-out half of the field.
+    """Tunes an SVM for each of 29 mine fields (Xue et al. 2007); y is its AUC on the held-out half of the field.
 
     Points x are (C, gamma) of an RBF kernel, linear in [1e-4, 10] x [0.01, 10]. The metric is 1 - best AUC so far.
 
     Args:
-        score: `margin`, the AUC of the decision function, which is deterministic; or `platt`, that of the Platt
-            probabilities, which the published curves used. Their internal cross-validation reverses the ranking at
-            random, so that objective is noisy; the two are not comparable.
+        score: `margin` for the AUC of the decision function, which is deterministic; or `platt` for the AUC of Platt
+            probabilities, which the published curves used. Platt's internal cross-validation reverses the ranking at
+            random, so this AUC is noisy. The two AUCs are not comparable.
         n_agents: N, for the first N fields.
-        split_seed: The seed of the halves.
+        split_seed: The seed of the split into halves.
         n_jobs: The number of processes for the SVM fits; -1 for all cores.
         data_dir: The data folder, see `readers.data_files`.
 

@@ -25,7 +25,7 @@ _FINISHED = ("Fully Paid", "Charged Off")  # last words of the status, also afte
 
 @dataclass(frozen=True)
 class Loans(candidates.OneCurator):
-    """LendingClub's loans of 2007 to 2011, which stand in for the paper's: its choice of 36000 loans is not known.
+    """LendingClub's loans of 2007 to 2011, which stand in for the paper's unknown choice of 36000 loans.
 
     A candidate is a finished loan with a stated income to which investors committed at least the smallest `amount`. Its
     features are the logarithms of that sum (USD), the interest rate (percent) and the annual income (USD); its value is
@@ -45,7 +45,7 @@ class Loans(candidates.OneCurator):
         income: Public bounds of the income.
         lengthscales: Length-scales of the GP for the logarithms of the three features.
         mean: The mean of the GP for the return.
-        signal_sd: The GP's standard deviation.
+        signal_sd: The standard deviation of this GP.
         noise_sd: The standard deviation of a return's noise.
         data_dir: The data folder, see `readers.data_files`.
 

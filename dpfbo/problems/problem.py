@@ -55,12 +55,12 @@ class Problem(Protocol):
 
         Args:
             agents: n ids.
-            x: n x k x D points in the problem's own units, on the device of the ids, as is what is returned.
+            x: n x k x D points in the problem's own units. Ids, points and result are on one device.
             streams: The run's random numbers.
             round: The round.
 
         Returns:
-            n x k observations. NaN stands for an evaluation that failed and that the agent is to go on without.
+            n x k observations. NaN marks an evaluation that failed; the agent goes on without its value.
         """
 
     def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:
@@ -153,7 +153,7 @@ def data_fingerprint(problem: object) -> str | None:
 
     Raises:
         OSError: A file cannot be read.
-        ValueError: A path is no plain file.
+        ValueError: A path is not a plain file.
     """
     from dpfbo.problems.readers.data_files import digest_of_files  # processes of agents load no reader
 

@@ -73,13 +73,13 @@ OWN_FILE = "csv"
 
 @dataclass(frozen=True)
 class Property(candidates.OneCurator):
-    """Locations of property sold; the value is the logarithm of the mean price of a square metre there, minimised.
+    """Minimises, over locations of sold property, the logarithm of the mean price of a square metre there.
 
-    The paper's data, 2004 private properties in Singapore, are not public. The table has n_rows distinct locations,
-    those of lowest rank, in the order of ranks. A location's rank is the lowest of its records', and a record's is
-    drawn with subset_seed and its position in the file. So replacing one record changes the prices of at most the two
+    The paper's data, 2004 private properties in Singapore, are not public. The table has n_rows distinct locations
+    of lowest rank, in the order of ranks. Each record of the file has a rank, drawn with subset_seed and its position;
+    a location has the lowest rank of its records. Replacing one record thus changes the prices of at most the two
     locations that it leaves and joins, and the place of at most one row (with n_rows=None, it may also add or remove
-    one row): two rows at most.
+    one row). At most two rows change.
 
     Features are km east and north of the centre of the public box; a degree of longitude has its length at the middle
     latitude. The metric is simple regret in units of signal_sd. As in the authors' code a measurement is the table's
@@ -93,14 +93,14 @@ class Property(candidates.OneCurator):
         file: The path of a csv file with the columns lon, lat (degrees) and price, for `csv` alone.
         n_rows: The number of locations; None for all.
         subset_seed: The seed of the ranks.
-        lon: Public bounds (lowest, highest) in degrees; rows outside stay in the table. None for this and all that
-            follows: the source's own (`SOURCES`); with `csv` they must be given, from public knowledge and not from
-            the file.
+        lon: Public bounds (lowest, highest) in degrees; rows outside stay in the table. Here and
+            below, None means the source's own value (`SOURCES`); with `csv`, give every value, from public knowledge
+            and not from the file.
         lat: Public bounds in degrees.
         lengthscale: The length-scale of the GP for the logarithm of the price, km.
-        mean: Its mean.
-        signal_sd: Its standard deviation.
-        noise_sd: The standard deviation of its noise.
+        mean: The mean of this GP.
+        signal_sd: The standard deviation of this GP.
+        noise_sd: The standard deviation of the noise in the logarithm of the price.
         data_dir: The data folder, see `readers.data_files`.
 
     Raises:

@@ -28,17 +28,17 @@ _LN10 = math.log(10)
 
 @dataclass(frozen=True)
 class School(ScoreProblem):
-    """A regression for each of 139 schools of the Inner London Education Authority, 1985 to 1987; y is 1 - nmse.
+    """Tunes a regression for each of 139 schools (Inner London Education Authority, 1985-1987); y is 1 - nmse.
 
     The data are the multi-task "school" data. The regression of the exam score has a squared-exponential kernel with
     one gamma for the student's ability band and one for the other features. Points x are log10 of (ridge,
-    gamma_ability, gamma_other) in [-4, 2] x [-4, 1]^2. nmse is the mean squared error on the half of the school's
-    students that is held out, divided by that of the mean of the other half: 1 is no better than the mean, in every
-    school. The objective is deterministic, and the metric is the best nmse so far.
+    gamma_ability, gamma_other) in [-4, 2] x [-4, 1]^2. nmse is the mean squared error on the held-out half of the
+    school's students, divided by that of predicting the mean of the other half: a regression of nmse 1 is no better
+    than this mean. The objective is deterministic, and the metric is the best nmse so far.
 
     Args:
         n_agents: N, for the first N schools.
-        split_seed: The seed of the halves.
+        split_seed: The seed of the split into halves.
         data_dir: The data folder, see `readers.data_files`.
 
     Raises:

@@ -31,7 +31,7 @@ def _kernel_root(grid_size: int, lengthscale: float) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Synthetic(GeneratedProblem):
-    """A common GP draw on a grid of [0, 1], plus or minus `perturbation` at each point of each agent.
+    """Maximise a common GP draw on a grid of [0, 1], plus or minus `perturbation` at each point of each agent.
 
     The draw is scaled to [0, 1]; both signs are equally likely. The metric is simple regret, noiseless, against the
     agent's own optimum.

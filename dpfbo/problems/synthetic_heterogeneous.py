@@ -13,10 +13,10 @@ from dpfbo.rng import Streams
 
 @dataclass(frozen=True)
 class SyntheticHeterogeneous(Synthetic):
-    """The functions `alpha f_n + (1 - alpha) f_base`: f_base and every f_n are GP draws scaled to [0, 1].
+    """Maximise `alpha f_n + (1 - alpha) f_base`, where f_base and every f_n are GP draws scaled to [0, 1].
 
     Args:
-        alpha: The share of an agent's own function: with 0 all agents have the same, with 1 independent functions.
+        alpha: The share of an agent's own function: 0 gives all agents one function, 1 gives independent functions.
         n_agents: As for `Synthetic`, like all other arguments.
 
     Raises:

@@ -10,7 +10,7 @@ _RANK = 1e-9  # share of the largest singular value below which others are round
 
 @dataclass(frozen=True)
 class Reconstruction:
-    """Rows recovered by an attacker, n x d. rows: the truth. known: numbers of the rows known beforehand."""
+    """Rows recovered by an attacker, n x d. rows: the true rows. known: numbers of the rows known beforehand."""
 
     attacker: str
     rows: Tensor

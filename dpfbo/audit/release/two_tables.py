@@ -1,8 +1,8 @@
 """Attacks on a curator that tell which of two neighbouring tables was released.
 
-The adversary knows both tables, all settings and the secret order of released rows. Column space: `random_projection`
-releases `Z = X_c W`, which lies in the column space of its own rows. Likelihood ratio: Gaussian noise is added to what
-the transform itself makes of one of the two tables without noise.
+The adversary knows both tables, all settings and the secret order of released rows. One attack uses that
+`random_projection` releases `Z = X_c W`, which lies in the column space of its own rows. The other is a likelihood
+ratio, for transforms that add Gaussian noise to a function of the table.
 """
 
 import math
@@ -35,7 +35,7 @@ _GAP = 1e3  # ratio of two distances from column spaces
 class Attack:
     """Two neighbouring tables, and a score that is larger where the second was released.
 
-    words: the neighbour's difference. table: the curator's, or one with the same public box.
+    words: how the neighbour differs. table: the curator's table, or one with the same public box.
     """
 
     words: str

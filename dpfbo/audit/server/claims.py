@@ -41,7 +41,7 @@ _SAME = 1e-3  # relative difference of a record's epsilon, whose grid may be ano
 
 
 def accountant(rounds: RepeatedRounds) -> str:
-    """The accountant's epsilon lies above the exact one, and not far above it.
+    """The accountant's epsilon lies above the exact epsilon, and not far above it.
 
     The exact one lies between dp-accounting's own privacy losses, which `Pld` does not use, rounded down and up.
     """
@@ -92,7 +92,7 @@ def epsilon_interval(rounds: Rounds, delta: float, guess: float, opposite: bool)
 
 
 def reported(rounds: RepeatedRounds) -> str:
-    """The epsilon and sigma in the record of each round are those of the ledger, with what it held before the run."""
+    """Epsilon and sigma in the record of each round agree with the ledger, including its charges before the run."""
     target, charged = rounds.target, rounds.charged[:_REPORTED]
     if charged != list(range(len(charged))):
         return "the first rounds are not charged"

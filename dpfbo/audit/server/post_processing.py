@@ -1,4 +1,4 @@
-"""Everything that leaves a server of the private prior beside its release is computed from that release.
+"""Checks that a server of the private prior computes everything else that it sends from its release.
 
 Under a release that is held the same whatever agents send, each broadcast is, bit for bit, the one that anybody can
 compute from the released numbers, the charged noise and the public settings.
@@ -80,7 +80,7 @@ def _check_replay(rounds: RepeatedRounds, t: int) -> None:
 
 
 def _sent(rounds: RepeatedRounds) -> Iterator[tuple[str, Messages | None, Tensor | None]]:
-    """(name, messages, late) of rounds that differ in private inputs, and in their randomness."""
+    """(name, messages, late) of rounds that differ in secret inputs, and in their randomness."""
     zeros, crowd = rounds.zeros(), rounds.crowd
     one = zeros.clone()
     one[0] = rounds.long_message(0)

@@ -85,8 +85,8 @@ class Target:
     """Rounds 0 to rounds - 1 of a server, accounted for by one accountant at one delta.
 
     server: never run itself; a replay runs a copy with an entropy source and a ledger of its own. For speed, copies
-    share cached weights and losses and have no epsilon curve. agents: of a server of the private prior, if they are
-    audited too.
+    share cached weights and losses and have no epsilon curve. agents: the agents of a server of the private prior, if
+    they are audited too.
 
     Raises ValueError for a server without a private mechanism or without noise, rounds < 1 or delta outside (0, 1).
     """

@@ -69,7 +69,7 @@ def standard_noise(rounds: RepeatedRounds, seed: int, t: int) -> Tensor:
 def _messages(rounds: RepeatedRounds, turn: int) -> tuple[Tensor, Tensor]:
     """Messages of all agents, N x M, and N booleans for those that are missing.
 
-    By turns: each far too long along an axis; of different lengths; the same without those of every second agent.
+    By turns: each is far too long along an axis; lengths differ; lengths differ and every second message is missing.
     """
     N, _, M = rounds.target.shape
     every = torch.arange(N)

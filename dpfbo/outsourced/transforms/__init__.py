@@ -1,6 +1,6 @@
 """The transforms of a table into a release; each has a file, and a YAML file in `conf/transform/`.
 
-The private half of a transform (`release`, `candidate_rows`) sees the rows; its public half (`candidates`) sees only
+The curator calls `release` and `candidate_rows`, which see the rows. The modeler calls `candidates`, which sees only
 the release.
 """
 
@@ -35,8 +35,8 @@ class Candidates:
     """The candidates of a modeler, all public.
 
     points: m x r. input_variance: r, the variance of the difference between a point and the input that is measured
-    for it; None for no difference. fresh: every measurement of a candidate takes another input near it, else the same
-    one. counts: m, the estimated number of inputs near each candidate; None if unknown.
+    for it; None for no difference. fresh: True if each measurement of a candidate takes another input near it, else all
+    take one. counts: m, the estimated number of inputs near each candidate; None if unknown.
     """
 
     points: Tensor
@@ -47,7 +47,7 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Unreleased:
-    """The private facts of a release, which stay with the curator.
+    """The secret facts of a release, which stay with the curator.
 
     order: the secret row number in the table of each released row; None for the table's own order.
     """
@@ -81,8 +81,8 @@ class OneRowEach:
 class Transform(ABC):
     """A map from a curator's table to its release. All settings are public.
 
-    private: the release has a guarantee, at its epsilon and delta. relation: the neighbours that the guarantee
-    compares; empty without one. random: the release draws random numbers.
+    private: True if the release is (epsilon, delta)-private. relation: the neighbouring relation; empty without a
+    guarantee. random: True if the release draws random numbers.
     """
 
     private: ClassVar[bool] = False
@@ -102,7 +102,7 @@ class Transform(ABC):
 
     @abstractmethod
     def release(self, table: Table, entropy: Entropy) -> tuple[Release, Unreleased]:
-        """Make the release, which the modeler receives, and the private facts that stay with the curator."""
+        """Make the release, which the modeler receives, and the secret facts that stay with the curator."""
 
     def candidates(self, values: Tensor, public: Public) -> Candidates:
         """The modeler's candidates, from the released values."""
@@ -123,7 +123,7 @@ class Transform(ABC):
         return None
 
     def private_facts(self, table: Table) -> dict[str, Any]:
-        """Private facts of the release, for the records of a simulation."""
+        """Secret facts of the release, for the records of a simulation."""
         return {}
 
 
@@ -185,7 +185,7 @@ class WithNoise(Transform):
 
 
 def numbers_of(n: int, signal: Tensor | None = None, noise: Tensor | None = None, n_moved: int = 0) -> Diagnostics:
-    """The private numbers of a release of n rows."""
+    """The secret numbers of a release of n rows."""
     first, second = (0.0 if values is None else float(torch.linalg.norm(values)) for values in (signal, noise))
     return Diagnostics(first, second, n_chosen=n, n_clipped=n_moved, n_rejected=0)
 
@@ -197,7 +197,7 @@ def nothing(n_candidates: int, table: Table) -> tuple[Release, Unreleased]:
 
 
 def scaled_to_norm(rows: Tensor) -> Tensor:
-    """Rows scaled to a largest norm of 25, as published; the factor depends on private data."""
+    """Rows scaled to a largest norm of 25, as published; the factor depends on secret data."""
     return rows * (NORM / float(rows.norm(dim=1).max()))
 
 

@@ -17,14 +17,14 @@ _LEAST_ROWS = 25.0  # rows of an average cell
 
 @dataclass(frozen=True)
 class Cover(OverCells):
-    """The control without a release: all public cells are candidates, empty or not.
+    """Releases nothing, as a control: all public cells are candidates, empty or not.
 
     A measurement takes a random row of the cell, or the nearest row if the cell is empty. The "released" values are a
-    zero for each cell, so epsilon is 0. The gain of a transform over this control is the gain by its release.
+    zero for each cell, so epsilon is 0. What a transform gains over this control is due to its release.
 
     Args:
-        cells: The number of cells on the longest axis, others in proportion; None for as many as leave an average cell
-            25 rows.
+        cells: The number of cells on the longest axis, others in proportion; None for a number at which a cell holds
+            about 25 rows on average.
 
     Raises:
         SettingError: cells is below 2.

@@ -14,9 +14,9 @@ from dpfbo.privacy.release import Release
 
 @dataclass(frozen=True)
 class GaussianNoise(WithNoise):
-    """Release `Z = X + sigma N(0, I)`, n x d, with the rows in a secret random order, at any eps > 0.
+    """Releases `Z = X + sigma N(0, I)`, n x d, with the rows in a secret random order, at any eps > 0.
 
-    sigma is that of the analytic Gaussian mechanism (Balle and Wang 2018). The classic
+    sigma follows from the analytic Gaussian mechanism (Balle and Wang 2018). The classic
     `sigma = sqrt(2 ln(1.25 / delta)) / eps` is proved for eps <= 1 only, and is larger.
 
     Args:
@@ -25,15 +25,15 @@ class GaussianNoise(WithNoise):
         noise: The sampler of the noise.
 
     Guarantee:
-        Relation: tables of n rows, in any order, that differ in one row by a norm of at most 1, after the public
-        scaling that takes the farthest corner of the public box to norm 25 (the adjacency of the paper). Event: the
-        release of Z, which is (eps, delta)-private. Sensitivity: 1, because rows outside the box are moved to its
-        nearest point, which takes no two rows farther apart. The order is random because in a table sorted by a private
-        column each row's place would reveal its rank. Neither scale nor centre depends on the data. Not covered: the
-        measurements of rows that the modeler chooses.
+        Neighbouring relation: two tables of n rows, in any order, differ in one row by a norm of at most 1, after a
+        public scaling takes the farthest corner of the public box to norm 25 (the adjacency of the paper). Event: the
+        release of Z is (eps, delta)-private. Sensitivity: it is 1, because rows outside the box are moved to the
+        nearest point of the box, which never increases the distance of two rows. The order is random, because in a
+        table sorted by a secret column each row's place would reveal its rank. Neither scale nor centre depends on the
+        data. The measurements of rows that the modeler chooses are not covered.
 
     Raises:
-        SettingError: epsilon is not above 0, or delta lies outside (0, 1).
+        SettingError: epsilon is not positive, or delta lies outside (0, 1).
 
     Example:
         >>> import dpfbo

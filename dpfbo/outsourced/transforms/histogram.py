@@ -20,28 +20,28 @@ _LEAST_ROWS = 5.0  # rows of an average cell, in standard deviations of the nois
 
 @dataclass(frozen=True)
 class Histogram(WithNoise, OverCells):
-    """Release `counts + sigma N(0, I)`, m x 1, the noisy numbers of rows in m public cells.
+    """Releases `counts + sigma N(0, I)`, m x 1, the noisy numbers of rows in m public cells.
 
     The modeler optimises over the centres of the cells with counts above a threshold. A measurement of a candidate
-    takes a random row of its cell, one not measured before if there is any, or the nearest row if the cell is empty.
+    takes a random row of its cell, if possible one not measured before, or the nearest row if the cell is empty.
     The modeler asks for no more measurements of a cell than its noisy count.
 
     Args:
         epsilon: The epsilon of the release.
         delta: The delta of the release.
         noise: The sampler of the noise.
-        cells: The number of cells on the longest axis, others in proportion; None for as many as leave an average cell
-            5 times as many rows as the standard deviation of the noise.
+        cells: The number of cells on the longest axis, others in proportion; None for a number at which a cell holds
+            on average about 5 times the noise's standard deviation in rows.
         threshold: A cell whose count is below this multiple of the noise's standard deviation counts as empty.
 
     Guarantee:
-        Relation: tables of n rows that differ in one row, by any distance, which includes the neighbours of the paper.
-        Event: the release of the counts, which is (eps, delta)-private by the analytic Gaussian mechanism. Sensitivity:
-        sqrt(2), one count less and another one more. Cells, threshold and centres are public or post-processing. Not
-        covered: measurements.
+        Neighbouring relation: two tables of n rows differ in one row, by any distance (the paper's relation is a part
+        of this one). Event: the release of the counts is (eps, delta)-private by the analytic Gaussian mechanism.
+        Sensitivity: it is sqrt(2), because one count falls by 1 and another rises by 1. Cells, threshold and centres
+        are public or post-processing. Measurements are not covered.
 
     Raises:
-        SettingError: epsilon is not above 0, delta lies outside (0, 1), cells is below 2, or threshold below 0.
+        SettingError: epsilon is not positive, delta lies outside (0, 1), cells is below 2, or threshold is below 0.
 
     Example:
         >>> import dpfbo

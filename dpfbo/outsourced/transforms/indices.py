@@ -10,7 +10,7 @@ from dpfbo.privacy.release import Release
 
 @dataclass(frozen=True)
 class Indices(Transform):
-    """The control without a model: it releases a zero for each row, so epsilon is 0 and a model learns nothing."""
+    """Releases a zero for each row, as a control: epsilon is 0, and a model learns nothing."""
 
     def scale(self, table: Table) -> float:
         return 1.0

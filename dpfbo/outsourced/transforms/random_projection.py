@@ -1,13 +1,13 @@
 """The published transform of PO-GP-UCB (Kharkovskii, Dai, Low 2020, Algo. 1), whose privacy claim does not hold.
 
 The published claim is (eps, delta) for tables that differ in one row by a norm of at most 1. It does not hold where
-n > d + 1. Let X_c be the scaled, centred rows, n x d, of rank d. Raised singular values or not, the release is
+n > d + 1. Let X_c be the scaled, centred rows, n x d, of rank d. Even with raised singular values, the release is
 
     Z = X_c W    for some d x r matrix W,
 
 so every column of Z lies in the column space of X_c, a d-dimensional subspace of the (n - 1)-dimensional space of
 centred vectors. A neighbour has another column space, and the two laws of Z have disjoint supports: for every epsilon
-delta is 1. The lemma that the claim rests on mixes users, `M X`, and here features are mixed, `X M`. Moreover, the
+delta is 1. The lemma behind the claim mixes users, `M X`, but here features are mixed, `X M`. Moreover, the
 test `sigma_min >= w`, the scaling to norm 25 and the centring use the data. The attack is in
 `dpfbo.audit.release.two_tables`.
 """
@@ -46,10 +46,10 @@ def singular_values(rows: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class RandomProjection(AsRows):
-    """Release `Z = X_c M / sqrt(r)`, n x r, with a d x r matrix M of standard normals, as published (Algo. 1).
+    """Releases `Z = X_c M / sqrt(r)`, n x r, with a d x r matrix M of standard normals, as published (Algo. 1).
 
     X_c is the scaled, centred table. If its least singular value is below w (`threshold`), all are raised first. The
-    published claim of privacy is no guarantee; the module's docstring says why.
+    published claim of privacy does not hold; the module's docstring says why.
 
     Args:
         r: The number of columns of Z.
@@ -58,7 +58,7 @@ class RandomProjection(AsRows):
         inflation: `paper` to raise a singular value s to sqrt(s^2 + w^2); `authors`, as in the authors' code, to s + w.
 
     Raises:
-        SettingError: r is below 1, epsilon not above 0, delta outside (0, 1), or inflation another word.
+        SettingError: r is below 1, epsilon is not positive, delta lies outside (0, 1), or inflation is unknown.
 
     Example:
         >>> import dpfbo

@@ -1,6 +1,6 @@
-"""Accountants: epsilon after each event of a sequence, by dp-accounting; one file each, and an entry of `ACCOUNTANTS`.
+"""Accountants compute epsilon by dp-accounting; each one has a file and an entry of `ACCOUNTANTS`.
 
-The relation is zero-out (REPLACE_SPECIAL), with `fixed_size` replace-one.
+The neighbouring relation is zero-out (REPLACE_SPECIAL); for `fixed_size` it is replace-one.
 
 Undocumented parts of dp-accounting are used; they were checked in version 0.6.0, and pyproject.toml allows no later
 minor version: in `pld`, the base class `GaussianPrivacyLoss` with its attributes and its
@@ -34,11 +34,11 @@ class UnsupportedEvent(ValueError):
 
 
 class Accountant(Protocol):
-    """Epsilon of a sequence of events.
+    """Computes the epsilon of a sequence of dp-accounting events.
 
     Attributes:
-        relation: The neighbours that epsilon compares.
-        approximation: True if its epsilon is no guarantee.
+        relation: The neighbouring relation of its epsilon.
+        approximation: True if its epsilon is not a guarantee.
     """
 
     @property
@@ -48,27 +48,27 @@ class Accountant(Protocol):
     def approximation(self) -> bool: ...
 
     def check(self, event: dp_accounting.DpEvent) -> None:
-        """Raise UnsupportedEvent if it cannot analyse this event."""
+        """Raise UnsupportedEvent if the accountant cannot analyse this event."""
 
     def curve(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> list[float]:
         """Epsilon after each event."""
 
     def epsilon(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> float:
-        """Epsilon after all events, 0 for none; faster than the curve."""
+        """Epsilon after all events, or 0 without events; faster than `curve`."""
 
 
 def accountant_names() -> tuple[str, ...]:
-    """The names of all accountants, those of other packages last."""
+    """The names of all accountants; accountants of other packages come last."""
     return (*ACCOUNTANTS, *extensions.entries(extensions.ACCOUNTANTS))
 
 
 def accountant_named(name: str) -> Accountant:
     """The accountant of this name.
 
-    Its module, which imports SciPy, is imported by this call: the process of an agent needs neither.
+    Only this call imports the accountant's module and SciPy, because an agent's process needs neither.
 
     Args:
-        name: `pld`, `rdp`, `moments`, `gdp`, `fixed_size`, or that of another package (`dpfbo.extensions`).
+        name: `pld`, `rdp`, `moments`, `gdp`, `fixed_size`, or a name that another package adds (`dpfbo.extensions`).
 
     Returns:
         The accountant; `gdp` is an approximation, the others give upper bounds of epsilon.

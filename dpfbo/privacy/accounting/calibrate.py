@@ -1,7 +1,7 @@
 """Planning: the noise, sampling probability or number of rounds that meets a target epsilon.
 
 All three searches bisect the numbers of four digits, or the whole numbers. The accountant's epsilon must not grow with
-noise, nor fall with sampling or rounds. The answer lies on the private side: `epsilon_of(answer) <= target`.
+noise, nor fall with sampling or rounds. The answer never costs more: `epsilon_of(answer) <= target`.
 """
 
 from bisect import bisect_left

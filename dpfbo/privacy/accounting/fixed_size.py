@@ -25,11 +25,11 @@ _LARGEST_PRECISION = 1e8  # sum of 1 / m^2, beyond which epsilon counts as infin
 class FixedSize(AdditiveAccountant):
     """Rényi divergences of a Gaussian on k of N agents (Wang, Balle, Kasiviswanathan 2019, Thm. 27), composed.
 
-    Guarantee. Relation: replace-one, one agent's messages of all rounds replaced by any others that are clipped as
-    well; N is public. Event: a Gaussian on a uniform subset of k of the N agents, `SampledWithoutReplacementDpEvent`.
-    Sensitivity: z of settings and ledgers is sigma over the distance `D = C max_n ||phi_n|| / q` of one message from
-    zero. Two messages are up to 2 D apart, so the event that `events.round_event` makes has multiplier z / 2, and
-    nothing here halves it again. Epsilon is an upper bound, and not comparable with one for zero-out.
+    Guarantee. Neighbouring relation: all of one agent's messages are replaced by others that are clipped too
+    (replace-one); N is public. Event: each round is a Gaussian on a uniform subset of k of the N agents
+    (`SampledWithoutReplacementDpEvent`). Sensitivity: z is sigma over the distance `D = C max_n ||phi_n|| / q` of one
+    message from zero. Two messages are up to 2 D apart, so `events.round_event` makes an event of multiplier z / 2,
+    and nothing here halves it again. Epsilon is an upper bound; do not compare it with an epsilon for zero-out.
 
     It is never above the exact epsilon of the plain Gaussians, `1 / m^2 = sum_t 1 / m_t^2` (Balle, Wang 2018): given
     the subsets, the two outcomes have the laws of plain Gaussians, or are equal.

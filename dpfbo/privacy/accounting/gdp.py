@@ -21,7 +21,7 @@ class Gdp:
 
         mu^2 = sum_t q_t^2 (exp(1/z_t^2) - 1),    delta = Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2)
 
-    It is the limit of many rounds with q sqrt(T) fixed, and often below the true epsilon: no guarantee.
+    It is the limit of many rounds with q sqrt(T) fixed, and often below the true epsilon, so it is not a guarantee.
     """
 
     relation: ClassVar[str] = ZERO_OUT

@@ -32,7 +32,7 @@ class Pld:
 
     Guarantee: an upper bound of epsilon for Poisson-sampled Gaussian events (all rounding is pessimistic). A delta
     near the rounding errors, 1e-14 and 1e-16 a round, which count as spent, makes epsilon looser, or inf. A curve of
-    more than 200 events is solved at 60 of them; the others have the epsilon of the next one, which is no smaller.
+    more than 200 events is solved at 60 of them; the others get the epsilon of the next solved one (not smaller).
     """
 
     relation: ClassVar[str] = ZERO_OUT

@@ -106,7 +106,7 @@ def _call(agent: int, x: Any) -> CallOutcome:
 
 
 def as_number(result: Any) -> float | None:
-    """A result as a float, perhaps NaN or infinite; None if it is no number, or a text."""
+    """A result as a float, perhaps NaN or infinite; None if it is a text or not a number."""
     try:
         return None if isinstance(result, str) else float(result)
     except Exception:  # of a class of the user's

@@ -24,7 +24,7 @@ def read_columns(path: Path, numbers: tuple[str, ...], text: tuple[str, ...] = (
         text: Names of columns to read as strings.
 
     Raises:
-        ValueError: The file is no csv, or unpacks to more than `MOST_BYTES`; a row has more fields than the header; a
+        ValueError: The file is not csv, or unpacks to more than `MOST_BYTES`; a row has more fields than the header; a
             column is missing or repeated; or a field of `numbers` is neither empty nor a finite number.
     """
     status = path.stat()

@@ -59,7 +59,7 @@ def data_file(data_dir: str | Path | None, relative: str | Sequence[str], fetch_
 def reading(path: Path, otherwise: str) -> Iterator[None]:
     """Turn any error of the block, which reads a file, into a ValueError, `<path> <otherwise> (<why>)`.
 
-    A path that is no plain file, and whose reading might never end, is refused before the block.
+    A path that is not a plain file is refused before the block, because reading it might never end.
     """
     if path.exists():
         check_plain(path)

@@ -64,7 +64,7 @@ def _elements(data: memoryview, order: str) -> Iterator[tuple[int, memoryview]]:
 
 
 def _check_variable(kind: int, payload: memoryview, order: str, names: Sequence[str]) -> None:
-    """Raise ValueError for a named variable that is no cell array of numeric matrices."""
+    """Raise ValueError for a named variable that is not a cell array of numeric matrices."""
     if kind != _MATRIX:
         raise ValueError(f"a variable must be a matrix, got an element of kind {kind}")
     parts = _elements(payload, order)
