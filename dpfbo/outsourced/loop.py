@@ -25,7 +25,7 @@ _MODELER = torch.zeros(1, dtype=torch.long, device="cpu")  # the modeler's numbe
 
 @dataclass(frozen=True)
 class Brief:
-    """What a modeler knows at the start besides the release. It includes neither seeds nor rows of the table.
+    """The knowledge of a modeler at the start, besides the release: neither seeds nor rows of the table.
 
     Args:
         transform: The curator's transform, of which the modeler uses the public half.
