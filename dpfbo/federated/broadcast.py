@@ -1,4 +1,4 @@
-"""The kinds of broadcast that agents may follow in their next query."""
+"""The kinds of broadcast: what a server sends to all agents, who may follow it in their next query."""
 
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
@@ -9,21 +9,21 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class RegionVectors:
-    """One weight vector a region for all agents: `omega^(1..P)` of Algo. 1 line 13. values: P x M."""
+    """One weight vector per region, sent to all agents: `omega^(1..P)` of Algo. 1 line 13. values: P x M."""
 
     values: Tensor
 
 
 @dataclass(frozen=True)
 class AgentVectors:
-    """A weight vector of its own for each agent, over the whole domain. values: N x M."""
+    """One weight vector per agent, which defines a function on the whole domain. values: N x M."""
 
     values: Tensor
 
 
 @dataclass(frozen=True)
 class Points:
-    """A query for each agent instead of a function (the controls). values: N x D unit-cube points."""
+    """One query per agent, which the controls send instead of a function. values: N x D unit-cube points."""
 
     values: Tensor
 
@@ -59,7 +59,7 @@ B = TypeVar("B")
 
 
 def moved(broadcast: B, device: torch.device) -> B:
-    """The same broadcast on a device."""
+    """A copy of the broadcast on another device."""
     tensors: dict[str, Any] = {f.name: getattr(broadcast, f.name).to(device) for f in fields(broadcast)}  # type: ignore[arg-type]
     return type(broadcast)(**tensors)
 
@@ -67,8 +67,8 @@ def moved(broadcast: B, device: torch.device) -> B:
 def averaged(previous: Broadcast | None, new: Broadcast | None, momentum: float) -> Broadcast | None:
     """The agents' running average of broadcasts, `momentum * previous + (1 - momentum) * new`.
 
-    It is a post-processing of public vectors and costs no privacy. Only region vectors are averaged; a prior stays
-    until there is another.
+    The average is a post-processing of public vectors and costs no privacy. Only region vectors are averaged. Any other
+    broadcast replaces the previous one, and a `SharedPrior` also stays after a round without a broadcast.
     """
     if new is None and isinstance(previous, SharedPrior):
         return previous

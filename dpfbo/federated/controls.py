@@ -1,4 +1,4 @@
-"""Controls: servers whose points depend on no message, because agents gain already from random queries at times."""
+"""Controls: servers that ignore the agents, to show how much agents gain from occasional random queries alone."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,12 +16,12 @@ from dpfbo.space.mixed import MixedBox
 
 @dataclass(frozen=True)
 class RandomServer(ServerKind):
-    """A control: an agent that would follow the server queries a uniform point. Nothing is sent or released.
+    """Gives each agent a uniform random point to follow, as a control. It receives no messages and releases nothing.
 
     Args:
         n_agents: N.
         domain: The search space.
-        streams: The random numbers of the points.
+        streams: The random numbers that choose the points.
 
     Example:
         >>> import dpfbo
@@ -41,13 +41,13 @@ class RandomServer(ServerKind):
 
 @dataclass(frozen=True)
 class SobolServer(ServerKind):
-    """A control: an agent that would follow the server queries a point of a Sobol sequence. Nothing is released.
+    """Gives each agent a Sobol point to follow, as a control. It receives no messages and releases nothing.
 
     Args:
         n_agents: N.
         domain: The search space.
-        streams: The random numbers of the shifts, by which each agent moves the sequence.
-        rounds: T, the length of the sequence.
+        streams: The random numbers that shift the sequence, by a different shift for each agent.
+        rounds: T, the number of points in the sequence.
 
     Example:
         >>> import dpfbo

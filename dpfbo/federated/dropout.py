@@ -11,10 +11,10 @@ from dpfbo.rng import Streams
 
 @dataclass(frozen=True)
 class Dropout:
-    """A simulated loss: each message of each round is lost independently, and a lost one counts as the zero vector.
+    """Simulates losses: each message of each round is lost independently, and then counts as the zero vector.
 
-    The sum is divided by q, never by the number that arrived, and the noise is that of a round without losses, so
-    epsilon does not change.
+    Losses do not change epsilon: the server divides the sum by q, never by the number of messages that arrived, and
+    adds as much noise as in a round without losses.
 
     Args:
         probability: The probability that a message is lost.

@@ -19,15 +19,15 @@ from dpfbo.run_result import OnRound, Result, Round
 
 @dataclass
 class FederatedResult(Result):
-    """The finished rounds of a federated run, and the broadcast that its agents follow next.
+    """The finished rounds of a federated run, and the broadcast that its agents may follow next.
 
     Attributes:
         momentum: The weight of earlier broadcasts in the running average (`averaged`), in [0, 1).
-        broadcast: The running average of the broadcasts; None before the first, and after a round without one (but a
-            `SharedPrior` stays).
+        broadcast: The running average of the broadcasts; None before the first broadcast, and after a round without a
+            broadcast. A `SharedPrior` is kept also after a round without a broadcast.
 
     Raises:
-        ValueError: `add` receives a round of an outsourced run.
+        ValueError: `add` receives a round of a run that is not federated.
     """
 
     momentum: float = 0.0
@@ -41,7 +41,7 @@ class FederatedResult(Result):
 
 
 class Aggregator(Protocol):
-    """A `dpfbo.federated.server.ServerKind`, or a proxy of one, for the messages of its own kind of population."""
+    """A `dpfbo.federated.server.ServerKind` or a proxy of it, which accepts what its population sends as messages."""
 
     @property
     def uses_messages(self) -> bool: ...
@@ -50,10 +50,10 @@ class Aggregator(Protocol):
 
 
 class Population(Protocol):
-    """All agents, in this process or in others."""
+    """Runs all agents, in this process or in others."""
 
     def do_round(self, t: int, broadcast: Broadcast | None, server: Aggregator | None) -> Round:
-        """Let all agents do round t, and then the server, if there is one, answer their messages."""
+        """Let all agents do round t; then let the server, if it is not None, answer their messages."""
 
 
 def run(
@@ -66,20 +66,20 @@ def run(
 ) -> FederatedResult:
     """Run all rounds of Algorithms 1 and 2.
 
-    Rounds 0..T-1 end with a broadcast, used in the next round; round T is the last query, after which nothing
-    is sent.
+    In rounds 0..T-1 the agents query, and the server then sends a broadcast for the next round. In round T the agents
+    query and send nothing.
 
     Args:
         population: The agents.
-        server: None for agents that work alone.
+        server: The server; None if the agents work alone.
         rounds: T.
-        on_round: A function that is called after every round, 0..T.
-        result: The finished rounds of a resumed run, to which the others are added.
-        broadcasts: The largest number of broadcasts, after which the agents query alone, as they do after a round in
-            which the server sends nothing; None for T.
+        on_round: A function that is called with each finished round, 0..T.
+        result: The finished rounds of a resumed run, to which this call adds the others; None for a new run.
+        broadcasts: The largest number of broadcasts; None for T. Once the agents have used the last one, they
+            query alone, as they do after every round in which the server sends nothing.
 
     Returns:
-        All rounds.
+        All rounds, with the broadcast that the agents may follow next.
 
     Example:
         >>> import dpfbo
@@ -106,7 +106,7 @@ class LocalPopulation:
 
     Args:
         shard: The agents.
-        sums: True if the server adds messages up; then only the agents that it samples compute one.
+        sums: True if the server adds messages up; then only the agents that it samples compute messages.
     """
 
     shard: Shard
@@ -114,7 +114,7 @@ class LocalPopulation:
 
     @staticmethod
     def of(problem: Problem, agents: Agents, sums: bool = False, threads: int = 1) -> "LocalPopulation":
-        """All agents of the problem, on the CPU. threads: see `Shard`."""
+        """Make the population of all agents of the problem, on the CPU. threads: see `Shard`."""
         return LocalPopulation(Shard(problem, agents, torch.arange(problem.n_agents, device="cpu"), threads), sums)
 
     def do_round(self, t: int, broadcast: Broadcast | None, server: Aggregator | None) -> Round:
@@ -133,7 +133,7 @@ class LocalPopulation:
 
 @dataclass
 class ShardMessages:
-    """The messages of one round, made when they are added up (`Contributions`), and the seconds that it took."""
+    """Computes the messages of one round when the server adds them up (`Contributions`), and counts the seconds."""
 
     shard: Shard
     t: int

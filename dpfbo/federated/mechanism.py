@@ -1,7 +1,7 @@
-"""The private step of Algorithm 1: choose, clip, weigh and sum, add noise.
+"""The private step of Algorithm 1: choose agents, clip their messages, add these up with weights, add noise.
 
-`SubsampledGaussian` is the private mechanism; `WeightedAverage` is the same step without privacy (FTS, FTS-DE).
-Both turn all messages of a round into one vector a region; neither knows where the messages come from.
+`SubsampledGaussian` is the private mechanism; `WeightedAverage` is not private (FTS, FTS-DE). Both turn all
+messages of a round, the agents' weight vectors `omega_n`, into a release: one vector per region.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SMALLEST_MULTIPLIER = 0.01  # smallest z: below it a round costs thousands of e
 
 @dataclass(frozen=True)
 class PartialSum:
-    """The weighted sum of some chosen agents' messages, P x M, and counts as in `dpfbo.privacy.release.Diagnostics`."""
+    """The weighted sum of some chosen agents' messages, P x M, and counts, see `dpfbo.privacy.release.Diagnostics`."""
 
     total: Tensor
     n_clipped: int
@@ -43,10 +43,10 @@ class PartialSum:
 
 @runtime_checkable
 class Contributions(Protocol):
-    """Messages that stay with their holders, who bound and add them up; the server gets the P x M sum only."""
+    """Messages that stay with their holders, who bound them and add them up; the server receives only the P x M sum."""
 
     def add_up(self, mechanism: Mechanism, chosen: Tensor, weights: Tensor, n_features: int) -> PartialSum:
-        """`mechanism.add_up` over the chosen agents. chosen: k ids; weights: P x N."""
+        """Call `mechanism.add_up` for the chosen agents. chosen: k ids; weights: P x N."""
 
 
 Messages = Tensor | Sequence[Tensor | None] | Contributions
@@ -57,28 +57,28 @@ class Mechanism(ABC):
 
     @abstractmethod
     def sensitivity(self, weights: Tensor) -> float:
-        """The L2 sensitivity of the joint sum to one agent's message, that the noise is calibrated to (P x N)."""
+        """The L2 sensitivity of the joint sum to one agent's message, which scales the noise. weights: P x N."""
 
     @abstractmethod
     def dp_event(self, weights: Tensor, round: int) -> dp_accounting.DpEvent:
-        """The event of one round's release, for an accountant. weights: P x N."""
+        """The `DpEvent` of one round's release, for an accountant. weights: P x N."""
 
     @abstractmethod
     def choose(self, n_agents: int, entropy: Entropy, round: int) -> Tensor:
-        """N booleans, True for the agents in S_t."""
+        """Choose the agents S_t of a round; returns N booleans."""
 
     @abstractmethod
     def bounded(self, received: Tensor, P: int) -> tuple[Tensor, int]:
-        """The messages (k x M) as they are summed, and the number that were too long."""
+        """Bound the norms of messages (k x M) before they are added up; also returns how many were too long."""
 
     @abstractmethod
     def privatised(self, total: Tensor, weights: Tensor, entropy: Entropy, round: int) -> Release:
-        """The release of a sum, P x M."""
+        """Add the noise to the sum, P x M, which gives the release."""
 
     def add_up(
         self, messages: Tensor | Sequence[Tensor | None], rows: Tensor, weights: Tensor, n_features: int
     ) -> PartialSum:
-        """The weighted sum of `messages[rows]` as they are summed, all regions. weights: P x k, of these rows."""
+        """Bound the messages of the k agents `rows`, and add them up with their weights, P x k."""
         received, n_rejected = accept(messages, rows, n_features)
         bounded, n_clipped = self.bounded(received, len(weights))
         return PartialSum(weights @ bounded, n_clipped, n_rejected)
@@ -87,10 +87,10 @@ class Mechanism(ABC):
         self, messages: Messages, weights: Tensor, n_features: int, entropy: Entropy, round: int,
         lost: Tensor | None = None,
     ) -> tuple[Release, Diagnostics]:  # fmt: skip
-        """One round: choose, bound, sum, add noise.
+        """Do one round: choose agents, bound their messages, add these up, add noise.
 
-        messages: N x M, or N vectors (None for a lost one), or their holders; lost: N, True for messages that did not
-        arrive in time, which count as zero vectors.
+        messages: N x M; or N vectors, None for a lost message; or the `Contributions` of their holders. lost: N, True
+        for messages that did not arrive in time, which count as zero vectors.
         """
         chosen = self.choose(weights.shape[1], entropy, round).nonzero()[:, 0]  # |S_t|
         arrived = chosen if lost is None else chosen[~lost[chosen]]
@@ -106,32 +106,32 @@ class Mechanism(ABC):
 
 @dataclass(frozen=True)
 class SubsampledGaussian(Mechanism):
-    """The subsampled Gaussian mechanism of DP-FTS-DE (Algo. 1 lines 5 to 12), on the joint vector of all regions.
+    """The subsampled Gaussian mechanism of DP-FTS-DE (Algo. 1 lines 5 to 12), which releases P vectors jointly.
 
         omega^(i) = (1/q) sum_{n in S_t} phi_n^(i) clip(omega_n, S / sqrt(P)) + N(0, sigma_t^2 I_M),   i = 1..P
 
     Args:
         sampling_probability: q.
         noise_multiplier: z; 0 adds no noise and has no finite epsilon.
-        clip_norm: S, for the joint vector; each message is clipped to `C = S / sqrt(P)`.
+        clip_norm: S; messages are clipped to norm `C = S / sqrt(P)`, so P copies, joined, have at most norm S.
         calibration: `paper` or `tight`, see `sensitivity`.
-        sampling: `poisson`, each agent independently with probability q; or `fixed_size`, a uniform subset of
-            round(q N) agents.
-        normalize: True to rescale every message to norm C; S then changes signal and noise by the same factor.
-        charge: `nominal`, every round is charged at z_t; or `effective`, see `charged_multiplier`.
-        schedule: The function `z_t / z` of the round t.
+        sampling: The way to draw the agents S_t of a round: `poisson`, each agent independently with probability q; or
+            `fixed_size`, a uniform subset of round(q N) agents.
+        normalize: True to rescale every message to norm C; S then scales signal and noise alike.
+        charge: The multiplier at which a round is charged: `nominal`, z_t; or `effective`, see `charged_multiplier`.
+        schedule: A function that returns `z_t / z` for a round t.
         noise: The sampler of the noise, `dpfbo.privacy.Gaussian` or `DiscreteGaussian`.
 
     Guarantee:
-        Neighbouring relation: all of one agent's messages, in all rounds, are replaced by zero vectors (zero-out,
-        dp-accounting's REPLACE_SPECIAL; N is public). With `fixed_size` they are replaced by others (replace-one).
-        Event: each round is charged as one sampled Gaussian (`dp_event`); the P blocks form one joint vector.
+        Neighbouring relation: all messages of one agent, in all rounds, are replaced by zero vectors (zero-out,
+        dp-accounting's REPLACE_SPECIAL; N is public), or with `fixed_size` by any other messages (replace-one).
+        Event: each round is charged as one sampled Gaussian (`dp_event`), because the P vectors are one joint vector.
         Sensitivity: `sensitivity()` bounds the change of the sum over the sampled agents, and sigma is z_t times this
-        bound. Division is by q, never by |S_t|. Messages that are missing, not finite or of the wrong shape count as
-        zero vectors, and an empty S_t gives a zero sum; both get noise as usual.
+        bound. The sum is divided by q, never by |S_t|. Messages that are missing, not finite or of the wrong shape
+        count as zero vectors, and an empty S_t gives a zero sum; noise is added in these cases, too.
 
     Raises:
-        SettingError: q lies outside [1e-12, 1], z_t is negative or in (0, 0.01), S is not positive, or a name unknown.
+        SettingError: q is outside [1e-12, 1], z_t is negative or in (0, 0.01), S is not positive, or a name is unknown.
 
     Example:
         >>> mechanism = SubsampledGaussian(sampling_probability=0.5, noise_multiplier=1.5, clip_norm=2.0)
@@ -164,7 +164,7 @@ class SubsampledGaussian(Mechanism):
         self.multiplier(0)
 
     def multiplier(self, round: int) -> float:
-        """z_t, the noise of a round over its `sensitivity()`. Raises ValueError where accountants give up."""
+        """z_t, the ratio of sigma and sensitivity in a round. Raises ValueError if accountants cannot handle it."""
         z = self.noise_multiplier * self.schedule(round)
         if self.noise_multiplier > 0 and not _SMALLEST_MULTIPLIER <= z < math.inf:
             rule = f"must be 0 or at least {_SMALLEST_MULTIPLIER}, got {z!r} in round {round}"
@@ -176,25 +176,25 @@ class SubsampledGaussian(Mechanism):
         return self.clip_norm / math.sqrt(P)
 
     def sensitivity(self, weights: Tensor) -> float:
-        """The bound on the joint sum's L2 sensitivity that the noise is calibrated to (weights: P x N).
+        """The bound on the joint sum's L2 sensitivity that the noise is calibrated to. weights: P x N.
 
-        `tight`: `tight_sensitivity`. `paper`: its upper bound `S phi_max / q`, at most sqrt(P) larger.
+        With `tight` it is `tight_sensitivity`; with `paper`, the bound `S phi_max / q`, up to sqrt(P) times as large.
         """
         if self.calibration == "tight":
             return self.tight_sensitivity(weights)
         return self.clip_norm * float(weights.abs().max()) / self.sampling_probability
 
     def tight_sensitivity(self, weights: Tensor) -> float:
-        """L2 sensitivity of the joint sum to one agent's message: `C max_n ||phi_n||_2 / q` (weights: P x N).
+        """The L2 sensitivity of the joint sum to one agent's message, `C max_n ||phi_n||_2 / q`. weights: P x N.
 
-        Agent n adds `(phi_n^(1) c, .., phi_n^(P) c) / q` with `||c|| <= C`.
+        Agent n adds `(phi_n^(1) c, .., phi_n^(P) c) / q` to the sum, with `||c|| <= C`.
         """
         return self.message_norm(len(weights)) * float(weights.norm(dim=0).max()) / self.sampling_probability
 
     def charged_multiplier(self, weights: Tensor, round: int) -> float:
-        """The multiplier that the round is charged at. `nominal`: z_t. `effective`: sigma_t over the tight sensitivity.
+        """The multiplier of the round's event: z_t if `nominal`, sigma_t over the tight sensitivity if `effective`.
 
-        With the paper's calibration that is `z_t sqrt(P) phi_max / max_n ||phi_n||`, up to sqrt(P) larger.
+        With the paper's calibration the latter is `z_t sqrt(P) phi_max / max_n ||phi_n||`, up to `sqrt(P) z_t`.
         """
         z = self.multiplier(round)
         if self.charge == "nominal":
@@ -202,9 +202,9 @@ class SubsampledGaussian(Mechanism):
         return z * max(1.0, self.sensitivity(weights) / self.tight_sensitivity(weights))
 
     def sigma(self, weights: Tensor, round: int = 0) -> float:
-        """Standard deviation of a round's noise, before the noise's own inflation: `z_t * sensitivity()`.
+        """The standard deviation of a round's noise, `z_t * sensitivity()`, before the inflation of `noise`.
 
-        Raises ValueError where it is no ordinary number although there should be noise.
+        Raises ValueError if z is positive, but sigma is infinite, subnormal or 0.
         """
         sigma = self.multiplier(round) * self.sensitivity(weights)
         if self.noise_multiplier > 0 and not sys.float_info.min < sigma < math.inf:
@@ -240,7 +240,7 @@ class SubsampledGaussian(Mechanism):
     def add_up(
         self, messages: Tensor | Sequence[Tensor | None], rows: Tensor, weights: Tensor, n_features: int
     ) -> PartialSum:
-        """Clip and sum: `(1/q) sum_n phi_n^(i) clip(omega_n, S / sqrt(P))` over n in `rows`, all regions."""
+        """Clip and add up: `(1/q) sum_n phi_n^(i) clip(omega_n, S / sqrt(P))` over n in `rows`, for each region i."""
         return super().add_up(messages, rows, weights / self.sampling_probability, n_features)
 
     def privatised(self, total: Tensor, weights: Tensor, entropy: Entropy, round: int) -> Release:
@@ -253,7 +253,7 @@ class SubsampledGaussian(Mechanism):
 
 @dataclass(frozen=True)
 class WeightedAverage(Mechanism):
-    """The step without privacy: `omega^(i) = sum_n phi_n^(i) omega_n` over all agents, nothing clipped, no noise.
+    """Adds up all messages without privacy, `omega^(i) = sum_n phi_n^(i) omega_n`: it neither clips nor adds noise.
 
     Args:
         normalize: True to scale every message to norm 1 first.
@@ -267,7 +267,7 @@ class WeightedAverage(Mechanism):
     normalize: bool = False
 
     def sensitivity(self, weights: Tensor) -> float:
-        """Infinite: the messages are not bounded."""
+        """The sensitivity is infinite, because the messages are not bounded."""
         return math.inf
 
     def dp_event(self, weights: Tensor, round: int) -> dp_accounting.DpEvent:

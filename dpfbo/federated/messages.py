@@ -1,4 +1,4 @@
-"""Checking and clipping of messages: anything that an agent sends becomes M finite numbers of bounded norm."""
+"""Checking and clipping of messages: whatever an agent sends becomes a vector of M finite numbers of bounded norm."""
 
 import math
 from collections.abc import Sequence
@@ -9,14 +9,14 @@ from torch import Tensor
 
 
 def usual_norm(n_features: int, P: int) -> float:
-    """A clip norm S that few joint draws exceed: one from the prior `N(0, I_M)` has a norm of about sqrt(M)."""
+    """A clip norm S that clips few messages: a draw from the prior `N(0, I_M)` has a norm of about sqrt(M)."""
     return round(1.1 * math.sqrt(n_features * P), 3)
 
 
 def accept(messages: Tensor | Sequence[Tensor | None], chosen: Tensor, n_features: int) -> tuple[Tensor, int]:
-    """The chosen messages as `k x M` float64, and the number of unusable ones, which become zero vectors.
+    """The chosen messages as `k x M` float64, and the number of unusable messages, which become zero vectors.
 
-    Unusable: missing (None), not a plain vector of M real numbers, or with an entry that is not finite.
+    A message is unusable if it is None, is not a plain vector of M real numbers, or has an entry that is not finite.
     """
     given = 0 if isinstance(messages, Tensor) and messages.ndim == 0 else len(messages)  # type: ignore[arg-type]
     complete = len(chosen) == 0 or int(chosen.max()) < given
@@ -41,9 +41,9 @@ def _plain(message: object) -> TypeGuard[Tensor]:
 
 
 def clip(messages: Tensor, norm: float) -> tuple[Tensor, int]:
-    """Scale every message (k x M) down to L2 norm at most `norm`; also returns the number that were longer.
+    """Scale every message (k x M) down to L2 norm at most `norm`; also returns how many were longer.
 
-    Safe for entries whose square overflows: the length is taken after division by the largest entry.
+    Entries whose square overflows do no harm, because norms are computed after division by the largest entry.
     """
     unit, length, largest = _direction(messages)
     longer = length > norm / largest
@@ -51,7 +51,7 @@ def clip(messages: Tensor, norm: float) -> tuple[Tensor, int]:
 
 
 def scale_to(messages: Tensor, norm: float) -> Tensor:
-    """Scale every message (k x M) to L2 norm `norm`; one that is zero or nearly zero becomes zero."""
+    """Scale every message (k x M) to L2 norm `norm`; a message that is zero or almost zero becomes zero."""
     unit, length, _ = _direction(messages)
     return torch.where(length >= 0.5, unit * (norm / length.clamp(min=0.5)), 0.0)
 

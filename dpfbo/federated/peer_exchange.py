@@ -1,4 +1,4 @@
-"""The original FTS of 2020: agents follow each other's messages, without an aggregating server."""
+"""The original FTS of 2020: agents follow each other's messages, and the server does not add them up."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -16,13 +16,13 @@ from dpfbo.rng import Streams
 
 @dataclass(frozen=True)
 class PeerExchange(ServerKind):
-    """FTS as published in 2020: each agent follows the message of another agent, picked at random.
+    """Passes each agent the message of another agent, picked at random, as FTS did in 2020.
 
-    It is not private: an agent receives another's message unchanged. A lost or non-finite one is passed on as zeros.
+    This is not private: agents receive each other's messages unchanged. Lost or non-finite messages become zeros.
 
     Args:
         n_agents: N.
-        streams: The random numbers that pick the other agent.
+        streams: The random numbers that pick the other agents.
         dropout: A simulated loss of messages.
 
     Raises:

@@ -1,6 +1,6 @@
-"""Schedules of the noise multiplier, `z_t = z * factor(t)`. One YAML each in conf/privacy/schedule.
+"""Schedules of the noise multiplier, `z_t = z * factor(t)`, each with a YAML file in conf/privacy/schedule.
 
-Every round is charged at its own z_t. A schedule is public and fixed before the run.
+Each round is charged at its own z_t. A schedule is public and fixed before the run.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ Schedule = Callable[[int], float]
 
 @dataclass(frozen=True)
 class Constant:
-    """z_t = z (the paper)."""
+    """Keeps the multiplier constant, `z_t = z` (the paper)."""
 
     def __call__(self, round: int) -> float:
         return 1.0
@@ -22,7 +22,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class PowerSchedule:
-    """z_t = z (t + 1)^exponent, t = 0 for the first broadcast. Above 0: early broadcasts are the precise ones."""
+    """Sets `z_t = z (t + 1)^exponent`, from t = 0; a positive exponent makes early broadcasts more precise."""
 
     exponent: float = 0.5
 
@@ -35,7 +35,7 @@ class PowerSchedule:
 
 @dataclass(frozen=True)
 class Steps:
-    """z_t = z factors[t]; the last factor holds for all later rounds."""
+    """Sets `z_t = z * factors[t]`; the last factor holds for all later rounds."""
 
     factors: Sequence[float]
 

@@ -1,4 +1,4 @@
-"""Algorithm 1: the server. One round turns the messages of all agents into one public broadcast."""
+"""Algorithm 1: in each round the server turns the messages of all agents into one public broadcast."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     import dp_accounting
 
 
-# broadcast, public record and private numbers of a round; None where nothing is sent, released, or simulated
+# broadcast, public record and secret numbers of a round; None where nothing is sent, released, or simulated
 RoundOutput = tuple[Broadcast | None, ServerRecord | None, Diagnostics | None]
 
 
 @dataclass(frozen=True)
 class ServerParts:
-    """The parts of a run's server.
+    """The parts from which a run's server is made.
 
-    n_agents: N. rounds: T. message_size: numbers in a message. prior: None without a private prior. kept: None if noise
-    can be drawn again.
+    n_agents: N. rounds: T. message_size: numbers in a message. prior: None without a private prior. kept: None if the
+    noise can be drawn again.
     """
 
     n_agents: int
@@ -61,13 +61,13 @@ class ServerParts:
 
 
 class ServerKind(Protocol):
-    """A class of servers. Each turns the messages of a round into the broadcast that agents follow next.
+    """The protocol of servers: in each round a server makes the broadcast that agents may follow in the next round.
 
     Attributes:
-        uses_messages: True if the agents send it messages.
-        aggregates: True if it adds them up by a mechanism, which may be a private one.
-        bare_messages: True if agents receive the messages of others unchanged; epsilon is then infinite although
-            nothing is charged.
+        uses_messages: True if the agents send messages to the server.
+        aggregates: True if the server adds the messages up by a mechanism, private or not.
+        bare_messages: True if agents receive the messages of others unchanged; epsilon is then infinite, although
+            the ledger has no charge.
     """
 
     uses_messages: ClassVar[bool] = False
@@ -76,39 +76,39 @@ class ServerKind(Protocol):
 
     @classmethod
     def for_run(cls, parts: ServerParts) -> Any:
-        """The server of one run; here of the parts that are named as its fields."""
+        """Make the server of one run from the parts that are named like the fields of the class."""
         return cls(**{f.name: getattr(parts, f.name) for f in fields(cls)})  # type: ignore[arg-type]
 
     def round(self, t: int, messages: Messages | None, late: Tensor | None = None) -> RoundOutput:
-        """One round; no broadcast if it has stopped sending. late: N, True for messages that came too late."""
+        """Do one round; the broadcast is None if the server has stopped. late: N, True for messages that are late."""
 
 
 @dataclass(frozen=True)
 class Server(ServerKind):
-    """The aggregating server of DP-FTS-DE and its family.
+    """The server of DP-FTS-DE and its family, which adds the agents' messages up by a mechanism.
 
     Args:
         n_agents: N.
         message_size: M, the numbers in a message.
         regions: The P sub-regions.
         weighting: A function of (round, assignment, P) that returns the P x N weights of a round.
-        mechanism: The step from messages to a release, such as `SubsampledGaussian`.
-        entropy: The randomness of choice and noise.
+        mechanism: The step from messages to a release (the noisy sums), such as `SubsampledGaussian`.
+        entropy: The random numbers that choose the agents and make the noise.
         ledger: The ledger to which releases are charged.
-        epsilon: Epsilon after each release.
+        epsilon: The function that computes epsilon after each release.
         dropout: A simulated loss of messages.
-        kept: The file of a release; None where the noise can be drawn again.
+        kept: The file that keeps a release until it is sent; None if the noise can be drawn again.
         budget: The limit of epsilon for all releases of the ledger; None for no limit.
 
     Guarantee:
-        Everything that `round` returns as a broadcast is a post-processing of the mechanism's joint releases, and every
-        release is charged to the ledger, durably, before this method returns it; see the mechanism for relation, event
-        and sensitivity. No release is made that would take the ledger over the budget. The `Diagnostics` are private:
-        `round` returns them in a simulation only, where the noise is seeded.
+        Each broadcast is a post-processing of the mechanism's releases. The mechanism states the neighbouring relation,
+        the event and the sensitivity. `round` charges a release to the ledger, durably, before it returns the
+        broadcast, and releases nothing that would take the ledger over the budget. The `Diagnostics` are secret:
+        `round` returns them only in a simulation, where the noise is seeded.
 
     Raises:
-        BudgetSpent: `round` would exceed the budget, and `when_spent` is `refuse`.
-        LedgerError: `round` cannot charge the ledger; then nothing is released.
+        BudgetSpent: `round` would exceed the budget, whose `when_spent` is `refuse`.
+        LedgerError: `round` cannot charge the ledger, and therefore releases nothing.
 
     Example:
         >>> import dpfbo
@@ -142,16 +142,16 @@ class Server(ServerKind):
         return super().for_run(parts)  # type: ignore[no-any-return]
 
     def round(self, t: int, messages: Messages | None, late: Tensor | None = None) -> RoundOutput:
-        """Turn the messages of round t into a broadcast, charged first (Algo. 1 lines 5 to 13).
+        """Turn the messages of round t into a release, charge it, and return it as a broadcast (Algo. 1 lines 5 to 13).
 
         Args:
             t: The round.
-            messages: N x M; or N vectors, None for a lost one; or `Contributions`; None counts as all lost.
+            messages: N x M; or N vectors, None for a lost message; or `Contributions`; or None if all are lost.
             late: N booleans, True for messages that came too late and count as zero vectors.
 
         Returns:
-            Broadcast, its public record, and in a simulation its private numbers; (None, None, None) where the budget
-            is spent and `when_spent` is `stop`.
+            The broadcast, its public record, and the secret numbers of a simulation (else None). All three are None if
+            the budget is spent and its `when_spent` is `stop`.
         """
         assignment = self.regions.assign(torch.arange(self.n_agents, device="cpu"))
         weights = self.weighting(t, assignment, self.regions.P)  # P x N

@@ -30,9 +30,9 @@ from dpfbo.federated.population.agents import Agents
 def greedy_information_gain(K: Tensor, steps: int, noise: float) -> Tensor:
     """`gamma_1, .., gamma_steps`, where each point is the candidate that adds most to `1/2 log det(I + K_A / noise)`.
 
-    That is the candidate of largest posterior variance (Srinivas et al. 2010), and the result is at least 1 - 1/e of
-    the largest gain of any so many candidates. A candidate may be taken again. K: ... x n x n, the kernel matrix of the
-    candidates; noise: lam, the variance of an observation. Returns ... x steps, in O(steps^2 n).
+    That is the candidate of largest posterior variance (Srinivas et al. 2010). gamma_t is at least 1 - 1/e of the
+    largest gain of any t candidates. A candidate may be chosen more than once. K: ... x n x n, the kernel matrix of the
+    candidates; noise: lam, the variance of the observation noise. Returns ... x steps, in time O(steps^2 n).
     """
     checks.integer("steps", steps, minimum=1)
     checks.positive("noise", noise)
@@ -98,7 +98,7 @@ def smallest_c1(epsilon: float, q: float, rounds: int) -> float:
 
 
 def replayed_messages(agents: Agents, n_agents: int, history: Iterable[tuple[Tensor, Tensor]]) -> Iterator[Tensor]:
-    """The messages of a run's agents in rounds 0, 1, .., N x M each, computed again up to rounding; in a simulation.
+    """Compute the messages of a simulated run again, up to rounding, for rounds 0, 1, .., N x M each.
 
     history: each round's points (N x k x D, unit cube) and observations (N x k).
     """

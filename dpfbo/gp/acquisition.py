@@ -1,4 +1,4 @@
-"""Maximise feature functions: exactly on a grid; in a box, by candidates and batched ascents from the best of them."""
+"""Maximises feature functions: exactly on a grid, and in a box by batched ascents from the best candidates."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -27,14 +27,14 @@ _PROMISE = 1e-10  # decrease that the next step of a converged ascent promises; 
 
 @dataclass(frozen=True)
 class BoxCandidates:
-    """Points `(left_i, right_j)` of a box: a x D1 and b x D2, sorted by the cells of their half; a, b powers of two."""
+    """Points `(left_i, right_j)` of a box. left: a x D1, right: b x D2, sorted by cells; a and b are powers of two."""
 
     left: Tensor
     right: Tensor
 
     @staticmethod
     def of(domain: Box | MixedBox, size: int, shift: Tensor) -> "BoxCandidates":
-        """At least `size` points, moved by shift (D) around the unit cube, then to the values of a mixed box."""
+        """Make at least `size` points, shifted by shift (D) modulo 1, and snapped to the values of a mixed box."""
         D, k = domain.dimension, -(-domain.dimension // 2)
         log_size = (size - 1).bit_length()
         log_a = log_size if D == 1 else -(-log_size // 2)
@@ -51,7 +51,7 @@ class BoxCandidates:
         return product(self.left, self.right)
 
     def starts(self, values: Tensor, n: int) -> Tensor:
-        """The best candidates of k cells by values (B x ab), best first, B x k indices; at most n of them."""
+        """The indices, B x k, of the best candidates of the k <= n best cells, best first. values: B x ab."""
         (a, b), cells = (len(self.left), len(self.right)), _CELLS if self.right.shape[1] else _CELLS**2
         rows, columns = min(a, cells), min(b, cells)
         boxes = values.view(-1, rows, a // rows, columns, b // columns).transpose(2, 3).flatten(3).flatten(1, 2)
@@ -74,16 +74,16 @@ def _sobol(n: int, dimension: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Acquisition:
-    """The maximisation of functions over the domain.
+    """Maximises functions over the domain.
 
-    On a grid it is exact. In a box, candidates are evaluated in single precision; then the best one and the best of
-    `n_starts` other parts of the box climb by Newton's method, each inside its region, until they fall behind. With
-    discrete axes every start first tries other values, axis after axis, and the best point does so twice more.
+    On a grid the result is exact. In a box, candidates are evaluated in single precision. The best candidates of the
+    best `1 + n_starts` parts of the box climb by Newton's method, inside their sub-regions, until they fall behind.
+    With discrete axes each start first tries other values, axis by axis, and the best point does so twice more.
 
     Args:
-        n_candidates: The number of candidates, at least.
-        n_starts: The number of starts beside the best candidate.
-        max_iterations: The number of steps of an ascent, at most; with 0 the best start is the result.
+        n_candidates: The smallest number of candidates.
+        n_starts: The number of starts in addition to the best candidate.
+        max_iterations: The largest number of steps of an ascent; 0 returns the best start.
 
     Example:
         >>> features = RandomFeatures(torch.tensor([[[4.0], [0.0]]]).double(), torch.tensor([[-2.0, 0.0]]).double())
@@ -102,17 +102,17 @@ class Acquisition:
         checks.integer("max_iterations", self.max_iterations, minimum=0)
 
     def shift(self, domain: Domain, streams: Streams, purpose: str, round: int, device: torch.device) -> Tensor:
-        """The random shift of the candidates in [0, 1), D numbers that all agents share in a round; none on a grid."""
+        """The random shift of the candidates, D numbers in [0, 1) that all agents share in a round; empty on a grid."""
         everybody = torch.zeros(1, dtype=torch.long, device=device)
         return streams.uniform(purpose, everybody, round, 0 if isinstance(domain, Grid) else domain.dimension)[0]
 
     def maximize(self, function: FeatureFunction, domain: Domain, shift: Tensor) -> Tensor:
-        """The maximiser of each of B functions, unit-cube points `B x D`; `1 x D` if all rows share one function.
+        """The maximiser of each of B functions, `B x D` unit-cube points; `1 x D` if all rows share one function.
 
         Args:
             function: The functions.
             domain: The domain.
-            shift: The shift of the candidates, see `shift`; unused on a grid.
+            shift: The result of `shift`; not used on a grid.
         """
         if isinstance(domain, Grid):
             return domain.unit_points[function(domain.unit_points[None]).argmax(1)]
@@ -132,7 +132,7 @@ class Acquisition:
     def maximize_shared(
         self, features: RandomFeatures, weights: Tensor, regions: Regions, domain: Domain, shift: Tensor
     ) -> Tensor:
-        """`maximize` for functions in one map of features, with weights `B x P x M`, or `1 x P x M` for all rows."""
+        """`maximize` for functions of one shared feature map. weights: `B x P x M`, or `1 x P x M` for one function."""
         length = features.frequencies.pow(2).mean().rsqrt().expand(len(weights))
         return self.maximize(FeatureFunction(features, weights, regions, length), domain, shift)
 

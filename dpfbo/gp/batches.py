@@ -1,7 +1,7 @@
-"""Padding of small batches and blocks of large ones, so that a row's numbers do not depend on the rest of its batch.
+"""Padding of small batches and splitting of large batches: a row's result must not depend on the rest of its batch.
 
-Libraries compute small matrix products, and the last rows of others, by different code, which rounds differently; an
-agent's queries would then depend on the other agents of its process. Such batches are padded with repeated rows.
+Libraries compute small matrix products, and the last rows of large ones, by different code, which rounds differently.
+An agent's queries would then depend on the other agents of its process. Therefore repeated rows pad such batches.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,12 +31,12 @@ def whole(n: int, device: torch.device | None = None) -> Tensor:
 
 
 def padded(rows: Tensor) -> Tensor:
-    """The rows, then repeated ones up to a multiple of `ROWS`."""
+    """The rows, repeated from the first until their number is a multiple of `ROWS`."""
     return rows[whole(len(rows), rows.device)] if len(rows) % ROWS else rows
 
 
 def product(rows: Tensor, matrix: Tensor) -> Tensor:
-    """`rows @ matrix` with padded rows; `n x K` or `n x t x K` times `K x M`."""
+    """`rows @ matrix`, computed with padded rows. rows: `n x K` or `n x t x K`; matrix: `K x M`."""
     flat = rows.reshape(-1, rows.shape[-1])
     return (padded(flat) @ matrix)[: len(flat)].unflatten(0, rows.shape[:-1])
 
@@ -49,6 +49,6 @@ def blocks(n: int, size: int, device: torch.device) -> Iterator[Tensor]:
 
 
 def in_blocks(function: Callable[[Tensor], Tensor], n: int, rows_at_once: int, device: torch.device) -> Tensor:
-    """`function(rows)` for the rows 0..n-1 in blocks, each filled up to `PRODUCTS`; one result a row, as one tensor."""
+    """Call `function(rows)` for blocks of the rows 0..n-1, each filled up to `PRODUCTS`; returns one result per row."""
     blocks_of_rows = torch.arange(n, device=device).split(rows_at_once)
     return torch.cat([function(r[filled(len(r), PRODUCTS, device)])[: len(r)] for r in blocks_of_rows])

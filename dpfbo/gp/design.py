@@ -13,15 +13,15 @@ from dpfbo.space.regions import Regions
 
 @dataclass(frozen=True)
 class Design:
-    """The initial points of each agent; whoever knows the settings and the seed can compute them.
+    """The initial points of each agent. Everybody who knows the arguments and the seed can compute them.
 
     Args:
         domain: The search space.
-        regions: The sub-regions; one region for points anywhere.
+        regions: The sub-regions; a single region lets every agent start anywhere in the domain.
         streams: The random numbers of the run's seed.
         n_init: The number of initial points of each agent.
-        kind: `uniform`, independent points in the agent's own region (Algo. 2 line 2); or `sobol`, consecutive points
-            of one Sobol sequence over all agents, shifted at random, in the whole domain.
+        kind: `uniform` for independent points in the agent's own region (Algo. 2 line 2); or `sobol`: in the whole
+            domain, each agent takes the next n_init points of one randomly shifted Sobol sequence.
 
     Example:
         >>> from dpfbo.space.domain import Box
@@ -42,7 +42,7 @@ class Design:
         checks.one_of("design", self.kind, ("uniform", "sobol"))
 
     def points(self, agents: Tensor) -> Tensor:
-        """The unit-cube points of agents (n ids), `n x n_init x D`, on their device."""
+        """The initial unit-cube points, `n x n_init x D`, on the device of agents. agents: n ids."""
         D = self.domain.dimension
         if self.kind == "sobol":
             regions, u = Regions(1, D), self._sobol(agents)

@@ -32,15 +32,15 @@ Normals = Callable[[int, Tensor, int], Tensor]  # of an octave, rows and a size:
 
 @dataclass(frozen=True)
 class OwnDraw:
-    """The draw of a function from an agent's own posterior; the agent queries its maximiser.
+    """Draws a function from an agent's own posterior, and finds its maximiser, which the agent queries.
 
     Args:
-        method: `rff`, `n_features` fresh random features of the fitted length-scale; `exact`, on a one-dimensional
-            grid; or `gpytorch`, for any kernel of `OwnGP`.
-        n_features: The number of features, also of the prior draws of `gpytorch` in a box.
+        method: `rff` draws in new random features of the fitted length-scale; `exact` draws without approximation, but
+            needs a one-dimensional grid; `gpytorch` draws under any kernel of `OwnGP`.
+        n_features: The number of random features of `rff`, and of `gpytorch` in a box.
 
     Raises:
-        SettingError: The method is unknown, or a number is out of range.
+        SettingError: The method is unknown, or n_features is out of range.
 
     Example:
         >>> own = OwnGP("given", lengthscale=0.2, variance=1.0, noise=1e-4)
@@ -72,14 +72,14 @@ class OwnDraw:
 
         Args:
             agents: The ids of n agents.
-            x: Unit-cube points of their t observations, `n x t x D`.
+            x: The unit-cube points of each agent's t observations, `n x t x D`.
             y: The observations, `n x t`.
-            hyper: The agents' hyper-parameters; `KernelParameters` for `gpytorch` alone.
+            hyper: The agents' hyper-parameters; only `gpytorch` accepts `KernelParameters`.
             domain: The search space.
-            acquisition: The search in a box.
+            acquisition: The search for the maximum in a box.
             streams: The random numbers of the run's seed.
-            round: The round of the draw.
-            index: The rows of x in a grid, `n x t`, if they are known.
+            round: The round t.
+            index: The row of each point in a grid, `n x t`; None to look the rows up.
         """
         noise = hyper.noise.clamp(min=_NOISE_FLOOR)
         if self.method == "gpytorch":
@@ -128,7 +128,7 @@ class OwnDraw:
 def exact_maximizers_on_grid(
     grid: Tensor, index: Tensor, y: Tensor, hyper: Hyperparameters, noise: Tensor, normals: Normals, e: Tensor
 ) -> Tensor:
-    """The grid rows of the maximisers of `exact_draw_on_grid`, n."""
+    """The grid row, n, of the maximiser of each draw of `exact_draw_on_grid`."""
     if not computes(y, grid):
         return exact_draw_on_grid(grid, index, y, hyper, noise, normals, e).argmax(1)
     found = torch.empty(len(y), dtype=torch.int64)
@@ -154,7 +154,7 @@ def exact_draw_on_grid(
 
     The prior draw f0 is a sum of the kernel's Fourier series on a circle of length `1 + 7 l`, which equals the SE
     kernel on [0, 1] to 1e-10. Agents whose length-scales lie in one octave share the circle and its basis.
-    index: n x t, the rows of the observed points; y: n x t; noise: n; e: n x t, drawn noise; normals: of f0.
+    index: n x t, the rows of the observed points; y: n x t; noise: n; e: n x t, drawn noise; normals: for f0.
     """
     L = hyperparameters.gram_cholesky(grid[index][..., None], hyper, noise)
     octave = _octaves(hyper)

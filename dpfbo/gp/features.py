@@ -22,15 +22,15 @@ _ACCELERATOR_BLOCK = 100_000_000  # features evaluated at once on an accelerator
 
 @dataclass(frozen=True)
 class RandomFeatures:
-    """A batch of feature maps `phi_j(x) = cos(s_j . x + b_j) / norm`, each `phi(x)` of unit length.
+    """A batch of B feature maps `phi_j(x) = cos(s_j . x + b_j) / norm`, where the norm gives `phi(x)` unit length.
 
     `phi(x) . phi(x')` approximates the SE kernel `exp(-|x - x'|^2 / (2 l^2))` (Rahimi and Recht 2007). The paper's
     App. B scales every phi(x) to unit norm, which makes `|phi(x) . w| <= |w|`.
 
     Args:
-        frequencies: `s_j`, `B x M x D`; B = 1 is one map that all agents share.
+        frequencies: `s_j`, `B x M x D`; with B = 1 all agents share one map.
         phases: `b_j` in radians, `B x M`.
-        space: The domain whose points are embedded first, into D coordinates; None to take points as they are.
+        space: A mixed box, whose points are first embedded into D coordinates; None for other domains.
 
     Example:
         >>> features = shared_features(100, dimension=2, lengthscale=0.2, generator=np.random.default_rng(0))
@@ -44,7 +44,7 @@ class RandomFeatures:
     space: MixedBox | None = None
 
     def __call__(self, u: Tensor) -> Tensor:
-        """Features of unit-cube points, `B x k x D -> B x k x M`; B broadcasts against a shared map."""
+        """The features of unit-cube points, `B x k x D -> B x k x M`; a shared map takes points of any batch size B."""
         c = self.angles(u).cos_()  # B x k x M
         return c.div_(c.norm(dim=-1, keepdim=True))
 
@@ -59,11 +59,11 @@ class RandomFeatures:
         return angles[: len(points)].unflatten(0, u.shape[:2])
 
     def to(self, where: torch.device | torch.dtype) -> "RandomFeatures":
-        """The same maps on another device or in another precision."""
+        """A copy of the maps on another device or in another precision."""
         return RandomFeatures(self.frequencies.to(where), self.phases.to(where), self.space)
 
     def on(self, domain: Domain) -> "RandomFeatures":
-        """The same maps as functions of the domain's unit-cube points, which they embed first if it is mixed."""
+        """A copy of the maps for unit-cube points of the domain, which are embedded first if the domain is mixed."""
         return replace(self, space=domain if isinstance(domain, MixedBox) else None)
 
     def select(self, rows: Tensor) -> "RandomFeatures":
@@ -74,7 +74,7 @@ class RandomFeatures:
 
     @property
     def slopes(self) -> Tensor:
-        """The derivatives of the angles by unit-cube coordinates, `B x M x D`; 0 on discrete axes."""
+        """The derivatives of the angles with respect to unit-cube coordinates, `B x M x D`; 0 on discrete axes."""
         return self.frequencies if self.space is None else self.space.pulled_back(self.frequencies)
 
 
@@ -82,7 +82,7 @@ class RandomFeatures:
 class FeatureFunction:
     """A batch of B functions `g(x) = phi(x) . w^(i[x])`, where i[x] is the region that holds x.
 
-    features: one map, or B; weights: B x P x M, or 1 x P x M for one function of all rows; length: B, length-scales.
+    features: one map or B maps; weights: B x P x M, or 1 x P x M for one function; length: the B length-scales.
     """
 
     features: RandomFeatures
@@ -94,7 +94,7 @@ class FeatureFunction:
         return max(len(self.features.frequencies), len(self.weights))
 
     def __call__(self, u: Tensor) -> Tensor:
-        """Values at unit-cube points, `B x k x D -> B x k`; `1 x k x D` are points that all functions share."""
+        """The values at unit-cube points, `B x k x D -> B x k`; all functions share points of shape `1 x k x D`."""
         if len(u) == len(self.features.frequencies) == 1:
             return self._values(u, self.features, self.weights)
         numbers = u.shape[1] * self.features.frequencies.shape[1]
@@ -114,7 +114,7 @@ class FeatureFunction:
         return values.gather(-1, self.regions.region_of(u)[..., None].expand(len(values), -1, 1))[..., 0]
 
     def to(self, dtype: torch.dtype) -> "FeatureFunction":
-        """The same functions in another precision."""
+        """A copy of the functions in another precision."""
         return replace(self, features=self.features.to(dtype), weights=self.weights.to(dtype))
 
     def select(self, rows: Tensor) -> "FeatureFunction":
@@ -123,7 +123,7 @@ class FeatureFunction:
         return FeatureFunction(self.features.select(rows), _rows(self.weights, rows), self.regions, length)
 
     def normalised(self) -> "FeatureFunction":
-        """The functions with weights of norm 1: their values lie within [-1, 1], their maximisers are the same."""
+        """Functions with the same maximisers and with weights of norm 1, so that their values lie within [-1, 1]."""
         norm = self.weights.flatten(1).norm(dim=1).clamp(min=torch.finfo(self.weights.dtype).tiny)
         return replace(self, weights=self.weights / norm[:, None, None])
 
@@ -223,16 +223,16 @@ def _rows(tensor: Tensor, rows: Tensor) -> Tensor:
 def block_features(
     n_features: int, dimension: int, lengthscales: Sequence[float], generator: np.random.Generator
 ) -> RandomFeatures:
-    """Draw one shared map with a block of cosine and sine pairs for each length-scale: float64, on the CPU.
+    """Draw one shared map with a block of cosine and sine pairs for each length-scale, in float64 on the CPU.
 
     `phi(x) . phi(x')` approximates the mean of the SE kernels, and `|phi(x)| = 1` exactly. The frequencies of a block
-    are a Sobol sequence, shifted at random, mapped to the normal law: the error is smaller than that of random ones
-    (Yang et al., Quasi-Monte Carlo feature maps, ICML 2014).
+    are a randomly shifted Sobol sequence, mapped to the normal law, because this approximates a kernel better than
+    random frequencies (Yang et al., Quasi-Monte Carlo feature maps, ICML 2014).
 
     Args:
-        n_features: M, a multiple of twice the number of length-scales.
+        n_features: M, which must be a multiple of twice the number of length-scales.
         dimension: The number of coordinates of a point, D.
-        lengthscales: Length-scales in the unit cube.
+        lengthscales: The length-scales, in unit-cube coordinates.
         generator: The source of the random shifts.
 
     Returns:
@@ -263,15 +263,15 @@ def block_features(
 def shared_features(
     n_features: int, dimension: int, lengthscale: float, generator: np.random.Generator, paired: bool = False
 ) -> RandomFeatures:
-    """Draw the one map that all agents of a run share (paper, Sec. 2), `s ~ N(0, l^-2 I)`: float64, on the CPU.
+    """Draw the map, with `s ~ N(0, l^-2 I)`, that all agents of a run share (paper, Sec. 2), in float64 on the CPU.
 
     Args:
         n_features: M.
         dimension: The number of coordinates of a point, D.
-        lengthscale: l, in the unit cube.
+        lengthscale: l, in unit-cube coordinates.
         generator: The source of the frequencies and phases.
-        paired: Cosine and sine pairs of M/2 frequencies instead of random phases `b ~ U[0, 2 pi]`: an approximation
-            of the kernel with lower variance. M must then be even.
+        paired: True for cosine and sine pairs of M/2 frequencies, which approximate the kernel with lower variance
+            (M must be even); False for M frequencies with random phases `b ~ U[0, 2 pi]`.
 
     Returns:
         The map, with frequencies 1 x M x D.

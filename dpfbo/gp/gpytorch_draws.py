@@ -31,7 +31,7 @@ _LONGEST_STEP = 0.3  # length of the first step of a search, at most
 
 @dataclass(frozen=True)
 class Draw:
-    """One draw for each of n agents (ids) in one round; x: n x t x D, embedded; y: n x t; noise: n, in the draw."""
+    """One draw for each of n agents (ids) in one round. x: n x t x D, embedded; y: n x t; noise: n, of the draw."""
 
     agents: Tensor
     x: Tensor
@@ -152,7 +152,7 @@ class PathwiseDraw:
         return (torch.cos(self.features.angles(warped)) @ self.w[..., None])[..., 0]
 
     def blockwise(self, u: Tensor) -> Tensor:
-        """The same values as a call gives, one block of agents after the other."""
+        """The values that a call returns, computed for one block of agents after another."""
         width = self.w.shape[1] + self.v.shape[1]
         values = torch.empty_like(u[..., 0])
         for rows in batches.blocks(len(u), u.shape[1] * width, u.device):

@@ -36,7 +36,7 @@ def start(own: OwnGP, n_agents: int, dimension: int, device: torch.device) -> An
 
 
 def fit_own(x: Tensor, y: Tensor, own: OwnGP, kernel_parameters: bool = False) -> AnyHyperparameters:
-    """Every agent's hyper-parameters, fitted to x (N x t x D) and y (N x t); kernel_parameters: always GPyTorch's."""
+    """Fit every agent's hyper-parameters to x (N x t x D) and y (N x t). kernel_parameters: keep GPyTorch's form."""
     if own.fit == "closed_form":
         return fit(x, y, own.start(len(x), x.device))
     from dpfbo.gp import gpytorch_fit
@@ -49,7 +49,7 @@ def fit_own(x: Tensor, y: Tensor, own: OwnGP, kernel_parameters: bool = False) -
 
 
 def gram_cholesky(x: Tensor, hyper: AnyHyperparameters, noise: Tensor) -> Tensor:
-    """Cholesky factors of `K(x, x) + noise I`, N x t x t; x: N x t x D; noise: N."""
+    """The Cholesky factors of `K(x, x) + noise I`, N x t x t. x: N x t x D; noise: N."""
     if isinstance(hyper, KernelParameters):
         from dpfbo.gp.gpytorch_model import gram
 
@@ -151,7 +151,7 @@ def profile(theta: Tensor, D2: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tenso
 
 
 def fit(x: Tensor, y: Tensor, start: Hyperparameters) -> Hyperparameters:
-    """The hyper-parameters of maximum likelihood within `BOUNDS`, from the start's l and noise / variance.
+    """Fit the hyper-parameters by maximum likelihood within `BOUNDS`, from the l and noise / variance of `start`.
 
     x: N x t x D; y: N x t. An agent whose likelihood is not finite at the start keeps the start.
     """

@@ -16,7 +16,7 @@ _EXTENSIONS = {"kernel": "rbf", "ard": False, "warp": False, "priors": False}  #
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyper-parameters of N agents' SE kernels, N each; noise: the variance of the observation noise."""
+    """The hyper-parameters of N agents' SE kernels, each of shape N. noise: the variance of the observation noise."""
 
     lengthscale: Tensor
     variance: Tensor
@@ -30,27 +30,27 @@ class Hyperparameters:
 class OwnGP:
     """The settings of each agent's own Gaussian process, whose mean is zero.
 
-    A fit maximises the marginal likelihood. It is due whenever the number of observations is a multiple of `every`,
-    and begins each time from the values here. `ard`, `warp` and `priors` need `fit="gpytorch"`;
-    a kernel other than `rbf` needs `fit="gpytorch"` or `fit="given"`.
+    A fit maximises the marginal likelihood. It is due whenever the number of observations is a multiple of `every`, and
+    starts at the hyper-parameters given here. `ard`, `warp` and `priors` need `fit="gpytorch"`; a kernel other than
+    `rbf` needs `fit="gpytorch"` or `fit="given"`.
 
     Args:
-        fit: `closed_form` or `gpytorch`, the code that fits; or `given`, to keep the values here.
+        fit: The code that fits, `closed_form` or `gpytorch`; or `given` to keep the given hyper-parameters.
         every: The number of observations between two fits.
-        lengthscale: The length-scale, in the unit cube: the start of a fit, or the given value.
-        variance: The kernel's variance: the start of a fit, or the given value.
-        noise: The variance of the observation noise: the start of a fit, or the given value.
-        kernel: `rbf` (SE), `matern32` or `matern52`, multiplied by `variance`.
-        ard: True for a length-scale for every axis.
-        warp: True for Kumaraswamy's warp of every axis, `1 - (1 - x^a)^b`, with fitted a and b.
+        lengthscale: The length-scale, in unit-cube coordinates.
+        variance: The variance of the kernel.
+        noise: The variance of the observation noise.
+        kernel: The kernel, multiplied by `variance`: `rbf` (SE), `matern32` or `matern52`.
+        ard: True to fit one length-scale per axis.
+        warp: True to warp every axis by Kumaraswamy's `1 - (1 - x^a)^b`, with fitted a and b.
         priors: True for normal priors of the logarithms of length-scales, variance and noise, whose modes are the
-            values here.
+            hyper-parameters given here.
         standardize: True to standardise an agent's observations by their mean and standard deviation; with a private
-            prior, by those of its initial observations. The values here are then in standardised units.
+            prior, only the initial observations count for both. The hyper-parameters are then in standardised units.
 
     Raises:
-        SettingError: A name is unknown, or a setting has no effect on this fit.
-        ValueError: A value lies outside its bounds.
+        SettingError: A word is unknown, or an argument has no effect on this fit.
+        ValueError: A hyper-parameter lies outside its bounds.
 
     Example:
         >>> OwnGP(every=5).due(10), OwnGP(every=5).due(11), OwnGP("given").due(10)
@@ -87,27 +87,27 @@ class OwnGP:
 
     @property
     def extensions(self) -> list[str]:
-        """The settings that the closed form does not have, such as `kernel=matern52`."""
+        """The arguments that the closed form does not support, such as `kernel=matern52`."""
         differ = {name: getattr(self, name) for name, plain in _EXTENSIONS.items() if getattr(self, name) != plain}
         return [f"{name}={value}" for name, value in differ.items()]
 
     def start(self, n_agents: int, device: torch.device | None = None) -> Hyperparameters:
-        """The values of every agent's SE kernel before the first fit."""
+        """The hyper-parameters of every agent's SE kernel before the first fit."""
         one = torch.ones(n_agents, dtype=torch.float64, device=device)
         return Hyperparameters(self.lengthscale * one, self.variance * one, self.noise * one)
 
     def fitted(self, n_init: int, n_observations: int) -> bool:
-        """True if, at this number of observations, the values are given or were fitted at least once."""
+        """True if, at this number of observations, the hyper-parameters are given or were fitted at least once."""
         return self.fit == "given" or n_observations // self.every * self.every >= n_init
 
     def due(self, n_observations: int) -> bool:
-        """True if the agents fit at this number of observations."""
+        """True if a fit is due at this number of observations."""
         return self.fit != "given" and n_observations % self.every == 0
 
 
 @dataclass(frozen=True)
 class KernelParameters:
-    """The hyper-parameters of N agents' GPs by GPyTorch; raw: N x p logarithms, in the order of `gpytorch_model`."""
+    """The hyper-parameters of N agents' GPyTorch models. raw: N x p logarithms, in the order of `gpytorch_model`."""
 
     own: OwnGP
     raw: Tensor

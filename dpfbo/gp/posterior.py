@@ -13,11 +13,11 @@ _JITTERS = (1e-10, 1e-8)  # of the mean diagonal, added in this order to matrice
 
 
 class FactorisationError(ArithmeticError):
-    """A Gram matrix is not positive definite, not even with jitter on its diagonal."""
+    """A Gram matrix is not positive definite, even with jitter on its diagonal."""
 
 
 def cholesky(K: Tensor) -> Tensor:
-    """Lower Cholesky factors of `N x t x t` matrices, with jitter up to 1e-8 where need be; or FactorisationError."""
+    """The lower Cholesky factors of `N x t x t` matrices, with jitter up to 1e-8 if needed, else FactorisationError."""
     L, info = torch.linalg.cholesky_ex(K)
     failed = _failed(L, info)
     for jitter in _JITTERS:

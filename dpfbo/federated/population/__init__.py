@@ -1,1 +1,1 @@
-"""The agents of one process: settings (agents), what they know (state), blocks of them, and all of them (shard)."""
+"""The agents of one process: their shared settings (agents), their observations (state), and their steps (shard)."""

@@ -1,8 +1,8 @@
 """Algorithm 2: the agents' side of a round, all agents as one batch.
 
-t = 0:  query the initial points, send the message
-t >= 1: with probability p_t query the argmax of an own posterior draw, else the argmax of the last broadcast;
-        observe, add to the history, send a new message
+t = 0:  an agent queries the initial points and sends a message
+t >= 1: it queries the argmax of a draw from its own posterior with probability p_t, else the argmax of the last
+        broadcast; it adds the observation to its history and sends a new message
 """
 
 import math
@@ -51,31 +51,31 @@ _REPEAT = 1e-9  # two unit-cube points this close on every axis are the same que
 
 @dataclass(frozen=True)
 class Agents:
-    """Algorithm 2 for all agents: the settings that they share. Methods receive the agents' state.
+    """Runs Algorithm 2 for all agents, with the settings that they share. The methods receive the agents' state.
 
     Args:
         domain: The search space, of D axes.
         regions: The P sub-regions.
-        features: The map of M random features in which messages are written.
-        streams: All random numbers.
-        rounds: T, the number of rounds for which buffers are reserved.
+        features: The map of M random features; a message holds weights of these features.
+        streams: All random numbers of the agents.
+        rounds: T, the number of rounds, for which memory is reserved.
         n_init: The number of initial points of each agent.
         message_noise: The noise variance lam of eq. 2.
-        follow: The probability `1 - p_t` of following the server, by its name in `FOLLOW_PROBABILITY`.
+        follow: The name in `FOLLOW_PROBABILITY` of the probability `1 - p_t` that an agent follows the server.
         own_gp: The agents' own Gaussian processes.
-        own_draw: The kind of draw from these.
+        own_draw: The kind of draw from the posteriors of `own_gp`.
         acquisition: The search for the maximum of a function.
-        message: `sample`, a posterior draw (the paper); `mean`, nu, without the draw's own spread; `statistics`, of a
-            private prior; or the name of a `dpfbo.messages` entry point.
-        message_center: True to subtract the agent's mean observation first: a constant moves no argmax, but would take
-            up part of the message's bounded norm.
+        message: `sample` for a posterior draw (the paper), `mean` for the posterior mean nu, `statistics` with a
+            private prior, or the name of a `dpfbo.messages` entry point.
+        message_center: True to subtract an agent's mean observation before its message is computed: a constant does
+            not move the argmax, but takes up part of the message's bounded norm.
         local_initialisation: True for initial points in the agent's own region (the paper).
         design_kind: The design of the initial points, `uniform` or `sobol`.
-        prior: The private prior's model; then the design of the initial points is public, and an agent that has
-            received a `SharedPrior` decides by its own observations whether to follow it, not by `follow`.
+        prior: The model of the private prior. If given, the design of the initial points is public, and agents that
+            have received a `SharedPrior` decide by their own observations, not by `follow`, whether to use it.
 
     Raises:
-        SettingError: A setting is out of range, or contradicts the domain or the private prior.
+        SettingError: An argument is out of range, or contradicts the domain or the private prior.
 
     Example:
         >>> import dpfbo
@@ -131,11 +131,11 @@ class Agents:
 
     @property
     def threads_allowed(self) -> bool:
-        """True if blocks of agents may compute at the same time; GPyTorch's settings are those of the process."""
+        """True if threads may compute blocks of agents at once; with GPyTorch they may not: its settings are global."""
         return "gpytorch" not in (self.own_draw.method, self.own_gp.fit) and not self.own_gp.extensions
 
     def agents_at_once(self, device: torch.device) -> int:
-        """The number of agents whose numbers in a step fit the memory for a block, on this device."""
+        """The number of agents whose tensors in one step fit the memory that a block may use on this device."""
         M, capacity = self.features.frequencies.shape[1], self.n_init + self.rounds
         wide = max(M, self.own_draw.n_features) * capacity + capacity**2
         if isinstance(self.domain, Grid):
@@ -143,18 +143,18 @@ class Agents:
         return max(1, (_BLOCK if device.type == "cpu" else _ACCELERATOR_BLOCK) // wide)
 
     def to(self, device: torch.device) -> "Agents":
-        """The same settings with the domain and the shared features on a device."""
+        """A copy whose domain and shared features are on a device."""
         return replace(self, domain=self.domain.to(device), features=self.features.to(device))
 
     @cached_property
     def table(self) -> Tensor | None:
-        """The message features of all points of the grid, G x M; None on other domains and very large grids."""
+        """The features of all points of the grid, G x M; None on other domains and on very large grids."""
         if not isinstance(self.domain, Grid) or len(self.domain.points) * self.features.frequencies.shape[1] > _TABLE:
             return None
         return self.features(self.domain.unit_points[None])[0]
 
     def features_at(self, points: Tensor) -> Tensor:
-        """The message features, n x t x M, at points as `AgentsState.points` gives them."""
+        """The features, n x t x M, at points in the form of `AgentsState.points`."""
         if not isinstance(self.domain, Grid):
             return self.features(points)
         if self.table is None:
@@ -166,17 +166,17 @@ class Agents:
         return AgentsState.empty(ids, self.domain, hyper, self.n_init + self.rounds)
 
     def initial_query(self, state: AgentsState) -> Query:
-        """Algo. 2 line 2: the `n_init` points of the design."""
+        """The queries of round 0 (Algo. 2 line 2), the `n_init` points of the design."""
         points = self.design.points(state.ids)
         return Query(points, torch.full(points.shape[:2], int(Source.initial), device=points.device))
 
     def query(
         self, state: AgentsState, broadcast: Broadcast | None, t: int, clock: PhaseClock, tables: OnGrid | None = None
     ) -> Query:
-        """Algo. 2 lines 5 to 9: the queries of round t >= 1.
+        """The queries of round t >= 1 (Algo. 2 lines 5 to 9).
 
-        broadcast: the last one; None without a server, or after it has stopped sending: then p_t = 1. tables: those of
-        a shared prior, if they are known.
+        broadcast: the last broadcast; None if the server sent none, which makes p_t = 1. tables: `tables(broadcast)`
+        of a shared prior, if they are known.
         """
         coin = self.streams.uniform("follow", state.ids, t, 1)[:, 0]
         transfer, model = None, None
@@ -210,7 +210,7 @@ class Agents:
     def fit_hyperparameters(self, state: AgentsState, clock: PhaseClock, last: int | None = None) -> None:
         """Refit the agents' own GPs if a fit is due; call it before `query`.
 
-        last: the last round of a replayed history; a fit that a later one in it replaces is skipped.
+        last: the last round of a replayed history; fits that a later fit in the history replaces are skipped.
         """
         later = () if last is None else range(state.count + 1, self.n_init + last)
         if self.own_gp.due(state.count) and not any(map(self.own_gp.due, later)):
@@ -220,7 +220,7 @@ class Agents:
                 state.hyper = hyperparameters.fit_own(x, self._outcomes(state), self.own_gp, whole)
 
     def messages(self, state: AgentsState, t: int) -> Tensor:
-        """Algo. 2 lines 3 and 11: every agent's draw `omega_n`, or its mean `nu` (eq. 2), n x M."""
+        """The agents' messages, n x M, such as draws `omega_n` or means `nu` (eq. 2; Algo. 2 lines 3 and 11)."""
         Phi, y = self.features_at(state.points), self._outcomes(state)
         if self.prior is not None:
             return self.prior.statistics.messages(Phi, y)
@@ -280,7 +280,7 @@ class Agents:
         return self._argmax(weights, regions, ids, t)
 
     def followed(self, broadcast: Broadcast, ids: Tensor, t: int) -> Broadcast:
-        """The broadcast as the agents follow it in round t: region vectors lead all of them to one point."""
+        """The broadcast in round t; region vectors are replaced by the point to which they lead all agents."""
         if not isinstance(broadcast, RegionVectors):
             return broadcast
         point = self._argmax(broadcast.values[None], self.regions, ids[:1], t)

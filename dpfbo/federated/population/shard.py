@@ -1,7 +1,7 @@
 """A shard: the agents that one process or one accelerator holds, with their objectives and observations.
 
-Its agents do their steps in blocks, on as many threads as it is given. An agent's numbers do not depend on the other
-agents of its shard or block, up to rounding; nor do they change if `restore` rebuilds the shard from its records.
+A shard runs its agents in blocks, on one or more threads. An agent's numbers do not depend, up to rounding, on other
+agents of its shard or block. They do not change either if `restore` rebuilds the shard from its records.
 """
 
 from collections import Counter
@@ -32,10 +32,10 @@ R = TypeVar("R")
 
 
 class Block:
-    """The agents `ids` and what they know: so many that the numbers of a step fit the processor's cache.
+    """The agents `ids` with their state; a block is small, so that the tensors of a step fit the processor's cache.
 
-    Their numbers do not depend on the other agents of the block. A single agent is therefore duplicated, so that
-    products round as in larger batches (`dpfbo.gp.batches`). clock: seconds of their steps, by phase.
+    An agent's numbers do not depend on the other agents of the block. A single agent is therefore duplicated, so that
+    products are rounded as in larger batches (`dpfbo.gp.batches`). clock: seconds of the agents' steps, by phase.
     """
 
     def __init__(self, agents: Agents, ids: Tensor) -> None:
@@ -53,7 +53,7 @@ class Block:
         self._agents.fit_hyperparameters(self.state, self.clock, last)
 
     def query(self, t: int, broadcast: Broadcast | None, tables: OnGrid | None = None) -> Query:
-        """The queries of round t. tables: those of a shared prior, if they are known."""
+        """The queries of round t. tables: `Agents.tables` of a shared prior, if they are known."""
         n = len(self.ids)
         if t == 0:
             query = self._agents.initial_query(self.state)
@@ -67,7 +67,7 @@ class Block:
             self.state.append(u[self._batch], self._imputed(y)[self._batch])
 
     def messages(self, t: int, rows: Tensor | None = None) -> Tensor:
-        """The messages of round t of all agents, or of those at some rows; n x M."""
+        """The messages of round t, n x M, of all agents, or of the agents at some rows."""
         n = len(self.ids)
         with self.clock("message"):
             if rows is None or len(rows) == n:
@@ -104,11 +104,11 @@ class Turn:
 
 
 class Shard:
-    """Runs the agents `ids` round after round, on the device of `ids`.
+    """Runs the agents `ids` round after round, on the device of `ids`; their records are on the CPU.
 
-    problem: the objectives; agents: the settings of Algorithm 2. Records are on the CPU. threads: on which blocks of
-    agents do their steps; each block computes on one. block: agents in a block; None for so many that the numbers of a
-    step fit the cache. Neither changes a number.
+    problem: the objectives. agents: the settings of Algorithm 2. threads: the number of threads; each block of agents
+    computes on one thread. block: the number of agents in a block; None to choose it so that a step's tensors fit the
+    cache. Neither threads nor block change the results.
     """
 
     def __init__(
@@ -134,10 +134,10 @@ class Shard:
         self._clock = PhaseClock()
 
     def step(self, t: int, broadcast: Broadcast | None, send: bool) -> Turn:
-        """Algo. 2 of round t: query, observe, and make all messages if `send`.
+        """Do round t of Algorithm 2: query, observe, and compute all messages if `send`.
 
-        Without `send`, `add_up` makes the messages that it adds up. A repeated call for the last round returns the
-        same. Raises ValueError for a round out of order.
+        Without `send`, `add_up` computes the messages that it adds up. A repeated call for the last round returns the
+        same turn. Raises ValueError for a round out of order.
         """
         if self._turn is None or t != self._turn.record.round:
             if t != self._next:
@@ -156,9 +156,9 @@ class Shard:
         return self._turn if send else replace(self._turn, messages=None)
 
     def add_up(self, t: int, rows: Tensor, weights: Tensor, mechanism: Mechanism) -> PartialSum:
-        """`mechanism.add_up` over the agents `ids[rows]` in round t. rows: k, in order; weights: P x k.
+        """Call `mechanism.add_up` for the agents `ids[rows]` in round t. rows: k, in increasing order; weights: P x k.
 
-        Only these agents make a message. Raises ValueError for another round than the last.
+        Only these agents compute messages. Raises ValueError if t is not the last round.
         """
         if self._turn is None or self._turn.record.round != t:
             raise ValueError(f"the shard has no messages of round {t}")
@@ -188,9 +188,9 @@ class Shard:
         return torch.cat(made)
 
     def restore(self, history: Sequence[RoundRecord], observed: RoundRecord | None = None) -> None:
-        """Reset the shard to its state after rounds 0..k, given its records of them; the next round is k + 1.
+        """Reset the shard to its state after rounds 0..k, given the records of these rounds; the next round is k + 1.
 
-        observed: the record of round k + 1, whose objectives are then not evaluated again.
+        observed: the record of round k + 1, if known; the shard then does not evaluate the objectives in that round.
         """
         self._each(Block.forget)
         last, record = len(history) - 1, None
@@ -204,7 +204,7 @@ class Shard:
             self._best = newest.best[:, -1].to(self._ids.device).nan_to_num(nan=-torch.inf)
 
     def take_seconds(self) -> dict[str, float]:
-        """Seconds by phase since the last call, those of all threads together."""
+        """The seconds spent in each phase since the last call, summed over all threads."""
         total = Counter[str]()
         for clock in (self._clock, *(block.clock for block in self._blocks)):
             total.update(clock.seconds)  # type: ignore[arg-type]  # adds numbers of any kind

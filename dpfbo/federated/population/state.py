@@ -1,8 +1,8 @@
 """The state of a block of agents: observations, hyper-parameters, and what they keep of a shared prior.
 
-An agent takes `(n_init + T) (D + 1)` numbers of 8 bytes, 4 bytes a point more on a grid, and its hyper-parameters.
-Features and Cholesky factors are computed when they are needed, in blocks that fit the cache: to keep them would take
-a hundred times the memory, and reading them as long as computing them.
+An agent needs `(n_init + T) (D + 1)` numbers of 8 bytes, 4 more bytes per point on a grid, and its hyper-parameters.
+Features and Cholesky factors are computed when they are needed, in blocks that fit the cache: storing them would take
+a hundred times the memory, and reading them would take as long as computing them.
 """
 
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ from dpfbo.space.domain import Domain, Grid
 class AgentsState:
     """The knowledge of n agents after `count` observations each; `append` writes to its buffers.
 
-    ids: n; hyper: each agent's own GP. all_x: n x capacity x D unit-cube points; all_y: n x capacity; all_index: n x
-    capacity, the points' rows in a grid, None on other domains; the first `count` are in use. received: a cache, of the
-    last prior.
+    ids: n. hyper: the hyper-parameters of each agent's own GP. all_x: n x capacity x D unit-cube points. all_y: n x
+    capacity. all_index: n x capacity, the points' rows in a grid; None on other domains. Only the first `count` entries
+    of these buffers are in use. received: a cache of what the agents computed from the last prior.
     """
 
     ids: Tensor
@@ -56,7 +56,7 @@ class AgentsState:
 
     @property
     def points(self) -> Tensor:
-        """The observed points as features take them: rows in the grid, n x count, else n x count x D."""
+        """The observed points: on a grid their rows, n x count; on other domains unit-cube points, n x count x D."""
         return self.x if self.index is None else self.index
 
     def append(self, u: Tensor, y: Tensor) -> None:

@@ -1,9 +1,9 @@
 """Weights `phi_n^(i)` of distributed exploration, the weight of agent n in region i (paper, Sec. 3.2).
 
-A weighting is called with (round, assignment, P), where assignment holds the region of each of N agents, and returns
-the `P x N` weights, each row summing to 1 over the agents. If it has a method `level`, rounds of the same level have
-the same weights, and so one privacy event; otherwise every round has its own event. One file holds each weighting; its
-YAML in `conf/weights/` names the class.
+A weighting is called with (round, assignment, P), where assignment holds the region of each of the N agents. It returns
+the `P x N` weights; each row sums to 1 over the agents. If a weighting has a method `level`, rounds of equal level have
+equal weights, and are one privacy event; otherwise every round is its own event. Each weighting has its own module, and
+a YAML file in `conf/weights/` names its class.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The common time course of adaptive weights: hold, decay linearly, end."""
+"""The common time course of adaptive weights, which stay constant and then decay linearly."""
 
 from dataclasses import dataclass
 
@@ -12,11 +12,11 @@ class Decay:
     With a = 15, `1 + a * Decay` is the sequence a_t of the paper's App. B, which falls from 16 to 1.
 
     Args:
-        hold: The number of broadcasts before the fall; None for no fall.
-        steps: The number of values from 1 to 0, both included; with one step the first of them is 0.
+        hold: The number of broadcasts before the fall; None if the weights never fall.
+        steps: The number of values in the fall from 1 to 0, both included; with one step that value is 0.
 
     Raises:
-        SettingError: hold is negative, or steps below 1.
+        SettingError: hold is negative, or steps is below 1.
 
     Example:
         >>> [Decay(hold=2, steps=3)(round) for round in range(6)]

@@ -11,15 +11,15 @@ from dpfbo.federated.weights.decay import Decay
 
 @dataclass(frozen=True)
 class Power:
-    """`phi_n^(i) ∝ c_t^exponent` for the region's own agents and 1 for the others; c_t falls linearly from `c` to 1.
+    """Sets `phi_n^(i) ∝ c_t^exponent` for a region's own agents and 1 for others; c_t falls linearly from `c` to 1.
 
     Args:
         decay: The time course of `(c_t - 1) / (c - 1)`.
-        c: The first c_t.
-        exponent: The exponent of c_t.
+        c: The value of c_t before the fall.
+        exponent: The power to which c_t is raised.
 
     Raises:
-        SettingError: c or exponent is not above 0.
+        SettingError: c or exponent is not positive.
 
     Example:
         >>> import torch

@@ -12,13 +12,13 @@ from dpfbo.federated.weights.decay import Decay
 
 @dataclass(frozen=True)
 class Softmax:
-    """`phi_n^(i) ∝ exp((a_t - 1) I[n in region i])` with `a_t - 1` falling from `a` to 0 (paper, App. B).
+    """Weights `phi_n^(i) ∝ exp((a_t - 1) I[n in region i])`, where `a_t - 1` falls from `a` to 0 (paper, App. B).
 
     This is the paper's softmax with temperature `a / (a_t - 1)`. The weights are uniform if a_t = 1 or P = 1.
 
     Args:
         decay: The time course of `(a_t - 1) / a`.
-        a: The first `a_t - 1`.
+        a: The value of `a_t - 1` before the fall.
 
     Raises:
         SettingError: a is negative.

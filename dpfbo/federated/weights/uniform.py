@@ -1,4 +1,4 @@
-"""Uniform weights: every agent counts the same in every region."""
+"""Uniform weights: all agents have equal weights in every region."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from dpfbo.federated.weights import normalised
 
 @dataclass(frozen=True)
 class Uniform:
-    """`phi_n^(i) = 1 / N` in every round ("DE without weights", paper Fig. 5).
+    """Uniform weights, `phi_n^(i) = 1 / N` in every round ("DE without weights", paper Fig. 5).
 
     Example:
         >>> import torch
