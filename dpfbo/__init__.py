@@ -1,7 +1,7 @@
-"""Private federated Bayesian optimisation.
+"""Differentially private federated Bayesian optimisation.
 
-`import dpfbo` gives the names that most programs need, of spaces, studies, ask and tell, and privacy. The packages
-`dpfbo.problems`, `dpfbo.federated`, `dpfbo.gp`, `dpfbo.outsourced`, `dpfbo.privacy` and `dpfbo.space` have the others.
+`import dpfbo` gives the names that most programs need. Further names are in the packages `dpfbo.problems`,
+`dpfbo.federated`, `dpfbo.gp`, `dpfbo.outsourced`, `dpfbo.privacy` and `dpfbo.space`.
 """
 
 import os

@@ -10,7 +10,7 @@ Every file has a sha256 of its content; a round's file also has the digest of th
 the run. An incomplete file counts as absent; an edited one, or one of another run or format, is refused. The first
 round that a process writes also holds the `RunOrigin`. The digests reveal accidents and edits, not forgery.
 
-The files hold private data, like rounds.parquet, but no seed, no state of a generator and no noise vector.
+The files hold secret data, like rounds.parquet, but no seed, no state of a generator and no noise vector.
 """
 
 import hashlib
@@ -65,7 +65,7 @@ class RunOrigin:
 
 
 class ReleaseFile:
-    """One release of a server or a curator, on disk before it is charged (a `dpfbo.privacy.release.KeptRelease`)."""
+    """Keeps a server's or a curator's release on disk from before its charge (`dpfbo.privacy.release.KeptRelease`)."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
@@ -89,10 +89,10 @@ class ReleaseFile:
 
 
 class Checkpoint:
-    """The finished rounds of one run, in `folder`.
+    """Writes and reads the finished rounds of one run, in `folder`.
 
-    run: the run's name, such as a digest of its settings and seed, to which the first round's file is bound. origin:
-    the data and the code of this process. None for a run or origin that is not compared.
+    run: the run's name, such as a digest of its settings and seed; the first round's file is bound to the name.
+    origin: the data and the code of this process. A run or an origin that is None is not compared.
     """
 
     def __init__(self, folder: Path, run: str | None = None, origin: RunOrigin | None = None) -> None:

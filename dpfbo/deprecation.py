@@ -9,11 +9,11 @@ Marked = TypeVar("Marked", bound=Callable[..., Any])
 
 
 class ExperimentalWarning(UserWarning):
-    """A part of dpfbo is used that may change in any version."""
+    """The program uses a part of dpfbo that may change in any version."""
 
 
 def experimental(since: str, name: str | None = None) -> Callable[[Marked], Marked]:
-    """Mark a function or a class that may change, or go, in any version without a deprecation.
+    """Mark a function or a class that any version may change or remove without a deprecation.
 
     Args:
         since: The version that introduced it.

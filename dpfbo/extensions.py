@@ -26,10 +26,10 @@ ACCOUNTANTS, MESSAGES, CONF = "dpfbo.accountants", "dpfbo.messages", "dpfbo.conf
 
 
 class Message(Protocol):
-    """A kind of message: a function of an agent's observations.
+    """A function that computes an agent's message, a vector for the server, from the agent's observations.
 
-    It is called for one agent at a time (under `torch.vmap` where its operations allow that). The server clips its
-    results to S / sqrt(P) like all messages, so the guarantee does not depend on it, unless it keeps state.
+    dpfbo calls the function for one agent at a time (under `torch.vmap` if its operations allow that). The server clips
+    all messages to S / sqrt(P), so the guarantee holds for any such function that keeps no state.
     """
 
     def __call__(self, features: Tensor, y: Tensor, noise_variance: float) -> Tensor:

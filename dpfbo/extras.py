@@ -10,10 +10,10 @@ _OWN = ("dpfbo", "runners", "analysis")
 
 
 class MissingPackage(ImportError):
-    """A package that an extra of the installation brings is not installed.
+    """An optional package, which an extra of dpfbo installs, is missing.
 
     Args:
-        needed_by: The subject of the sentence.
+        needed_by: The subject of the error's sentence: what needs the package.
         module: The module that cannot be imported.
         extra: The name of the extra in pyproject.toml.
 
@@ -29,7 +29,7 @@ class MissingPackage(ImportError):
 
 @contextmanager
 def needing(extra: str, needed_by: str) -> Iterator[None]:
-    """Import packages of an extra in a `with` block; MissingPackage with the subject `needed_by` if one is missing."""
+    """Raise MissingPackage with the subject `needed_by` if a package that the `with` block imports is missing."""
     try:
         yield
     except ModuleNotFoundError as error:

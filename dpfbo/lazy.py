@@ -29,7 +29,7 @@ def attach(package: str) -> tuple[_GetAttribute, _Dir]:
 
 
 def _elsewhere(package: str, name: str) -> str:
-    """The end of an error message that says which room of the package has this name; empty if none has."""
+    """The end of an error message: the subpackage that has this name; empty if there is none."""
     for room, (module, _) in places(package).items():
         if module == package and name in places(f"{package}.{room}"):
             return f": it is {package}.{room}.{name}"

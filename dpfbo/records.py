@@ -63,9 +63,9 @@ class RoundRecord:
 
 @dataclass(frozen=True)
 class ServerRecord:
-    """The public numbers of one broadcast; `dpfbo.privacy.Diagnostics` has the private ones.
+    """The public numbers of one broadcast; `dpfbo.privacy.Diagnostics` has the secret numbers.
 
-    epsilon: of all charges so far. sigma, sensitivity: see `dpfbo.privacy.Release`.
+    epsilon: the cost of all charges so far. sigma, sensitivity: see `dpfbo.privacy.Release`.
     """
 
     round: int
@@ -130,7 +130,7 @@ def best_queries(records: Sequence[RoundRecord]) -> tuple[Tensor, Tensor, Tensor
 
 
 def query_columns(record: RoundRecord, agents: Tensor) -> dict[str, np.ndarray]:
-    """The columns of rounds.parquet for one round: a number for each query, but D for `x`; `source` is an index."""
+    """The columns of rounds.parquet for one round: one number a query, D in `x`; `source` holds indices."""
     n, k = record.y.shape
     columns = {"agent": agents.repeat_interleave(k).numpy(), "round": np.full(n * k, record.round)}
     for name in ("region", "source", "x", "y", "best", "regret"):
@@ -144,8 +144,8 @@ def parameter_columns(
 ) -> Iterator[tuple[str, Any, np.ndarray | None]]:
     """Yield each parameter's name, its distinct values at natural points x (n x D), and their index at each point.
 
-    For a float these are the values at all points, and None. as_json: the names of parameters whose values become JSON
-    texts; None for the parameters whose values have several types, because a column has one.
+    A `Float` yields its values at all points, and None for the index. as_json: the names of parameters whose values
+    become JSON texts; None chooses those with values of several types, because a column has only one type.
     """
     distinct = [np.unique(numbers, return_inverse=True) for numbers in x.T]
     for (name, axis), (some, places), numbers in zip(space.axes.items(), distinct, x.T, strict=True):

@@ -19,13 +19,13 @@ _WORDS_PER_COUNT = 4  # one Philox counter value yields four 64-bit words, that 
 
 @dataclass(frozen=True)
 class Streams:
-    """The random numbers of one run, each of which depends on seed, purpose, agent and round alone.
+    """Draws the random numbers of one run. Each number depends only on seed, purpose, agent and round.
 
     Args:
         seed: A non-negative integer below 2^256; the same seed gives the same run.
 
     Raises:
-        SettingError: The seed is no such integer.
+        SettingError: The seed is not such an integer.
 
     Example:
         The numbers of agent 7 do not depend on the other agents.

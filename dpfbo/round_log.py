@@ -12,9 +12,9 @@ MOST_BYTES = 256_000_000  # of records that stay in memory where older ones can 
 class RoundLog(Sequence[RoundRecord]):
     """The records of rounds 0, 1, .. in their order.
 
-    The mean and the standard error of every round stay in memory. All records do so, too, unless `read_back`, a
-    function that reads the record of a round, is set: then only the newest records of at most `MOST_BYTES`, and always
-    the last one, stay.
+    The mean and the standard error of every round stay in memory. All records stay, too, unless `read_back` is set, a
+    function that reads the record of a round. Then only the newest records stay, up to `MOST_BYTES`; the last record
+    always stays.
     """
 
     def __init__(

@@ -20,14 +20,14 @@ class Sent(Protocol):
 
 @dataclass(frozen=True)
 class Round:
-    """One round of a run, as `on_round` receives it.
+    """Holds what happened in one round of a run; `on_round` receives it.
 
     Args:
         agents: All queries of the round.
-        broadcast: The public numbers that the server or the curator sent; None if it sent nothing.
-        server: The public record of the release; None if nothing was released.
-        diagnostics: The private numbers of the release in a simulation; else None.
-        seconds: Seconds by phase; if shards work in parallel, those of the slowest.
+        broadcast: The public numbers that the server or the curator sent; None if nothing was sent.
+        server: The public record of what the mechanism released; None if it released nothing.
+        diagnostics: Secret numbers about the release, which only a simulation records; else None.
+        seconds: Seconds by phase; the seconds of the slowest shard if shards of agents work in parallel.
 
     Example:
         >>> import dpfbo
@@ -53,15 +53,15 @@ OnRound = Callable[[Round], None]
 
 @dataclass
 class Result:
-    """The finished rounds of a run, and its seconds by phase.
+    """Collects the finished rounds of a run, and its seconds by phase.
 
     Attributes:
         rounds: The queries of each round.
         server: The public record of each release.
-        diagnostics: The private numbers of each release in a simulation; empty where the noise is not seeded.
+        diagnostics: Secret numbers about each release in a simulation; empty if the noise is not seeded.
         seconds: Seconds by phase, added up over the rounds.
-        observed: The queries of the next round, if a run that ended with it has evaluated them: an extended run repeats
-            that round to send its broadcast. None otherwise.
+        observed: The queries of the next round if they are evaluated already, else None. A run that ended with that
+            round sent no broadcast after it; an extended run repeats the round and sends it.
     """
 
     rounds: RoundLog = field(default_factory=RoundLog)

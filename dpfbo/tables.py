@@ -23,10 +23,10 @@ ROW_GROUP = 1024 * 1024  # rows of a row group of rounds.parquet, as Parquet wri
 def row_groups(
     records: Iterable[RoundRecord], agents: Tensor, space: Space | None = None, rows: int = ROW_GROUP
 ) -> Iterator[pa.Table]:
-    """Yield tables of `rows` rows, the last with the rest, of which one is in memory at a time.
+    """Yield tables of `rows` rows, the last with the rest; only one table is in memory at a time.
 
     There is one row for each agent and query, round after round. If there are several tables, a parameter whose choices
-    have several types is a column of JSON texts in all of them.
+    have several types becomes a column of JSON texts in every table.
 
     Args:
         records: All rounds.
@@ -71,7 +71,7 @@ def _mixed(space: Space | None) -> set[str]:
 
 
 def server_row(record: ServerRecord, private: Diagnostics | None) -> dict[str, float | int | None]:
-    """One row of server.parquet; without private numbers it has the released columns alone."""
+    """One row of server.parquet; without secret numbers it has only the released columns."""
     row: dict[str, float | int | None] = {
         "round": record.round,
         "epsilon": finite_or_none(record.epsilon),
@@ -88,7 +88,7 @@ def server_row(record: ServerRecord, private: Diagnostics | None) -> dict[str, f
 
 
 def server_table(records: Sequence[ServerRecord], private: Sequence[Diagnostics] | None) -> pa.Table:
-    """A table with a row for each broadcast. private: None for real releases: the released columns alone."""
+    """A table with a row for each broadcast. private: secret numbers; None leaves only the released columns."""
     schema = released(SERVER_SCHEMA) if private is None else SERVER_SCHEMA
     pairs = zip(records, [None] * len(records) if private is None else private, strict=True)
     return pa.Table.from_pylist([server_row(*pair) for pair in pairs], schema=schema)

@@ -34,7 +34,7 @@ def plain(path: Path) -> Path:
 
 
 def read_at_most(file: IO[bytes], most: int) -> bytes:
-    """All bytes of an open file. Raises ValueError if they are more than `most`, of which no more are read."""
+    """All bytes of an open file. Raises ValueError, without reading on, if there are more than `most`."""
     content = file.read(most + 1)
     if len(content) > most:
         raise ValueError(f"it must hold at most {most} bytes, unpacked")
@@ -42,7 +42,7 @@ def read_at_most(file: IO[bytes], most: int) -> bytes:
 
 
 def read_plain(path: Path, most: int = MOST_RECORD) -> bytes:
-    """The content of a plain file of at most `most` bytes. Raises ValueError for another one."""
+    """The content of a plain file. Raises ValueError if it has more than `most` bytes or is not a plain file."""
     with open_file(path, "rb") as file:
         if (size := os.fstat(file.fileno()).st_size) > most:
             raise ValueError(f"{path} must hold at most {most} bytes, got {size}")
@@ -59,7 +59,7 @@ def read_object(path: Path, most: int = MOST_RECORD) -> dict[str, Any] | None:
 
 
 def unpacked(path: Path, most: int) -> bytes:
-    """The content of a file that may be compressed: .gz, .bz2, .xz, .zip of one file. Raises ValueError as above."""
+    """The content of a file that may be compressed: .gz, .bz2, .xz, .zip of one file. Raises as `read_plain` does."""
     if path.suffix == ".zip":
         with opened_zip(path) as archive:
             if len(names := archive.namelist()) != 1:
@@ -72,7 +72,7 @@ def unpacked(path: Path, most: int) -> bytes:
 
 
 def check_yaml(path: Path) -> None:
-    """Raise ValueError like `read_yaml`. A file that is no YAML passes: its reader says more."""
+    """Raise ValueError like `read_yaml`. A file that is not YAML passes: its reader explains the error better."""
     import yaml
 
     try:
@@ -82,9 +82,9 @@ def check_yaml(path: Path) -> None:
 
 
 def read_yaml(path: Path, construct: bool = True) -> Any:
-    """The value of a YAML file; None if it is only to be checked. Raises yaml.YAMLError if it is no YAML.
+    """The value of a YAML file; None if `construct` is False. Raises yaml.YAMLError if the file is not YAML.
 
-    Raises ValueError for more than `MOST_LEVELS` or `MOST_NODES`, each alias counted as what it stands for.
+    Raises ValueError for more than `MOST_LEVELS` levels or `MOST_NODES` values; an alias counts as what it stands for.
     """
     import yaml
 
@@ -127,7 +127,7 @@ def opened_zip(file: Path | IO[bytes]) -> zipfile.ZipFile:
 
 
 def member(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
-    """A file of a zip. Raises KeyError if there is none, ValueError if it has more than `most` bytes."""
+    """A file of a zip. Raises KeyError if it is absent, ValueError if it has more than `most` bytes."""
     with _opened_member(archive, name) as file:
         if archive.getinfo(name).file_size > most:
             raise ValueError(f"{name} must hold at most {most} bytes, got {archive.getinfo(name).file_size}")
@@ -168,7 +168,7 @@ def _array(archive: zipfile.ZipFile, name: str, kinds: str, ndim: int | None, mo
 
 
 def _opened_member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
-    """A file of a zip, whose decompression can be stopped: that of other methods unpacks a block at a time."""
+    """Open a file of a zip. Only stored and deflated files pass: other methods unpack a whole block at a time."""
     if archive.getinfo(name).compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise ValueError(f"{name} must be stored or deflated")
     return archive.open(name)

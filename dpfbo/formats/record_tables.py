@@ -1,8 +1,8 @@
 """The columns of rounds.parquet and server.parquet.
 
-Each is tagged `released` (public by design: broadcast, or derived from public settings) or `simulation-only` (an
-agent's or the server's private knowledge; epsilon does not cover it). Those of the server are written in a simulation
-only: with noise of the operating system no file has them.
+Each is tagged `released` (public by design: broadcast, or derived from public settings) or `simulation-only` (a secret
+of an agent or the server; epsilon does not cover it). The server's `simulation-only` columns are written only in a
+simulation: no file has them if the operating system draws the noise.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ RELEASED, SIMULATED = "released", "simulation-only"
 
 
 def simulated_column(name: str, kind: pa.DataType, meaning: str) -> pa.Field:
-    """A column tagged `simulation-only`: in a real deployment it stays private."""
+    """A column tagged `simulation-only`: a real deployment keeps it secret."""
     return pa.field(name, kind, metadata={"visibility": SIMULATED, "meaning": meaning})
 
 
@@ -59,7 +59,7 @@ def released(schema: pa.Schema) -> pa.Schema:
 
 
 def queries_table(columns: Mapping[str, np.ndarray]) -> pa.Table:
-    """A table with some columns of `ROUNDS_SCHEMA`: one number a query, of `x` rows x D, of `source` an index."""
+    """A table with some columns of `ROUNDS_SCHEMA`: one number a query, D in `x`; `source` holds indices."""
     schema = pa.schema([ROUNDS_SCHEMA.field(name) for name in columns])
     return pa.table([_as_arrow(name, values) for name, values in columns.items()], schema=schema)
 

@@ -24,9 +24,9 @@ def is_outsourced(config: dict[str, Any]) -> bool:
 
 
 def lacking(summary: Any, config: Any) -> str | None:
-    """The first need that the files do not meet, in words; None if all is there.
+    """Say in words which entry is the first that is missing or wrong; None if all entries are right.
 
-    config: with the class of the server as `algorithm.server`.
+    config: its entry `algorithm.server` must be the name of the server's class.
     """
     wrong = _lacking(summary, SUMMARY, "summary.json") or _lacking(config, CONFIG, "config.yaml")
     if wrong:

@@ -50,7 +50,7 @@ def epsilon_in_words(epsilon: float | None, decimals: int = 2) -> str:
 
 
 def large_delta(deltas: Iterable[float]) -> str:
-    """The warning that follows a delta above 0.01, with its space before; nothing for smaller ones."""
+    """The warning that follows a delta above 0.01, with a space before it; empty for a smaller delta."""
     largest = max(deltas, default=0.0)
     if largest <= _LARGE_DELTA:
         return ""
@@ -58,10 +58,10 @@ def large_delta(deltas: Iterable[float]) -> str:
 
 
 def delta_in_symbols(delta: float) -> str:
-    """`δ = 0.00294`, for pictures; a large one with its warning."""
+    """`δ = 0.00294`, for pictures; a warning follows a large delta."""
     return f"δ = {delta:.3g}{large_delta([delta])}"
 
 
 def delta_in_words(delta: float) -> str:
-    """`delta 0.00294`; a large one with its warning."""
+    """`delta 0.00294`; a warning follows a large delta."""
     return delta_in_symbols(delta).replace("δ =", "delta").replace("ε", "epsilon")

@@ -31,7 +31,7 @@ _SENT: dict[type | None, type] = {  # servers, and the class of their broadcasts
 
 @dataclass
 class _Asked:
-    """A point that `ask` returned. y: its value, None until it is told; larger is better."""
+    """A point that `ask` returned. y: its value, larger is better; None until `tell` receives it."""
 
     round: int
     u: list[float]
@@ -48,19 +48,19 @@ class Agent:
     """One agent of a study: `ask` returns a configuration to evaluate, `tell` takes its value.
 
     In round 0, `ask` returns the `n_init` initial points one after another; they do not depend on data. In round t >= 1
-    every call returns one point; several can be evaluated in parallel. If the server is to broadcast after a round, the
-    agent makes its message at the end of it. The points equal those of `dpfbo.run_study` bit for bit if each round has
-    one point, whose value is told before the message is made, and each broadcast is received before the next `ask`.
+    every call returns one point; several can be evaluated in parallel. If a broadcast is to follow, the round ends with
+    a message: a vector for the server, computed from the observations. The points equal those of `dpfbo.run_study` bit
+    for bit if each round has one point, told before the message, and each broadcast comes before the next `ask`.
 
-    Keep its state and its messages secret: messages carry no noise, and are meant only for a server that the agents
-    trust. Epsilon covers only what the server broadcasts.
+    Keep state and messages secret: messages carry no noise, and are only for a server that the agents trust. Epsilon
+    covers only the broadcasts.
 
     Args:
         study: The study, the same for all agents and the server. If it names no parameters, a configuration is a list
             of numbers in natural units.
         agent: The agent's number, 0..N-1.
-        folder: The folder of its state. Every call is on disk when it returns, and a new `Agent` on the folder
-            continues. None to keep the state in memory.
+        folder: The folder that keeps the state, from which a new `Agent` continues. The effect of a call is on disk
+            when the call returns. None to keep the state in memory.
         maximize: False if small values are better.
 
     Raises:
@@ -113,17 +113,17 @@ class Agent:
 
     @property
     def round(self) -> int:
-        """The round in progress; after the study's rounds 1..T, `ask` continues with the last broadcast."""
+        """The round in progress. After round T, `ask` uses the agent's observations, and a `SharedPrior` if any."""
         return self._round
 
     @property
     def pending(self) -> list[Configuration]:
-        """The configurations that `ask` returned and whose values were not told yet."""
+        """The configurations that `ask` returned and `tell` has not received yet."""
         return [a.configuration for a in self._asked if a.pending]
 
     @property
     def message_due(self) -> bool:
-        """True if `message` can make the message of the round in progress, and has not made it yet."""
+        """True if the round in progress ends with a message that can be made now and was not made yet."""
         return self._sends(self._round) and self._round not in self._messages and self._ready(self._round)
 
     def best(self) -> tuple[Configuration, float] | None:
@@ -134,10 +134,10 @@ class Agent:
         return self._configuration(u), self._sign * y
 
     def ask(self) -> Configuration:
-        """The next configuration to evaluate.
+        """Return the next configuration to evaluate.
 
         Raises:
-            StateError: This round's message must be made first, or the value of an initial point be told.
+            StateError: An initial point has no value yet, or the message of round 0 must be made first.
         """
         t, earlier = self._next()
         if t == 0:
@@ -156,12 +156,12 @@ class Agent:
         A repeated call changes nothing. A failed evaluation counts as the worst value so far.
 
         Args:
-            x: A configuration that `ask` returned, in any order and at any time; after the initial points also others.
-            y: The value; None with `failed`.
+            x: A configuration that `ask` returned, now or earlier; after the initial points, any other one, too.
+            y: The value; None if `failed` is True.
             failed: True for an evaluation that failed.
 
         Raises:
-            StateError: Another value was told for this configuration, or the value is no finite number.
+            StateError: The value is not a number up to 1e100, x has another value already, or x comes too early.
         """
         if failed == (y is not None):
             raise StateError(f"tell needs a value or failed=True, got y={checks.shown(y)} and failed={failed!r}")
@@ -188,7 +188,7 @@ class Agent:
         self._record({"event": "found", "u": self._unit(x), "y": value})
 
     def message(self, round: int | None = None) -> bytes:
-        """The message that ends the round in progress; until the next round begins, each call returns the same.
+        """Make the message that ends the round in progress, or return it again if it was made before.
 
         Args:
             round: An earlier round, whose message was lost; None for the round in progress.
@@ -213,13 +213,13 @@ class Agent:
         return data
 
     def receive(self, data: bytes) -> None:
-        """Receive a broadcast, which later queries follow. A known or older one changes nothing.
+        """Receive a broadcast for later queries to follow. One that is not newer than the last changes nothing.
 
         Args:
             data: The bytes that the server sent.
 
         Raises:
-            WireError: The bytes are no broadcast of this study, its shapes are wrong, or a number is not finite.
+            WireError: The bytes are not a broadcast of this study, its shapes are wrong, or a number is not finite.
         """
         M, N, P = self.study.agents.message_size, self.study.n_agents, self.study.algorithm.P
         t, sent = wire.read_broadcast(data, self.study.digest, 4 * M * M * P + 8 * M + N * max(M, 8))
@@ -243,7 +243,7 @@ class Agent:
         self._apply(event)
 
     def _apply(self, event: dict[str, Any]) -> None:
-        """Change the state as an event says, an event of this process or, at the start, of earlier ones."""
+        """Change the state by an event of this process or, at the start, of an earlier process."""
         kind = event["event"]
         if kind == "ask":
             self._round = max(self._round, event["round"])

@@ -1,4 +1,4 @@
-"""The server of a study as a process of its own, which receives messages and releases broadcasts, all as bytes."""
+"""Runs the server of a study in its own process: it receives messages and returns broadcasts, all as bytes."""
 
 import os
 from pathlib import Path
@@ -21,24 +21,24 @@ _JOURNAL = "coordinator.jsonl"
 
 
 class Coordinator:
-    """The server of a study, as a process of its own.
+    """Runs the server of a study in its own process: receives the agents' messages, returns broadcasts.
 
     Args:
         study: The study, the same for all agents.
-        folder: The folder of ledger and state; every call is on disk when it returns. It holds the agents' messages,
-            which are private, until their round is released. None to keep the state in memory, for a study whose rng is
-            `seeded` (a simulation).
-        any_code: True to continue a folder that other code of the mechanism began; for simulations alone.
+        folder: The folder that keeps the ledger, the state and, until their round is released, the agents' messages,
+            which are secret. The effect of a call is on disk when the call returns. None to keep all in memory, which
+            a differentially private study can do only in a simulation (rng `seeded`).
+        any_code: True to continue in a folder that other code of the mechanism began, as only a simulation may.
 
     Guarantee:
-        The broadcasts are post-processings of the mechanism's releases, and each is charged to the ledger, on disk,
-        before `release` returns it; see the mechanism for relation, event and sensitivity. The list of the messages in
-        a release is on disk before the release is made. A process that is killed in `release` and started again
-        releases the same bytes, charged once.
+        Each broadcast is computed from one noisy output of the mechanism (post-processing), which is charged to the
+        ledger on disk before `release` returns the broadcast. `SubsampledGaussian` states the neighbouring relation,
+        the event and the sensitivity. The list of the messages that are used is on disk before the noise is drawn. A
+        process that is killed in `release` and started again returns the same bytes and charges them once.
 
     Raises:
         SettingError: Real releases (rng `os`) have no folder, or `any_code`.
-        StateError: The folder belongs to another study, or other code of the mechanism began it.
+        StateError: The folder belongs to another study, or was begun by other code of the mechanism.
         LedgerError: The ledger was modified, belongs to another study, or lacks a broadcast that was sent.
 
     Example:
@@ -124,7 +124,7 @@ class Coordinator:
 
     @property
     def round(self) -> int:
-        """The round whose messages are collected: the number of broadcasts so far."""
+        """The round whose messages are being collected, which equals the number of broadcasts so far."""
         return len(self._sent)
 
     @property
@@ -144,23 +144,23 @@ class Coordinator:
 
     @property
     def epsilon(self) -> float | None:
-        """Epsilon of all charges so far by the study's accountant; None if there is no finite one."""
+        """Epsilon of all charges so far, by the study's accountant; None if there is no finite epsilon."""
         plan = self.study.plan
         charged = self.ledger.events()
         return finite_or_none(plan.epsilon(charged)) if charged else plan.epsilon_of_nothing
 
     def receive(self, agent: int, data: bytes) -> None:
-        """Receive an agent's message of the round in progress; a repetition changes nothing.
+        """Receive an agent's message of the round in progress. Receiving it again changes nothing.
 
-        A message with a number that is not finite, or beyond 1e100, counts as a zero vector.
+        A message with a number that is not finite, or larger than 1e100, counts as a zero vector.
 
         Args:
             agent: The sender's number, known from the connection, not from the bytes.
             data: The message.
 
         Raises:
-            WireError: The bytes are no message of this study.
-            StateError: The message is another agent's, differs from the agent's first, or comes too late.
+            WireError: The bytes are not a message of this study.
+            StateError: Another agent made the message, it differs from the agent's first one, or it comes too late.
         """
         round, claimed, _ = wire.read_message(data, self.study.digest, self._size)
         if claimed != agent or not 0 <= agent < self.study.n_agents:
@@ -183,19 +183,19 @@ class Coordinator:
             )
 
     def release(self, round: int | None = None, missing_ok: bool = False) -> bytes:
-        """The broadcast of a round, charged before it is returned.
+        """Return the broadcast of a round, after the ledger is charged for it.
 
         Args:
-            round: A round that was released before, whose bytes are returned again. None for the round in progress, or
-                for the last broadcast again while no message of the round in progress has arrived.
-            missing_ok: True to release without the messages that have not arrived; they count as zero, and cannot be
-                added later.
+            round: A round that was released before, to return its bytes again. None for the round in progress; but as
+                long as no message of this round has arrived, None returns the last broadcast again.
+            missing_ok: True to release without the messages that have not arrived. They count as zero vectors and
+                cannot be added later.
 
         Returns:
             Bytes for all agents.
 
         Raises:
-            StateError: Messages are missing, the round is a future one, or all broadcasts are made.
+            StateError: Messages are missing, the round is in the future, or all broadcasts were made.
         """
         waits = round is None and self._uses_messages and not self._arrived and self.round not in self._closed
         t = self.round - 1 if waits and self._sent else self.round if round is None else round

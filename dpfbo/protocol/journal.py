@@ -13,14 +13,14 @@ _MOST_BYTES = 2**30  # of a message or a broadcast
 
 
 class StateError(RuntimeError):
-    """A call that does not fit the state, or a state that cannot be read; the message is one sentence."""
+    """A call does not fit the state of its object, or the state cannot be read. The error text is one sentence."""
 
 
 class Journal:
-    """The private events of one agent or coordinator, in `folder`, or in memory if it is None.
+    """Keeps the secret events of one agent or coordinator, in `folder` or, if it is None, in memory.
 
     first: the first event, which names the owner. An incomplete last line is dropped: its call never returned. Raises
-    StateError if another process uses the folder, the owner is another, or an earlier line cannot be read.
+    StateError if another process uses the folder, it has another owner, or an earlier line cannot be read.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None, name: str, first: dict[str, Any]) -> None:

@@ -28,7 +28,7 @@ class WireError(ValueError):
 
 @dataclass(frozen=True)
 class Packet:
-    """The content of a message or a broadcast. kind: `message`, or a class of broadcasts, whose agent is None."""
+    """A message or a broadcast. kind: `message`; else the broadcast's class, or `nothing`, and `agent` is None."""
 
     kind: str
     study: str
@@ -44,9 +44,9 @@ class Packet:
 
 
 def decoded(data: bytes, study: str, largest: int) -> Packet:
-    """The packet in these bytes. study: the expected study. largest: a limit of the numbers in all arrays together.
+    """The packet in these bytes. study: the expected study. largest: the most numbers that all arrays may hold.
 
-    Raises WireError for other bytes.
+    Raises WireError if the bytes hold anything else.
     """
     if not isinstance(data, bytes | bytearray) or data[: len(_VERSION)] != _VERSION:
         raise WireError(f"the bytes must begin with {_VERSION.decode()}: they are of another program or version")

@@ -19,7 +19,7 @@ Value = Any  # of a parameter: a number, a string, a boolean or None
 
 
 class Axis(ABC):
-    """A parameter as an axis: its values are natural numbers of the axis, each at a coordinate in [0, 1]."""
+    """Maps the values of a parameter to numbers in natural units, and these numbers to coordinates in [0, 1]."""
 
     @property
     def size(self) -> int | None:
@@ -28,7 +28,7 @@ class Axis(ABC):
 
     @property
     def first(self) -> int:
-        """The smallest natural number of a discrete axis; the others follow it."""
+        """The smallest number of a discrete axis, whose other numbers are the next integers."""
         return 0
 
     @property
@@ -38,19 +38,19 @@ class Axis(ABC):
 
     @abstractmethod
     def natural(self, u: Tensor) -> Tensor:
-        """The natural number of the value that owns each coordinate, elementwise."""
+        """The number in natural units of the value to which each coordinate belongs, elementwise."""
 
     @abstractmethod
     def unit(self, x: Tensor) -> Tensor:
-        """The coordinate at which each natural number stands, elementwise."""
+        """The coordinate of each number in natural units, elementwise."""
 
     @abstractmethod
     def value(self, number: float) -> Value:
-        """The value of a natural number."""
+        """The value that has this number."""
 
     @abstractmethod
     def number(self, value: Value) -> float:
-        """The natural number of a value; SettingError if the parameter does not have the value."""
+        """The number of a value; SettingError if the parameter does not have the value."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Float(_Interval):
         log: True to search the logarithm of the number; `lower` must then be above 0.
 
     Raises:
-        SettingError: The bounds are not finite, or not in this order.
+        SettingError: The bounds are not finite, or `lower` is not below `upper`.
 
     Example:
         >>> from dpfbo import Float, Space
@@ -132,7 +132,7 @@ class Integer(_Interval):
         log: True to search the logarithm of the number; `lower` must then be at least 1.
 
     Raises:
-        SettingError: The bounds are not whole numbers, or not in this order.
+        SettingError: The bounds are not whole numbers, or `lower` is not below `upper`.
 
     Example:
         >>> from dpfbo import Integer
@@ -155,7 +155,7 @@ class Integer(_Interval):
 
 
 class _OneOf(Axis):
-    """One of several values, the only field of a dataclass; a value's natural number is its index."""
+    """One of several values, the only field of a dataclass; a value's number is its index."""
 
     def __post_init__(self) -> None:
         ((name, values),) = vars(self).items()
@@ -201,7 +201,7 @@ class Categorical(_OneOf):
         choices: At least two different numbers, strings, booleans or None.
 
     Raises:
-        SettingError: The choices are fewer than two, not all different, or of another type.
+        SettingError: There are fewer than two choices, two are equal, or one has another type.
 
     Example:
         >>> from dpfbo import Categorical
@@ -218,13 +218,13 @@ class Categorical(_OneOf):
 
 @dataclass(frozen=True)
 class Ordinal(_OneOf):
-    """One of several values in an order, of which neighbours are alike.
+    """One of several values in an order; consecutive values are alike.
 
     Args:
         values: At least two different numbers, strings, booleans or None, in their order.
 
     Raises:
-        SettingError: The values are fewer than two, not all different, or of another type.
+        SettingError: There are fewer than two values, two are equal, or one has another type.
 
     Example:
         >>> from dpfbo import Ordinal

@@ -10,7 +10,7 @@ from dpfbo.space.mixed import MixedBox
 
 
 class _InBox:
-    """A domain in a box, whose natural points are unit-cube points, scaled."""
+    """A domain in a box. Points in natural units are scaled points of the unit cube."""
 
     lower: tuple[float, ...]
     upper: tuple[float, ...]
@@ -35,7 +35,7 @@ class Box(_InBox):
         upper: D upper bounds.
 
     Raises:
-        ValueError: The bounds are empty, differ in length or are not finite, or a lower one is not below its upper one.
+        ValueError: The bounds are empty, differ in length or are not finite, or one is not lower < upper.
 
     Example:
         >>> import torch

@@ -22,7 +22,7 @@ _TRIED = 20  # most values of a discrete axis that are tried in a search around 
 
 @dataclass(frozen=True)
 class MixedBox:
-    """A box with one axis for each of D parameters; a natural point has one natural number for each axis."""
+    """A box with one axis for each of D parameters. A point in natural units has one number for each axis."""
 
     axes: tuple[Axis, ...]
 
@@ -61,8 +61,8 @@ class MixedBox:
     def snap_within(self, u: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
         """Move points as `snap` does, but only to the discrete values that stand inside boxes.
 
-        lower, upper: the corners of the boxes, which broadcast against u, `... x D`. SettingError (axes) if a box holds
-        no value of an axis.
+        lower, upper: the corners of the boxes, which broadcast against u, `... x D`. Raises SettingError if a
+        box holds no value of an axis.
         """
         values = []
         for i in self.discrete:
@@ -94,7 +94,7 @@ class MixedBox:
         return torch.cat(columns, -1)
 
     def pulled_back(self, slopes: Tensor) -> Tensor:
-        """Derivatives by unit-cube coordinates, `... x D`, from those by embedded ones; 0 on discrete axes."""
+        """Turn derivatives by embedded coordinates into those by unit-cube ones, `... x D`; 0 on discrete axes."""
         pulled = slopes.new_zeros(*slopes.shape[:-1], self.dimension)
         index = [i for i in range(self.dimension) if i not in self.discrete]
         pulled[..., index] = slopes[..., [self.embedded_columns[i] for i in index]]
@@ -108,9 +108,9 @@ class MixedBox:
         return lower, upper
 
     def neighbours(self, u: Tensor, i: int) -> Tensor:
-        """Copies of each point with other values on the discrete axis i, and with its own, `n x D -> n x k x D`.
+        """Copy each point with its own and with other values on the discrete axis i, `n x D -> n x k x D`.
 
-        All values are tried if there are at most 20, else those 1, 2, 4, .. steps away.
+        The copies have all values if there are at most 20, else the values 1, 2, 4, .. steps away.
         """
         axis = self.axes[i]
         assert axis.size is not None

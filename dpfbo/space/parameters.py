@@ -19,7 +19,7 @@ _CONDITIONS = ("condition", "conditions", "when", "parent", "active_if")
 
 @dataclass(frozen=True)
 class Fixed:
-    """A parameter with one value, which the objective receives and which is not searched.
+    """A parameter with one value. The objective receives the value, but it is not searched.
 
     Args:
         constant: A number, a string, a boolean or None.
@@ -49,15 +49,15 @@ _KINDS: dict[str, type[Any]] = {
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """A search space of named parameters. A configuration is a dict with the value of every parameter.
+    """Defines a search space of named parameters. A configuration is a dict with the value of every parameter.
 
     Args:
-        parameters: The parameters by name. In place of a parameter may stand its description in a YAML file, such as
+        parameters: The parameters by name. A parameter can also be given as its description in a YAML file, such as
             `{type: float, lower: 1e-4, upper: 1, log: true}`, `{type: integer, ..}`, `{type: categorical, choices:
-            [..]}` or `{type: ordinal, values: [..]}`, or a plain value for a fixed parameter.
+            [..]}` or `{type: ordinal, values: [..]}`; a fixed parameter, as a plain value.
 
     Raises:
-        SettingError: A parameter is wrong (the sentence has its name), or there is nothing to search.
+        SettingError: A parameter is wrong (the error names it), or all parameters are fixed.
 
     Example:
         >>> from dpfbo import Categorical, Integer, Space

@@ -30,32 +30,32 @@ _WITH_A_PRIOR = (  # the only value of some settings, and why
 
 @dataclass(frozen=True)
 class Algorithm:
-    """An algorithm of the federated family; `dpfbo.algorithm_named` returns those that have a name.
+    """Defines an algorithm of the federated family; `dpfbo.algorithm_named` returns the named algorithms.
 
     Args:
         name: The name in records and error messages.
         server: The class of the server; None for agents that work alone.
-        private: True to clip, sample and add noise.
+        private: True for differential privacy: the server clips messages, samples agents and adds noise.
         P: The number of sub-regions of distributed exploration.
-        local_initialisation: True for initial points in an agent's own sub-region.
+        local_initialisation: True to place an agent's initial points in its own sub-region.
         M: The number of shared random features.
         lengthscale: The length-scale of these features, in the unit cube.
-        paired: True for cos, sin pairs in place of random phases.
-        message: `sample`, a posterior draw (eq. 2); `mean`, the posterior mean nu; or `statistics`, for a private
-            prior.
+        paired: True for features in cos, sin pairs; False for features with random phases.
+        message: The vector that an agent sends: `sample`, a posterior draw (eq. 2); `mean`, the posterior mean nu; or
+            `statistics`, from which the server infers a prior.
         message_noise: The noise variance lam of eq. 2.
         message_center: True to subtract an agent's mean from its observations before the message is computed.
         message_normalize: True to scale every message to the clip norm.
-        momentum: The weight of the running average of earlier broadcasts that agents follow.
-        broadcasts: The number of broadcasts, after which agents work alone; None for T.
-        follow: The probability 1 - p_t, by its name in `FOLLOW_PROBABILITY`.
+        momentum: The weight of the earlier broadcasts in the running average that agents follow.
+        broadcasts: The number of broadcasts, after which agents work alone or keep the prior; None for T.
+        follow: The name in `FOLLOW_PROBABILITY` of 1 - p_t, the probability that an agent follows the server.
         own_gp: The agents' own Gaussian processes, for local Thompson sampling.
         own_draw: The kind of draw from these.
         design: The design of the initial points, `uniform` or `sobol`.
-        prior: The model of a private prior; None without one.
+        prior: The model of a prior that the server infers from all agents' messages; None without such a prior.
 
     Raises:
-        SettingError: Settings contradict each other, or have no effect together.
+        SettingError: Settings contradict each other, or a setting has no effect beside the others.
 
     Example:
         >>> from dataclasses import replace
@@ -147,20 +147,20 @@ class Algorithm:
 
 @dataclass(frozen=True)
 class Preset:
-    """The settings of the named algorithms that depend on the problem; the defaults are those of `problem=custom`.
+    """Holds the settings of the named algorithms that depend on the problem; `problem=custom` has the defaults.
 
     Args:
         M: The number of random features of the messages.
         lengthscale: The length-scale of these features, in the unit cube.
         message_noise: The noise variance lam of eq. 2.
-        follow: The probability 1 - p_t with which agents follow the server, by its name in `FOLLOW_PROBABILITY`.
+        follow: The name in `FOLLOW_PROBABILITY` of 1 - p_t, the probability that an agent follows the server.
         own_gp: The agents' own Gaussian processes.
         own_draw: The kind of draw from these.
-        prior: The model of a private prior.
-        prior_features: The number of random features of a private prior.
+        prior: The model of the prior of `dp_prior` and `shared_prior`.
+        prior_features: The number of random features of this prior.
         P: The number of sub-regions, for the algorithms that have sub-regions.
-        sampling_probability: q.
-        noise_multiplier: z, if no epsilon is given.
+        sampling_probability: The probability q that a private mechanism samples an agent in a round.
+        noise_multiplier: The noise multiplier z, used if no epsilon is given.
         decay: The decay of the weights of the sub-regions.
 
     Example:
@@ -206,11 +206,11 @@ ALGORITHMS = tuple(_CHANGES)
 
 
 def algorithm_named(name: str, preset: Preset = Preset()) -> Algorithm:
-    """The algorithm of this name.
+    """Return the algorithm of this name.
 
     Args:
-        name: `ts`, agents alone; `fts`, `fts_de`, `fts_original` or `shared_prior`, sharing without privacy; `dp_fts`,
-            `dp_fts_de`, `dp_fts_de_plus` or `dp_prior`, private; `random_server` or `sobol_server`, controls.
+        name: `ts` (agents work alone); `fts`, `fts_de`, `fts_original`, `shared_prior` (agents share without privacy);
+            `dp_fts`, `dp_fts_de`, `dp_fts_de_plus`, `dp_prior` (private); `random_server`, `sobol_server` (controls).
         preset: The settings that depend on the problem.
 
     Returns:

@@ -35,25 +35,25 @@ def create_study(
     """Describe a run of N agents that search a space together, each for the best configuration of its own objective.
 
     Args:
-        space: Named parameters, or a domain.
-        n_agents: N.
+        space: Named parameters, or a domain such as `Box`.
+        n_agents: The number of agents, N.
         algorithm: A name of `dpfbo.algorithm_named`, or an `Algorithm`.
-        epsilon: The privacy budget of the whole run at user level, from which the noise of a private algorithm follows;
-            other algorithms ignore it. None for the preset's noise multiplier.
-        rounds: T, after the initial points.
+        epsilon: The privacy budget of the whole run, at user level. It determines the noise of a private algorithm;
+            other algorithms ignore it. None to use the preset's noise multiplier instead.
+        rounds: The number of rounds after the initial points, T.
         n_init: The number of initial points of each agent.
-        seed: The public seed of all random numbers; with rng `os` not of the noise and the choice of agents.
+        seed: The public seed of all random numbers, except of the noise and the choice of agents if rng is `os`.
         delta: The delta of epsilon; None for N^-1.1, which is large for small N.
-        rng: `os` for noise of the operating system, for real data; `seeded` for a simulation that can be repeated, and
-            whose noise can be removed by anybody who knows the seed.
-        preset: The settings of the named algorithms.
+        rng: `os` for real data: the operating system draws the noise. `seeded` for a simulation: it can be repeated,
+            and anybody who knows the seed can remove the noise.
+        preset: The settings of the named algorithms that depend on the problem.
         acquisition: The search for the maximum of a function on a box.
 
     Returns:
         The study, which is public.
 
     Raises:
-        SettingError: A setting is out of range or contradicts another; the sentence names it.
+        SettingError: A setting is out of range or contradicts another setting; the error names the setting.
 
     Example:
         >>> import dpfbo
@@ -91,19 +91,19 @@ def run_study(
     Args:
         study: The description of the run.
         problem: The objectives, with the study's domain and number of agents.
-        ledger: The ledger to which releases are charged; None for one in memory, which suffices for a simulation.
-            Several studies may charge one ledger, also at the same time, unless it is bound to one of them
+        ledger: The ledger that records the cost of each broadcast; None for a ledger in memory, which suffices for a
+            simulation. Several studies may use the same ledger, even at the same time, unless it is bound to one study
             (`ledger.bind(study.coverage())`).
         on_round: A function that is called after every round.
-        threads: Threads on which blocks of agents do their steps; their number changes no result.
+        threads: The number of threads on which blocks of agents compute; it changes no result.
 
     Returns:
-        What the agents found, and what it cost.
+        The queries and values of all agents, and the epsilon of the broadcasts.
 
     Raises:
         SettingError: The problem has another domain or number of agents, or real releases (rng `os`) would be charged
             to a ledger in memory, which is lost with the process.
-        LedgerError: The ledger cannot be written. Nothing was evaluated.
+        LedgerError: The ledger cannot be written; a private algorithm checks this before it evaluates anything.
 
     Example:
         >>> import dpfbo
@@ -152,38 +152,38 @@ def optimize(
     on_round: OnRound = lambda done: None,
     threads: int = 1,
 ) -> Optimization:
-    """Tune `f(agent, configuration)` for each of N agents, which share private summaries of their results.
+    """Tune `f(agent, configuration)` for each of N agents, which learn from each other with differential privacy.
 
     This is a simulation: one process holds the data of all agents.
 
     Args:
-        f: The objective of an agent, 0..N-1, at a configuration, a dict of the space's parameters.
+        f: The objective. It receives the agent's number, 0..N-1, and a configuration, a dict of the space's parameters.
         space: Named parameters.
-        n_agents: N.
+        n_agents: The number of agents, N.
         algorithm: A name of `dpfbo.algorithm_named`, or an `Algorithm`.
-        epsilon: The privacy budget of the whole run at user level; None for the preset's noise multiplier.
-        rounds: T, after the initial points.
-        seed: The seed of everything random.
+        epsilon: The privacy budget of the whole run, at user level; None to use the preset's noise multiplier.
+        rounds: The number of rounds after the initial points, T.
+        seed: The seed of all random numbers, except of the noise and the choice of agents if rng is `os`.
         maximize: False if small values are better.
-        on_failure: `stop` or `penalty`; see `dpfbo.Custom`, also for the next three.
-        retries: Further calls of f after one that failed.
+        on_failure: `stop` or `penalty`. `dpfbo.Custom` explains this and the next three arguments.
+        retries: The number of further calls of f after a failed call.
         n_jobs: The number of calls of f at a time.
         timeout: Seconds after which a call of f counts as failed; None for no limit.
         n_init: The number of initial points of each agent.
         delta: The delta of epsilon; None for N^-1.1.
-        rng: `seeded`, or `os` for noise of the operating system, which needs a ledger with a path.
-        ledger: The ledger to which releases are charged; None for one in memory.
-        preset: The settings of the named algorithms.
+        rng: `seeded`; or `os`, to let the operating system draw the noise, which needs a ledger with a path.
+        ledger: The ledger that records the cost of each broadcast; None for a ledger in memory.
+        preset: The settings of the named algorithms that depend on the problem.
         acquisition: The search for the maximum of a function on a box.
         on_round: A function that is called after every round.
-        threads: Threads on which blocks of agents do their steps; their number changes no result.
+        threads: The number of threads on which blocks of agents compute; it changes no result.
 
     Returns:
-        What the agents found, and what it cost.
+        The queries and values of all agents, and the epsilon of the broadcasts.
 
     Raises:
-        SettingError: A setting is out of range or contradicts another; the sentence names it.
-        EvaluationError: f raised or returned no finite number; the sentence names agent and configuration.
+        SettingError: A setting is out of range or contradicts another setting; the error names the setting.
+        EvaluationError: f raised, or did not return a finite number; the error names agent and configuration.
 
     Example:
         >>> import dpfbo

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Best:
-    """The best query of an agent: a private finding of that agent, which epsilon does not cover.
+    """Holds the best query of one agent. The agent must keep it secret, because epsilon does not cover it.
 
     Args:
         agent: The agent's number.
-        configuration: The query in natural units, by name where the space has names.
+        configuration: The query in natural units: a dict if the space has named parameters, else a list.
         value: The value that the objective returned.
         round: The round of the query.
 
@@ -51,13 +51,13 @@ class Best:
 
 @dataclass(frozen=True)
 class Optimization:
-    """A finished study. Epsilon covers the broadcasts; queries, values, `curve` and `best` are private to the agents.
+    """Holds a finished study. Epsilon covers only the broadcasts; queries, values, `curve` and `best` are secret.
 
     Args:
         study: The description of the run.
         problem: The objectives.
         result: All rounds.
-        ledger: The ledger to which its releases were charged.
+        ledger: The ledger that recorded the cost of each broadcast.
 
     Example:
         >>> import dpfbo
@@ -90,7 +90,7 @@ class Optimization:
 
     @property
     def epsilon(self) -> float | None:
-        """Epsilon of all charges of the ledger, at `delta`; None if there is no finite one."""
+        """Epsilon of all charges of the ledger, at `delta`; None if there is no finite epsilon."""
         return self.epsilons[self.study.accountant]
 
     @cached_property
@@ -104,7 +104,7 @@ class Optimization:
 
     @property
     def relation(self) -> str:
-        """The neighbours that epsilon compares."""
+        """The name of the neighbouring relation to which epsilon refers."""
         return self.study.plan.relation
 
     def to_pandas(self) -> pandas.DataFrame:
@@ -123,7 +123,7 @@ class Optimization:
         return frame
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the metric after each round, mean over the agents and standard error.
+        """Draw the mean of the metric over the agents after each round, with its standard error.
 
         Args:
             ax: The axes to draw on; None for a new figure.

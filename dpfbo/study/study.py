@@ -50,33 +50,33 @@ COVERS = (
 
 @dataclass(frozen=True)
 class Study:
-    """The settings that agents and server must share, all of them public.
+    """Describes a federated run: the settings that agents and server share, all of which are public.
 
     Args:
         domain: The search space.
-        n_agents: N.
-        rounds: T, after the initial points.
+        n_agents: The number of agents, N.
+        rounds: The number of rounds after the initial points, T.
         n_init: The number of initial points of each agent.
         algorithm: The algorithm.
-        mechanism: The mechanism of a private algorithm; others ignore it.
+        mechanism: The mechanism of a differentially private algorithm; other algorithms ignore it.
         weights: The weight of each agent in each sub-region.
         acquisition: The search for the maximum of a function on a box.
         dropout: A simulated loss of messages.
-        seed: The seed of the shared features, the design, and the agents' draws; with rng `seeded` also of the noise
-            and the choice of agents, so that whoever knows it can remove them: a simulation.
-        rng: `seeded`; or `os`, where noise and choice come from the operating system and are not repeatable.
+        seed: The seed of the shared features, the initial points and the agents' draws.
+        rng: `seeded` for a simulation: the seed also determines the noise and the choice of agents, so whoever knows
+            the seed can remove the noise. `os`: the operating system draws both, and they cannot be repeated.
         delta: The delta of epsilon; None for N^-1.1.
-        accountant: The one of `accountants` that computes the epsilon of each round.
+        accountant: The name in `accountants` of the accountant that computes the epsilon after each round.
         accountants: The names of all accountants that report the epsilon of the run.
-        space: The names and values of the domain's axes; None if they have none.
+        space: The named parameters that are the domain's axes; None if the axes have no names.
 
     Guarantee:
-        Everything that the `server` broadcasts has the guarantee of the mechanism. Relation: zero-out of one agent's
-        messages of all rounds (replace-one for fixed-size samples); N is public. Event and sensitivity: see
-        `SubsampledGaussian`.
+        With a private algorithm, all broadcasts together have the guarantee of the mechanism. Neighbouring relation:
+        one agent's messages of all rounds are replaced by zero vectors (zero-out), or by any others for fixed-size
+        samples (replace-one); N is public. `SubsampledGaussian` states the event and the sensitivity.
 
     Raises:
-        SettingError: A setting is wrong; `agents`, `step` and `plan` check theirs at their first use.
+        SettingError: A setting is wrong. `agents`, `step` and `plan` check further settings at their first use.
 
     Example:
         >>> import dpfbo
@@ -119,7 +119,7 @@ class Study:
     def digest(self) -> str:
         """A name of the study that depends on every setting, and is the same in every process.
 
-        Raises SettingError for a part that has no canonical form, such as an object that is no dataclass.
+        Raises SettingError for a part that has no canonical form, such as an object that is not a dataclass.
         """
         return hashlib.sha256(_canonical(self).encode()).hexdigest()[:16]
 
@@ -135,7 +135,7 @@ class Study:
 
     @property
     def promise(self) -> str:
-        """A text with the epsilon of the whole study, delta, relation and accountant, or that there is no epsilon."""
+        """A text that gives the study's epsilon, delta, relation and accountant, or says that there is no epsilon."""
         return self.cost(self.plan.epsilon() if self.algorithm.private else None)
 
     def cost(self, epsilon: float | None) -> str:
@@ -171,7 +171,7 @@ class Study:
 
     @property
     def step(self) -> Mechanism:
-        """The server's step: the mechanism, or without privacy the plain weighted average."""
+        """The server's step: the mechanism, or the plain weighted average if the algorithm is not private."""
         return self.mechanism if self.algorithm.private else WeightedAverage(self.algorithm.message_normalize)
 
     def population(self, problem: Problem, threads: int = 1) -> LocalPopulation:
@@ -180,10 +180,10 @@ class Study:
 
     @cached_property
     def plan(self) -> PrivacyPlan:
-        """The broadcasts and their costs, without a budget.
+        """The planned broadcasts and their costs, if no budget stops them.
 
-        Raises SettingError for noise that over- or underflows, or for real releases under an accountant without a
-        guarantee; UnsupportedEvent for a mechanism that the accountant cannot analyse.
+        Raises SettingError if the noise over- or underflows, or if rng is `os` and the accountant computes only an
+        approximation. Raises UnsupportedEvent if the accountant cannot analyse the mechanism.
         """
         server, events = self.algorithm.server, self.events
         nothing = None if server is not None and server.bare_messages else 0.0
@@ -198,7 +198,7 @@ class Study:
 
     @property
     def events(self) -> Events:
-        """The event of each planned broadcast, made once for rounds with the same weights and noise multiplier."""
+        """The `DpEvent` of each planned broadcast. Rounds with equal weights and noise multipliers share one event."""
         if not self.algorithm.aggregates:
             return []
         regions = Regions(self.algorithm.P, 1)
@@ -220,14 +220,14 @@ class Study:
 
     @property
     def broadcasts(self) -> int:
-        """The largest number of broadcasts of a run, without a budget."""
+        """The number of broadcasts of a run that no budget stops."""
         stop = self.algorithm.broadcasts
         return self.rounds if stop is None else min(stop, self.rounds)
 
     def calibrated(self, epsilon: float) -> Study:
         """This study with the smallest noise multiplier, to four digits, for which a run costs at most epsilon.
 
-        Raises ValueError if there is none.
+        Raises ValueError if there is no such noise multiplier.
         """
         return self.with_multiplier(self.multiplier_for(epsilon))
 
@@ -249,9 +249,9 @@ class Study:
     def server(
         self, ledger: Ledger, kept: KeptRelease | None = None, plan: PrivacyPlan | None = None
     ) -> ServerKind | None:
-        """The server of this algorithm, which charges `ledger`; None for agents that work alone.
+        """The server, which charges `ledger`; None if agents work alone.
 
-        kept: the file of a release, used with rng `os`. plan: a plan with a budget; None for this study's, without one.
+        kept: a file for the release in progress, used with rng `os`. plan: None for `self.plan`, without a budget.
         """
         kind, seeded, a = self.algorithm.server, self.rng == "seeded", self.agents
         if kind is None:
