@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from dpfbo import lazy
 
 __all__ = [
-    "Agents", "Decay", "Dropout", "FederatedResult", "LocalPopulation", "PeerExchange", "Power", "PriorModel",
+    "Agents", "Decay", "Dropout", "FederatedResult", "LocalPopulation", "PeerExchange", "Power",
     "PriorServer", "RandomServer", "Server", "SharedPrior", "SobolServer", "Softmax", "SubsampledGaussian", "Uniform",
     "WeightedAverage", "run_federated",
 ]  # fmt: skip
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from dpfbo.federated.mechanism import SubsampledGaussian, WeightedAverage
     from dpfbo.federated.peer_exchange import PeerExchange
     from dpfbo.federated.population.agents import Agents
-    from dpfbo.federated.prior.model import PriorModel
     from dpfbo.federated.prior_server import PriorServer
     from dpfbo.federated.server import Server
     from dpfbo.federated.weights.decay import Decay

@@ -30,28 +30,20 @@ class Points:
 
 @dataclass(frozen=True)
 class SharedPrior:
-    """The posterior of the weights that all agents share (`dpfbo.federated.prior`), for the rest of the run.
+    """The posterior of the function that all objectives share (`dpfbo.federated.prior`), for the rest of the run.
 
-    values: 1 x (M + 1), the release; all else is a post-processing of it. In the coordinates `w = X r`, y in units of
-    the model's scale: mean: M; rotation: X, M x M, orthogonal but for the length of its rows; spectrum: M, the
-    variances of r, in units of the residual's; gain: M x M, the mean's derivative with respect to the sum of the
-    messages; noise: lam; alone: variance of r without transfer; clip_norm: the norm of the longest message that was
-    not clipped.
+    values: 1 x M, the release; all else is a post-processing of it. In units of an objective's standard deviation and
+    of its variance, mean: M, of the function's weights; covariance: M (M + 1) / 2, the lower triangle of theirs; evidence: L, the probability of each
+    length-scale; shared: the expected part of an objective's variance that is shared; explained: the part that the
+    mean explains.
     """
 
     values: Tensor
     mean: Tensor
-    rotation: Tensor
-    spectrum: Tensor
-    gain: Tensor
-    noise: Tensor
-    alone: Tensor
-    clip_norm: Tensor
-
-    @property
-    def directions(self) -> Tensor:
-        """The orthogonal matrix Q with `X = diag(sd) Q`, sd the standard deviations of the residual, M x M."""
-        return self.rotation / self.rotation.norm(dim=1, keepdim=True)
+    covariance: Tensor
+    evidence: Tensor
+    shared: Tensor
+    explained: Tensor
 
 
 Broadcast = RegionVectors | AgentVectors | Points | SharedPrior

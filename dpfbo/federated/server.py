@@ -11,10 +11,10 @@ from torch import Tensor
 from dpfbo.federated.broadcast import Broadcast, RegionVectors
 from dpfbo.federated.dropout import Dropout
 from dpfbo.federated.mechanism import Mechanism, Messages
-from dpfbo.federated.prior.model import PriorModel
 from dpfbo.federated.weights import Weighting
 from dpfbo.gp.design import Design
 from dpfbo.gp.features import RandomFeatures
+from dpfbo.gp.nystrom import NystromFeatures
 from dpfbo.privacy.accounting import finite_or_none
 from dpfbo.privacy.budget import Budget, BudgetSpent, EpsilonCurve
 from dpfbo.privacy.entropy import Entropy
@@ -37,16 +37,15 @@ RoundOutput = tuple[Broadcast | None, ServerRecord | None, Diagnostics | None]
 class ServerParts:
     """The parts from which a run's server is made.
 
-    n_agents: N. rounds: T. message_size: numbers in a message. prior: None without a private prior. kept: None if the
+    n_agents: N. rounds: T. message_size: numbers in a message. kept: None if the
     noise can be drawn again.
     """
 
     n_agents: int
     rounds: int
     message_size: int
-    features: RandomFeatures
+    features: RandomFeatures | NystromFeatures
     design: Design
-    prior: PriorModel | None
     domain: Domain
     regions: Regions
     weighting: Weighting

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from dpfbo import checks
-from dpfbo.gp import batches, newton
+from dpfbo.gp import batches, newton, optimize
+from dpfbo.gp.averaged_gp import ImprovementSurface
 from dpfbo.gp.compiled import calls
 from dpfbo.gp.features import FeatureFunction, RandomFeatures, derivatives, product
 from dpfbo.rng import Streams
@@ -22,6 +23,9 @@ _APART = 0.3  # length-scales: a start this close to a better one would climb to
 _GAIN = 2.0  # times `spread (h / l)^2`: most that an ascent gains inside its region; a typical bump gives 1/4
 _BORDER = 2.0  # times `spread h / l`: most that it gains besides if it begins less than h from a border
 _SWEEPS = 2  # final searches along every discrete axis, each with an ascent along the others
+_SURFACE = 2**22  # values of all models in a block of improvement surfaces
+_SURFACE_STARTS = 5  # ascents of an improvement surface
+_STEP = 0.05  # of the unit cube: length of a first step on an improvement surface
 _PROMISE = 1e-10  # decrease that the next step of a converged ascent promises; values lie within [-1, 1]
 
 
@@ -129,6 +133,63 @@ class Acquisition:
             lambda rows: self._search(function.select(rows), mixed, candidates), len(function), agents, shift.device
         )
 
+    def maximize_improvement(
+        self, surface: ImprovementSurface, domain: Domain, shift: Tensor, known: Tensor | None = None
+    ) -> Tensor:
+        """The maximiser of each of B functions by values and their derivatives, B x D unit-cube points.
+
+        Args:
+            surface: The functions.
+            domain: The domain. On a grid the result is exact.
+            shift: The result of `shift`.
+            known: The rows of a grid that are left out while others remain, B x t.
+        """
+        models, device = surface.n_models, shift.device
+        if isinstance(domain, Grid):
+            points = domain.unit_points[None]
+
+            def best(rows: Tensor) -> Tensor:
+                values = surface.select(rows)(points)
+                left_out = values if known is None else values.scatter(1, known[rows].long(), -torch.inf)
+                return torch.where(left_out.isinf().all(1), values.argmax(1), left_out.argmax(1))
+
+            at_once = max(1, _SURFACE // (models * len(domain.points)))
+            return domain.unit_points[batches.in_blocks(best, len(surface), at_once, device)]
+        candidates = BoxCandidates.of(domain, self.n_candidates, shift)
+        at_once = max(1, _SURFACE // (models * self.n_candidates))
+        return batches.in_blocks(
+            lambda rows: self._climb(surface.select(rows), domain, candidates), len(surface), at_once, device
+        )
+
+    def _climb(self, surface: ImprovementSurface, domain: Box | MixedBox, candidates: BoxCandidates) -> Tensor:
+        """The best ends of BFGS ascents from the best candidates, B x D; discrete axes are searched before and after."""
+        mixed = domain if isinstance(domain, MixedBox) else None
+        points = candidates.points
+        starts = points[candidates.starts(surface(points[None]), _SURFACE_STARTS)]  # B x k x D
+        B, k, D = starts.shape
+        owner = torch.arange(B, device=starts.device).repeat_interleave(k)
+        for sweep in range(1 if mixed is None else 1 + _SWEEPS):
+            if mixed is not None:
+                starts = _other_values(surface, mixed.snap(starts), mixed)
+            x0 = starts.flatten(0, 1)
+            lower, upper = torch.zeros_like(x0), torch.ones_like(x0)
+            if mixed is not None:
+                lower, upper = mixed.fixed(x0, lower, upper)
+
+            def negative(x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, None]:
+                with torch.enable_grad():
+                    x = x.detach().requires_grad_()
+                    value = -surface.select(owner[rows])(x[:, None])[:, 0]
+                    (gradient,) = torch.autograd.grad(value.sum(), x)
+                return value.detach(), gradient, None
+
+            stopping = optimize.Stopping(max_iterations=self.max_iterations)
+            ends, values = optimize.minimize(negative, x0, lower, upper, torch.full_like(x0[:, 0], _STEP), stopping)
+            best = values.view(B, k).argmin(1)
+            starts = ends.view(B, k, D)[torch.arange(B, device=best.device), best][:, None]
+            owner, k = owner[::k] if k > 1 else owner, 1
+        return starts[:, 0]
+
     def maximize_shared(
         self, features: RandomFeatures, weights: Tensor, regions: Regions, domain: Domain, shift: Tensor
     ) -> Tensor:
@@ -194,7 +255,7 @@ def _within_reach(values: Tensor, chosen: Tensor, starts: Tensor, function: Feat
     return value >= value[:, :1] - spread * steps * (_GAIN * steps + _BORDER * border)
 
 
-def _other_values(function: FeatureFunction, points: Tensor, mixed: MixedBox) -> Tensor:
+def _other_values(function: FeatureFunction | ImprovementSurface, points: Tensor, mixed: MixedBox) -> Tensor:
     """The points (B x k x D), moved to the best value of one discrete axis after the other."""
     B, k, D = points.shape
     for axis in mixed.discrete:

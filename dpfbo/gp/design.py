@@ -7,7 +7,7 @@ from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.rng import Streams
-from dpfbo.space.domain import Domain
+from dpfbo.space.domain import Domain, Grid
 from dpfbo.space.regions import Regions
 
 
@@ -21,7 +21,8 @@ class Design:
         streams: The random numbers of the run's seed.
         n_init: The number of initial points of each agent.
         kind: `uniform` for independent points in the agent's own region (Algo. 2 line 2); or `sobol`: in the whole
-            domain, each agent takes the next n_init points of one randomly shifted Sobol sequence.
+            domain, each agent takes the next n_init points of one randomly shifted Sobol sequence, or on a grid of
+            several axes the grid points nearest to these.
 
     Example:
         >>> from dpfbo.space.domain import Box
@@ -46,6 +47,9 @@ class Design:
         D = self.domain.dimension
         if self.kind == "sobol":
             regions, u = Regions(1, D), self._sobol(agents)
+            if isinstance(self.domain, Grid) and D > 1:
+                points = self.domain.unit_points
+                return points[torch.cdist(u.flatten(0, 1), points).argmin(1)].view_as(u)
         else:
             u = self.streams.uniform("initial", agents, 0, self.n_init * D)
             regions = self.regions

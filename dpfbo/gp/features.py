@@ -1,7 +1,6 @@
 """Random Fourier features of the squared-exponential kernel, scaled to unit norm, and functions linear in them."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,7 +14,6 @@ from dpfbo.space.domain import Domain
 from dpfbo.space.mixed import MixedBox
 from dpfbo.space.regions import Regions
 
-_TAIL = 1e-6  # probability in each tail of the normal law, beyond which no quasi-random frequency lies
 _BLOCK = 400_000  # features evaluated at once on a CPU if every row has its own map: they fit in the cache
 _ACCELERATOR_BLOCK = 100_000_000  # features evaluated at once on an accelerator: within 2 GB
 
@@ -42,6 +40,11 @@ class RandomFeatures:
     frequencies: Tensor
     phases: Tensor
     space: MixedBox | None = None
+
+    @property
+    def size(self) -> int:
+        """M, the number of features."""
+        return self.frequencies.shape[1]
 
     def __call__(self, u: Tensor) -> Tensor:
         """The features of unit-cube points, `B x k x D -> B x k x M`; a shared map takes points of any batch size B."""
@@ -218,46 +221,6 @@ def product(left: Tensor, right: Tensor) -> Tensor:
 def _rows(tensor: Tensor, rows: Tensor) -> Tensor:
     """Some rows of a batch; a batch of one, which all rows share, stays as it is."""
     return tensor if len(tensor) == 1 else tensor.index_select(0, rows)
-
-
-def block_features(
-    n_features: int, dimension: int, lengthscales: Sequence[float], generator: np.random.Generator
-) -> RandomFeatures:
-    """Draw one shared map with a block of cosine and sine pairs for each length-scale, in float64 on the CPU.
-
-    `phi(x) . phi(x')` approximates the mean of the SE kernels, and `|phi(x)| = 1` exactly. The frequencies of a block
-    are a randomly shifted Sobol sequence, mapped to the normal law, because this approximates a kernel better than
-    random frequencies (Yang et al., Quasi-Monte Carlo feature maps, ICML 2014).
-
-    Args:
-        n_features: M, which must be a multiple of twice the number of length-scales.
-        dimension: The number of coordinates of a point, D.
-        lengthscales: The length-scales, in unit-cube coordinates.
-        generator: The source of the random shifts.
-
-    Returns:
-        The map, with frequencies 1 x M x D.
-
-    Raises:
-        SettingError: The blocks do not divide M into pairs, or a length-scale is not positive.
-
-    Example:
-        >>> block_features(40, 1, [0.1, 0.4], np.random.default_rng(0)).frequencies.shape
-        torch.Size([1, 40, 1])
-    """
-    checks.integer("n_features", n_features, minimum=1, maximum=checks.MOST_FEATURES)
-    blocks = len(lengthscales)
-    if n_features % (2 * blocks):
-        rule = f"must be a multiple of {2 * blocks} for pairs of each length-scale, got {n_features}"
-        raise SettingError("n_features", rule)
-    pairs = n_features // 2 // blocks
-    s, b = [], torch.zeros(1, pairs, dtype=torch.float64, device="cpu")
-    for lengthscale in lengthscales:
-        checks.positive("lengthscales", lengthscale)
-        sequence = torch.quasirandom.SobolEngine(dimension).draw(pairs, dtype=torch.float64)
-        u = (sequence + torch.from_numpy(generator.uniform(size=dimension))) % 1
-        s += [torch.special.ndtri(u.clamp(_TAIL, 1 - _TAIL))[None] / lengthscale] * 2
-    return RandomFeatures(torch.cat(s, 1), torch.cat([b, b - math.pi / 2] * blocks, 1))
 
 
 def shared_features(

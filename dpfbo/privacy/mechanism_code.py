@@ -29,7 +29,7 @@ SOURCES = (
     "federated/prior_server.py",
     "federated/schedule.py",
     "federated/server.py",
-    "federated/prior/statistics.py",
+    "federated/prior.py",
     "federated/weights/__init__.py",
     "federated/weights/decay.py",
     "federated/weights/power.py",

@@ -183,7 +183,7 @@ class Agent:
             raise StateError(
                 "the initial points are public and come first: tell the values of those that were asked for"
             )
-        if self.study.algorithm.prior is not None and self._round == 0:
+        if self.study.algorithm.has_prior and self._round == 0:
             raise StateError("before the release of a private prior an agent has values at public points alone")
         self._record({"event": "found", "u": self._unit(x), "y": value})
 

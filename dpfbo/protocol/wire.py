@@ -87,14 +87,12 @@ def _header(text: bytes) -> tuple[str, str, int, int | None, dict[str, tuple[int
 def check_fits(sent: Broadcast, M: int, N: int, P: int, D: int) -> None:
     """Raise WireError unless a broadcast has the right shapes, and finite numbers.
 
-    M: length of a message. N agents, P sub-regions, D axes. Only the clip norm of a mechanism that clips nothing may be
-    infinite.
+    M: length of a message. N agents, P sub-regions, D axes.
     """
     if isinstance(sent, SharedPrior):
-        m = M - 1
+        L = len(sent.evidence) if sent.evidence.ndim == 1 else 0
         shapes: dict[str, tuple[int, ...]] = {
-            "values": (1, M), "mean": (m,), "rotation": (m, m), "spectrum": (m,), "gain": (m, m), "noise": (),
-            "alone": (), "clip_norm": (),
+            "values": (1, M), "mean": (M,), "covariance": (M * (M + 1) // 2,), "evidence": (L,), "shared": (), "explained": (),
         }  # fmt: skip
     else:
         shapes = {"values": (P, M) if isinstance(sent, RegionVectors) else (N, D if isinstance(sent, Points) else M)}
@@ -102,15 +100,14 @@ def check_fits(sent: Broadcast, M: int, N: int, P: int, D: int) -> None:
         values = getattr(sent, name)
         if tuple(values.shape) != shape:
             raise WireError(f"the broadcast must have {name} of shape {list(shape)}, got {list(values.shape)}")
-        small = (values.abs() <= LARGEST) | ((values == math.inf) & (name == "clip_norm"))
-        if not small.all():
+        if not (values.abs() <= LARGEST).all():
             raise WireError(f"the broadcast must have {name} of numbers up to {LARGEST:g}, got others")
     if isinstance(sent, Points) and not ((sent.values >= 0) & (sent.values <= 1)).all():
         raise WireError("the broadcast must have points of the unit cube, got others")
     if isinstance(sent, SharedPrior):
-        positive = bool(sent.alone > 0 and sent.clip_norm > 0 and sent.noise >= 0 and (sent.spectrum >= 0).all())
-        if not positive or not (sent.rotation.norm(dim=1) > 0).all():
-            raise WireError("the broadcast must be a prior with rows that are not zero and variances of at least 0")
+        shares = torch.cat([sent.evidence, sent.shared[None], sent.explained[None]])
+        if not ((shares >= 0) & (shares <= 1)).all():
+            raise WireError("the broadcast must have probabilities and shares of variance in [0, 1], got others")
 
 
 def message(study: str, round: int, agent: int, values: Tensor) -> bytes:

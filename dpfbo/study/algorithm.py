@@ -10,21 +10,21 @@ from dpfbo.federated.controls import RandomServer, SobolServer
 from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.messages import usual_norm
 from dpfbo.federated.peer_exchange import PeerExchange
-from dpfbo.federated.prior.model import PriorModel
 from dpfbo.federated.prior_server import PriorServer
 from dpfbo.federated.server import Server, ServerKind
 from dpfbo.federated.weights import Weighting
 from dpfbo.federated.weights.decay import Decay
 from dpfbo.federated.weights.softmax import Softmax
 from dpfbo.federated.weights.uniform import Uniform
+from dpfbo.gp.averaged_gp import AveragedGP
 from dpfbo.gp.draws import OwnDraw
 from dpfbo.gp.own_gp import OwnGP
 
 _WITH_A_PRIOR = (  # the only value of some settings, and why
     ("P", 1, "all agents share one prior over the whole domain"),
     ("broadcasts", 1, "the prior is released once"),
-    ("message_center", False, "statistics are of contrasts already"),
-    ("message_normalize", False, "the release is inferred from sums of statistics as they are"),
+    ("message_center", False, "scores have no mean"),
+    ("message_normalize", False, "messages have norm 1"),
 )
 
 
@@ -42,7 +42,7 @@ class Algorithm:
         lengthscale: The length-scale of these features, in the unit cube.
         paired: True for features in cos, sin pairs; False for features with random phases.
         message: The vector that an agent sends: `sample`, a posterior draw (eq. 2); `mean`, the posterior mean nu; or
-            `statistics`, from which the server infers a prior.
+            `scores`, the normal scores from which the server infers a prior.
         message_noise: The noise variance lam of eq. 2.
         message_center: True to subtract an agent's mean from its observations before the message is computed.
         message_normalize: True to scale every message to the clip norm.
@@ -52,7 +52,7 @@ class Algorithm:
         own_gp: The agents' own Gaussian processes, for local Thompson sampling.
         own_draw: The kind of draw from these.
         design: The design of the initial points, `uniform` or `sobol`.
-        prior: The model of a prior that the server infers from all agents' messages; None without such a prior.
+        averaged_gp: The models by whose expected improvement agents choose their queries; None for draws from `own_gp`.
 
     Raises:
         SettingError: Settings contradict each other, or a setting has no effect beside the others.
@@ -83,7 +83,7 @@ class Algorithm:
     own_gp: OwnGP
     own_draw: OwnDraw
     design: str = "uniform"
-    prior: PriorModel | None = None
+    averaged_gp: AveragedGP | None = None
 
     def __post_init__(self) -> None:
         checks.one_of("private", self.private, (True, False))
@@ -95,13 +95,13 @@ class Algorithm:
 
     def _contradictions(self) -> Iterator[tuple[str, str]]:
         """Yield name and rule of each setting that contradicts other settings, or has no effect beside them."""
-        prior, found = self.prior is not None, "none" if self.server is None else self.server.__name__
-        if prior != (self.server is PriorServer):
-            if not prior:
-                yield "prior", "must be given for a PriorServer, got None"
-            yield "server", f"must be a PriorServer for a private prior, got {found}"
-        if prior and self.message != "statistics":
-            yield "message", f"must be 'statistics' for a private prior, got {self.message!r}"
+        prior, found = self.has_prior, "none" if self.server is None else self.server.__name__
+        if prior and self.averaged_gp is None:
+            yield "averaged_gp", f"must be given for a {found}, got None"
+        if not prior and self.server is not None and self.averaged_gp is not None:
+            yield "averaged_gp", f"must be left out for a {found}, whose broadcasts such agents would not use"
+        if prior != (self.message == "scores"):
+            yield "message", f"must be 'scores' for a PriorServer and for no other, got {self.message!r}"
         for name, only, why in _WITH_A_PRIOR if prior else ():
             if (value := getattr(self, name)) != only:
                 yield name, f"must be {only} for algorithm={self.name}: {why}, got {value!r}"
@@ -123,6 +123,11 @@ class Algorithm:
             yield "follow", f"must be 'never' without a server, got {self.follow!r}"
 
     @property
+    def has_prior(self) -> bool:
+        """True if the server infers a prior of what all objectives share."""
+        return self.server is PriorServer
+
+    @property
     def aggregates(self) -> bool:
         """True if a server adds up the messages."""
         return self.server is not None and self.server.aggregates
@@ -141,7 +146,7 @@ class Algorithm:
             (self.private and q != 1, "sampling_probability",
              "1 for {}: the noise that sampling adds to a sum is not modelled", q),
         ):  # fmt: skip
-            if self.prior is not None and wrong:
+            if self.has_prior and wrong:
                 raise SettingError(name, f"must be {rule.format(f'algorithm={self.name}')}, got {found}")
 
 
@@ -156,8 +161,6 @@ class Preset:
         follow: The name in `FOLLOW_PROBABILITY` of 1 - p_t, the probability that an agent follows the server.
         own_gp: The agents' own Gaussian processes.
         own_draw: The kind of draw from these.
-        prior: The model of the prior of `dp_prior` and `shared_prior`.
-        prior_features: The number of random features of this prior.
         P: The number of sub-regions, for the algorithms that have sub-regions.
         sampling_probability: The probability q that a private mechanism samples an agent in a round.
         noise_multiplier: The noise multiplier z, used if no epsilon is given.
@@ -175,8 +178,6 @@ class Preset:
     follow: str = "inverse_sqrt"
     own_gp: OwnGP = OwnGP(lengthscale=0.5, variance=1.0, noise=1e-4, standardize=True)
     own_draw: OwnDraw = OwnDraw()
-    prior: PriorModel = PriorModel()
-    prior_features: int = 200
     P: int = 2
     sampling_probability: float = 0.35
     noise_multiplier: float = 1.0
@@ -186,6 +187,7 @@ class Preset:
 # what each algorithm changes
 _CHANGES: dict[str, Callable[[Preset], dict[str, Any]]] = {
     "ts": lambda preset: {"server": None, "follow": "never"},
+    "local": lambda preset: {"server": None, "follow": "never", "design": "sobol", "averaged_gp": AveragedGP()},
     "fts": lambda preset: {},
     "fts_original": lambda preset: {"server": PeerExchange},
     "fts_de": lambda preset: {"P": preset.P},
@@ -196,8 +198,8 @@ _CHANGES: dict[str, Callable[[Preset], dict[str, Any]]] = {
     },
     "dp_prior": lambda preset: {"private": True, **_CHANGES["shared_prior"](preset)},
     "shared_prior": lambda preset: {
-        "server": PriorServer, "M": preset.prior_features, "message": "statistics", "design": "sobol",
-        "broadcasts": 1, "follow": "always", "prior": preset.prior,
+        "server": PriorServer, "M": 80, "message": "scores", "design": "sobol", "broadcasts": 1, "follow": "always",
+        "averaged_gp": AveragedGP(),
     },
     "random_server": lambda preset: {"server": RandomServer},
     "sobol_server": lambda preset: {"server": SobolServer},
@@ -209,7 +211,7 @@ def algorithm_named(name: str, preset: Preset = Preset()) -> Algorithm:
     """Return the algorithm of this name.
 
     Args:
-        name: `ts` (agents work alone); `fts`, `fts_de`, `fts_original`, `shared_prior` (agents share without privacy);
+        name: `ts`, `local` (agents work alone); `fts`, `fts_de`, `fts_original`, `shared_prior` (agents share without privacy);
             `dp_fts`, `dp_fts_de`, `dp_fts_de_plus`, `dp_prior` (private); `random_server`, `sobol_server` (controls).
         preset: The settings that depend on the problem.
 
@@ -226,7 +228,7 @@ def algorithm_named(name: str, preset: Preset = Preset()) -> Algorithm:
         >>> dpfbo.algorithm_named("fts_ed")
         Traceback (most recent call last):
         ...
-        dpfbo.checks.SettingError: algorithm must be one of ts, fts, fts_original, ..., got 'fts_ed'
+        dpfbo.checks.SettingError: algorithm must be one of ts, local, fts, ..., got 'fts_ed'
     """
     checks.one_of("algorithm", name, ALGORITHMS)
     plain = Algorithm(
@@ -240,13 +242,13 @@ def algorithm_named(name: str, preset: Preset = Preset()) -> Algorithm:
 
 def weights_for(algorithm: Algorithm, preset: Preset = Preset()) -> Weighting:
     """The weights of the agents in each sub-region."""
-    return Softmax(preset.decay) if algorithm.prior is None else Uniform()
+    return Uniform() if algorithm.has_prior else Softmax(preset.decay)
 
 
 def mechanism_for(algorithm: Algorithm, n_init: int, preset: Preset = Preset()) -> SubsampledGaussian:
-    """The private mechanism, with a clip norm that few messages exceed; q = 1 for a private prior."""
-    if algorithm.prior is not None:
-        return SubsampledGaussian(1.0, preset.noise_multiplier, algorithm.prior.statistics.usual_norm(n_init))
+    """The private mechanism, with a clip norm that few messages exceed; q = 1 and norm 1 for a private prior."""
+    if algorithm.has_prior:
+        return SubsampledGaussian(1.0, preset.noise_multiplier, 1.0)
     norm, q, z = usual_norm(algorithm.M, algorithm.P), preset.sampling_probability, preset.noise_multiplier
     calibration = "tight" if algorithm.message_normalize else "paper"
     return SubsampledGaussian(q, z, norm, calibration, normalize=algorithm.message_normalize)

@@ -22,7 +22,8 @@ from dpfbo.federated.server import ServerKind, ServerParts
 from dpfbo.federated.weights import Weighting, level_of
 from dpfbo.formats.words import delta_in_words, epsilon_in_words, neighbours
 from dpfbo.gp.acquisition import Acquisition
-from dpfbo.gp.features import block_features, shared_features
+from dpfbo.gp.features import RandomFeatures, shared_features
+from dpfbo.gp.nystrom import NystromFeatures
 from dpfbo.privacy.accounting import accountant_named, default_delta
 from dpfbo.privacy.coverage import LedgerCoverage
 from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
@@ -158,15 +159,16 @@ class Study:
         a, D = self.algorithm, embedded_dimension(self.domain)
         regions = Regions(a.P, self.domain.dimension)
         regions.check_against(self.domain, self.n_agents)
-        generator = self.streams.generator("features")
-        if a.prior is None:
-            features = shared_features(a.M, D, a.lengthscale, generator, a.paired)
+        features: RandomFeatures | NystromFeatures
+        if a.has_prior and a.averaged_gp is not None:
+            features = NystromFeatures.of(self.domain, a.M, a.averaged_gp.lengthscales)
         else:
-            features = block_features(a.M, D, a.prior.lengthscales, generator)
+            generator = self.streams.generator("features")
+            features = shared_features(a.M, D, a.lengthscale, generator, a.paired).on(self.domain)
         return Agents(
-            self.domain, regions, features.on(self.domain), self.streams, self.rounds, self.n_init, a.message_noise,
+            self.domain, regions, features, self.streams, self.rounds, self.n_init, a.message_noise,
             a.follow, a.own_gp, a.own_draw, self.acquisition, a.message, a.message_center, a.local_initialisation,
-            a.design, a.prior,
+            a.design, a.averaged_gp,
         )  # fmt: skip
 
     @property
@@ -260,7 +262,7 @@ class Study:
         entropy = SeededEntropy(self.streams) if seeded else SystemEntropy()
         parts = ServerParts(
             n_agents=self.n_agents, rounds=self.rounds, message_size=a.message_size, features=a.features,
-            design=a.design, prior=a.prior, domain=self.domain, regions=a.regions,
+            design=a.design, domain=self.domain, regions=a.regions,
             weighting=self.weights, mechanism=self.step, dropout=self.dropout, streams=self.streams, entropy=entropy,
             ledger=ledger, epsilon=plan.curve, budget=plan.budget, kept=None if seeded else kept,
         )  # fmt: skip

@@ -76,7 +76,7 @@ def shape_of(experiment: FederatedExperiment, rounds: Sequence[RoundRecord]) -> 
     }
     return RunShape(
         N=experiment.problem.n_agents, T=T, n_init=agents.n_init, D=embedded_dimension(domain),
-        M=agents.features.frequencies.shape[1], P=a.P,
+        M=agents.features.size, P=a.P,
         q=getattr(experiment.mechanism, "sampling_probability", 1.0) if experiment.private else 1.0,
         G=len(domain.points) if isinstance(domain, Grid) else 0, method=agents.own_draw.method,
         F=agents.own_draw.n_features, lengthscale=own.lengthscale, fit_every=None if own.fit == "given" else own.every,

@@ -16,7 +16,6 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dpfbo.federated.messages import usual_norm
-from dpfbo.federated.prior.statistics import Statistics
 from runners.compose.conf_folder import CONF, added_folders, groups
 from runners.compose.instantiate import allowed_names, check_targets
 from runners.private_apis import parse_overrides
@@ -26,8 +25,6 @@ _PLAIN = re.compile(r"[A-Za-z_][\w./]*=")  # an override that changes a value or
 
 _RESOLVERS: dict[str, Callable[..., float]] = {
     "by_regions": lambda by_P, P: by_P.get(P, by_P.default),  # the entry for P sub-regions, else the default
-    # the norm that few messages of a private prior exceed, in units of the scale
-    "statistics_norm": lambda n_init, weight: Statistics(scalar_weight=weight).usual_norm(n_init),
     "draw_norm": usual_norm,
 }
 for _name, _resolver in _RESOLVERS.items():

@@ -142,7 +142,7 @@ def terms(run: RebuiltRun, norm_bound: float) -> dict[str, Any]:
     """The contents of theory.json. norm_bound: B. Raises ValueError if the records are not those of its settings."""
     e, in_C = run.experiment, clipped_sets(run)
     a, T, N, P = e.agents, e.rounds, e.problem.n_agents, e.agents.regions.P
-    sent, M = len(in_C), a.features.frequencies.shape[1]
+    sent, M = len(in_C), a.features.size
     candidates = _candidates(e)
     K = theory.se_kernel(candidates, e.settings.algorithm.lengthscale)
     eps = theory.feature_error(K, a.features(candidates[None])[0])

@@ -56,7 +56,7 @@ def public_design(rounds: RepeatedRounds) -> str:
     if not isinstance(target.server, PriorServer):
         return "the server uses no design"
     with torch.inference_mode(False):
-        public = public_server(target.server, target.mechanism.clip_norm)
+        public = public_server(target.server)
         points = public.design.points(torch.arange(target.shape[0]))
         _check_server(target.server, public, points)
         if target.agents is None:
@@ -75,9 +75,9 @@ def _check_server(server: PriorServer, public: PriorServer, points: Tensor) -> N
     own = torch.equal(server.design.points(torch.arange(len(points))), points)
     require(own, "the server's design is not that of public settings")
     used, right = replace(server).sums, public.sums
-    same = torch.equal(used.A, right.A) and torch.equal(used.squares, right.squares)
+    same = torch.equal(used.A, right.A) and torch.equal(used.Q, right.Q)
     require(same, "the server's sums over all designs are not those of public points")
-    require(used.contrasts == right.contrasts, "the server counts other contrasts than the public design has")
+    require(used.n_agents == right.n_agents, "the server counts other agents than the public design has")
 
 
 def own_data(rounds: RepeatedRounds) -> str:

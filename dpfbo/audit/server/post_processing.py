@@ -18,6 +18,7 @@ from dpfbo.federated.broadcast import Broadcast, SharedPrior
 from dpfbo.federated.mechanism import Messages
 from dpfbo.federated.prior_server import PriorServer
 from dpfbo.gp.design import Design
+from dpfbo.gp.nystrom import NystromFeatures
 from dpfbo.privacy.entropy import Entropy
 from dpfbo.privacy.noise import Gaussian
 
@@ -34,11 +35,11 @@ class HeldRelease(Gaussian):
         return self.values.clone()
 
 
-def public_server(server: PriorServer, clip_norm: float) -> PriorServer:
-    """The server of the private prior that anybody can build from public settings: its design is drawn anew."""
-    s, d = server, server.design
+def public_server(server: PriorServer) -> PriorServer:
+    """The server of the private prior that anybody can build from public settings: design and features are made anew."""
+    d, f = server.design, server.features
     design = Design(d.domain, d.regions, d.streams, d.n_init, d.kind)
-    return PriorServer(s.server, s.model, design, s.features, clip_norm)
+    return PriorServer(server.server, design, NystromFeatures.of(d.domain, f.size, f.lengthscales))
 
 
 def post_processing(rounds: RepeatedRounds) -> str:
@@ -62,7 +63,7 @@ def _check_held(rounds: RepeatedRounds, server: PriorServer, t: int, values: Ten
     for name, messages, late in sent:
         broadcast, ledger = held.whole_round(seeded(_NAME, rounds.seed, name), t, messages, late)
         if expected is None and ledger.charges:  # an uncharged round is for another check
-            expected = public_server(server, mechanism.clip_norm).infer(values, ledger.charges[0].sigma)
+            expected = public_server(server).infer(values, ledger.charges[0].sigma)
         expected = broadcast if expected is None else expected
         wrong = _difference(broadcast, expected, values)
         require(not wrong, f"round {t}: the same numbers are released when {name}, and {wrong}")

@@ -214,6 +214,6 @@ def _values(broadcast: object) -> Tensor | None:
 
 def _release_alone(values: Tensor, sigma: float) -> SharedPrior:
     """A broadcast of the private prior in which all but the release is zero."""
-    M = values.shape[1] - 1
-    vector, matrix, number = values.new_zeros(M), values.new_zeros(M, M), values.new_zeros(())
-    return SharedPrior(values, vector, matrix, vector, matrix, number, number, number)
+    M = values.shape[1]
+    vector, number = values.new_zeros(M * (M + 1) // 2), values.new_zeros(())
+    return SharedPrior(values, vector[:M], vector, vector[:1], number, number)

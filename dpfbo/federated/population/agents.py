@@ -18,15 +18,16 @@ from dpfbo.checks import SettingError
 from dpfbo.clock import PhaseClock
 from dpfbo.federated.broadcast import AgentVectors, Broadcast, Points, RegionVectors, SharedPrior
 from dpfbo.federated.population.state import AgentsState, Query
-from dpfbo.federated.prior.model import PriorModel
-from dpfbo.federated.prior.received import MOST_POINTS, OnGrid, Received
-from dpfbo.federated.prior.transfer import Transfer, chosen_model, own_likelihood, own_mean
+from dpfbo.federated.prior import known_mean
+from dpfbo.federated.prior import messages as prior_messages
 from dpfbo.formats.words import Source
 from dpfbo.gp import batches, hyperparameters
 from dpfbo.gp.acquisition import Acquisition
+from dpfbo.gp.averaged_gp import AveragedGP, ImprovementSurface, Places, standardised
 from dpfbo.gp.design import Design
 from dpfbo.gp.draws import OwnDraw
 from dpfbo.gp.features import RandomFeatures
+from dpfbo.gp.nystrom import NystromFeatures
 from dpfbo.gp.own_gp import OwnGP
 from dpfbo.gp.posterior import cholesky, mean_weights, sample_weights
 from dpfbo.rng import Streams
@@ -41,8 +42,7 @@ FOLLOW_PROBABILITY: dict[str, Callable[[int], float]] = {  # 1 - p_t by name, th
     "never": lambda t: 0.0,  # p_t = 1: local Thompson sampling alone
     "always": lambda t: 1.0,
 }
-_MESSAGES = ("sample", "mean", "statistics")
-_FLAT = 1e-12  # standard deviation over the largest value, below which observations count as equal
+_MESSAGES = ("sample", "mean", "scores")
 _BLOCK = 2**21  # numbers of a block of agents on a CPU: 16 MB, which the allocator keeps for reuse
 _ACCELERATOR_BLOCK = 2**31  # the same on an accelerator: 16 GB
 _TABLE = 2**26  # most numbers in a table of features: 512 MB
@@ -65,14 +65,14 @@ class Agents:
         own_gp: The agents' own Gaussian processes.
         own_draw: The kind of draw from the posteriors of `own_gp`.
         acquisition: The search for the maximum of a function.
-        message: `sample` for a posterior draw (the paper), `mean` for the posterior mean nu, `statistics` with a
-            private prior, or the name of a `dpfbo.messages` entry point.
+        message: `sample` for a posterior draw (the paper), `mean` for the posterior mean nu, `scores` for the normal
+            scores of the private prior (`dpfbo.federated.prior`), or the name of a `dpfbo.messages` entry point.
         message_center: True to subtract an agent's mean observation before its message is computed: a constant does
             not move the argmax, but takes up part of the message's bounded norm.
         local_initialisation: True for initial points in the agent's own region (the paper).
         design_kind: The design of the initial points, `uniform` or `sobol`.
-        prior: The model of the private prior. If given, the design of the initial points is public, and agents that
-            have received a `SharedPrior` decide by their own observations, not by `follow`, whether to use it.
+        averaged_gp: The models by which agents choose their queries, in place of Thompson sampling from `own_gp` and
+            `follow`; a `SharedPrior` that they receive is one of their models' mean functions.
 
     Raises:
         SettingError: An argument is out of range, or contradicts the domain or the private prior.
@@ -90,7 +90,7 @@ class Agents:
 
     domain: Domain
     regions: Regions
-    features: RandomFeatures
+    features: RandomFeatures | NystromFeatures
     streams: Streams
     rounds: int
     n_init: int
@@ -103,7 +103,7 @@ class Agents:
     message_center: bool = False
     local_initialisation: bool = True
     design_kind: str = "uniform"
-    prior: PriorModel | None = None
+    averaged_gp: AveragedGP | None = None
 
     def __post_init__(self) -> None:
         checks.integer("rounds", self.rounds, minimum=1, maximum=checks.MOST_ROUNDS)
@@ -115,10 +115,12 @@ class Agents:
         checks.one_of("follow", self.follow, FOLLOW_PROBABILITY)
         self.own_draw.check_against(self.domain, self.own_gp)
         self.design  # noqa: B018
-        if (self.message == "statistics") != (self.prior is not None):
-            raise SettingError("message", f"must be 'statistics' with a private prior alone, got {self.message!r}")
-        if self.prior is not None:
-            self.prior.statistics.kappa(self.n_init)
+        if (self.message == "scores") != isinstance(self.features, NystromFeatures):
+            raise SettingError("message", f"must be 'scores' with a private prior alone, got {self.message!r}")
+        if self.message == "scores":
+            checks.integer("n_init", self.n_init, minimum=2)  # one point has no contrast
+            if self.averaged_gp is None:
+                raise SettingError("averaged_gp", "must be given for a private prior")
 
     @cached_property
     def design(self) -> Design:
@@ -127,7 +129,7 @@ class Agents:
 
     @property
     def message_size(self) -> int:
-        return self.features.frequencies.shape[1] + (self.prior is not None)
+        return self.features.size
 
     @property
     def threads_allowed(self) -> bool:
@@ -136,7 +138,7 @@ class Agents:
 
     def agents_at_once(self, device: torch.device) -> int:
         """The number of agents whose tensors in one step fit the memory that a block may use on this device."""
-        M, capacity = self.features.frequencies.shape[1], self.n_init + self.rounds
+        M, capacity = self.features.size, self.n_init + self.rounds
         wide = max(M, self.own_draw.n_features) * capacity + capacity**2
         if isinstance(self.domain, Grid):
             wide += len(self.domain.points)
@@ -149,7 +151,7 @@ class Agents:
     @cached_property
     def table(self) -> Tensor | None:
         """The features of all points of the grid, G x M; None on other domains and on very large grids."""
-        if not isinstance(self.domain, Grid) or len(self.domain.points) * self.features.frequencies.shape[1] > _TABLE:
+        if not isinstance(self.domain, Grid) or len(self.domain.points) * self.features.size > _TABLE:
             return None
         return self.features(self.domain.unit_points[None])[0]
 
@@ -170,24 +172,16 @@ class Agents:
         points = self.design.points(state.ids)
         return Query(points, torch.full(points.shape[:2], int(Source.initial), device=points.device))
 
-    def query(
-        self, state: AgentsState, broadcast: Broadcast | None, t: int, clock: PhaseClock, tables: OnGrid | None = None
-    ) -> Query:
+    def query(self, state: AgentsState, broadcast: Broadcast | None, t: int, clock: PhaseClock) -> Query:
         """The queries of round t >= 1 (Algo. 2 lines 5 to 9).
 
-        broadcast: the last broadcast; None if the server sent none, which makes p_t = 1. tables: `tables(broadcast)`
-        of a shared prior, if they are known.
+        broadcast: the last broadcast; None if the server sent none, which makes p_t = 1.
         """
+        if self.averaged_gp is not None:
+            with clock("acquisition"):
+                return self._improving(self.averaged_gp, state, broadcast, t)
         coin = self.streams.uniform("follow", state.ids, t, 1)[:, 0]
-        transfer, model = None, None
-        if isinstance(broadcast, SharedPrior) and self.prior is not None:
-            with clock("gate"):
-                transfer = self._transfer(self.prior, broadcast, state, tables)
-                model = chosen_model(self._log_likelihoods(transfer, state), coin)
-                follow = model < transfer.n_models
-                shared = model < len(transfer.model.residuals)
-        else:
-            follow = shared = coin < (0.0 if broadcast is None else FOLLOW_PROBABILITY[self.follow](t))
+        follow = coin < (0.0 if broadcast is None else FOLLOW_PROBABILITY[self.follow](t))
         u = torch.empty(len(state.ids), self.domain.dimension, dtype=torch.float64, device=follow.device)
         own, server = (
             rows[batches.filled(len(rows), batches.PRODUCTS, rows.device)]
@@ -198,14 +192,29 @@ class Agents:
                 u[own] = self._own_queries(state, own, t)
         if len(server):
             with clock("acquisition"):
-                if transfer is not None and model is not None:
-                    u[server] = self._transfer_queries(state, transfer, model, server, t)
-                elif broadcast is not None:  # always: without a broadcast no agent follows
+                if broadcast is not None:  # always: without a broadcast no agent follows
                     u[server] = self._server_queries(state.ids[server], broadcast, t)
-        source = torch.where(shared, int(Source.server), int(Source.own))
-        if not isinstance(self.domain, Grid):
-            u, source = self._replace_repeats(state, u, source, t)
-        return Query(u[:, None], source[:, None])
+        source = torch.where(follow, int(Source.server), int(Source.own))
+        return self._new(state, u, source, t)
+
+    def _improving(self, gp: AveragedGP, state: AgentsState, broadcast: Broadcast | None, t: int) -> Query:
+        """The queries of largest expected improvement; their source is the server if most weight is on its prior."""
+        known = known_mean(broadcast) if isinstance(broadcast, SharedPrior) else None
+
+        def locate(u: Tensor) -> Places:
+            return Places(embedded(self.domain, u), None if known is None else self._psi(u))
+
+        psi = None if known is None else self.features_at(state.points)
+        fitted = gp.fit(Places(embedded(self.domain, state.x), psi), state.y, known)
+        shift = self.acquisition.shift(self.domain, self.streams, "acquisition", t, state.ids.device)
+        surface = ImprovementSurface(fitted, locate)
+        u = self.acquisition.maximize_improvement(surface, self.domain, shift, state.index)
+        return self._new(state, u, torch.where(fitted.shared > 0.5, int(Source.server), int(Source.own)), t)
+
+    def _psi(self, u: Tensor) -> Tensor:
+        """The features at unit-cube points, n x k x D; on a grid, all its points, from their table."""
+        on_grid = isinstance(self.domain, Grid) and self.table is not None and u.shape[1] == len(self.table)
+        return self.table.expand(len(u), -1, -1) if on_grid else self.features(u)  # type: ignore[union-attr]
 
     def fit_hyperparameters(self, state: AgentsState, clock: PhaseClock, last: int | None = None) -> None:
         """Refit the agents' own GPs if a fit is due; call it before `query`.
@@ -213,7 +222,7 @@ class Agents:
         last: the last round of a replayed history; fits that a later fit in the history replaces are skipped.
         """
         later = () if last is None else range(state.count + 1, self.n_init + last)
-        if self.own_gp.due(state.count) and not any(map(self.own_gp.due, later)):
+        if self.averaged_gp is None and self.own_gp.due(state.count) and not any(map(self.own_gp.due, later)):
             with clock("fit"):
                 whole = self.own_gp.fit == self.own_draw.method == "gpytorch"
                 x = embedded(self.domain, state.x)
@@ -222,8 +231,8 @@ class Agents:
     def messages(self, state: AgentsState, t: int) -> Tensor:
         """The agents' messages, n x M, such as draws `omega_n` or means `nu` (eq. 2; Algo. 2 lines 3 and 11)."""
         Phi, y = self.features_at(state.points), self._outcomes(state)
-        if self.prior is not None:
-            return self.prior.statistics.messages(Phi, y)
+        if self.message == "scores":
+            return prior_messages(Phi, y)
         if self.message_center:
             y = y - y.mean(1, keepdim=True)
         if self.message not in _MESSAGES:
@@ -256,12 +265,7 @@ class Agents:
 
     def _outcomes(self, state: AgentsState) -> Tensor:
         """The observations in the units of the agents' models, n x count."""
-        if not self.own_gp.standardize:
-            return state.y
-        known = state.y if self.prior is None else state.y[:, : self.n_init]
-        mean, sd = known.mean(1, keepdim=True), known.std(1, correction=0, keepdim=True)
-        flat = sd <= _FLAT * known.abs().amax(1, keepdim=True)  # also where there is one observation
-        return (state.y - mean) / torch.where(flat, 1.0, sd)
+        return standardised(state.y) if self.own_gp.standardize else state.y
 
     def _own_queries(self, state: AgentsState, rows: Tensor, t: int) -> Tensor:
         x, y, hyper = state.x[rows], self._outcomes(state)[rows], state.hyper.select(rows)
@@ -288,53 +292,18 @@ class Agents:
 
     def _argmax(self, weights: Tensor, regions: Regions, ids: Tensor, t: int) -> Tensor:
         """Maximisers of the functions with these weights (n x P x M, or 1 x P x M), n x D."""
+        assert isinstance(self.features, RandomFeatures)  # others come with a prior, which nobody follows alone
         shift = self.acquisition.shift(self.domain, self.streams, "acquisition", t, ids.device)
         return self.acquisition.maximize_shared(self.features, weights, regions, self.domain, shift)
 
-    def tables(self, prior: SharedPrior) -> OnGrid | None:
-        """Psi and covariances under a prior, of all points of the grid; None on other domains and large grids."""
-        if self.prior is None or self.table is None or len(self.table) > MOST_POINTS:
-            return None
-        return OnGrid.of(self.prior, prior, self.table)
-
-    def _transfer(self, model: PriorModel, prior: SharedPrior, state: AgentsState, tables: OnGrid | None) -> Transfer:
-        y, received = self._outcomes(state), state.received
-        if received is None or not torch.equal(received.prior.values, prior.values):
-            tables = self.tables(prior) if tables is None else tables
-            mean = own_mean(model, prior, self.features_at(state.points[:, : self.n_init]), y, self.n_init)
-            received = state.received = Received(model, prior, mean, state.all_y.shape[1], self.n_init, tables)
-        whole = received.tables is None
-        return Transfer.to(
-            model, received, y, lambda a, b: self.features_at(state.points[:, a:b]) if whole else state.points[:, a:b]
-        )
-
-    def _log_likelihoods(self, transfer: Transfer, state: AgentsState) -> Tensor:
-        """Log restricted likelihoods of the models of the gate, n x K; those without transfer come last.
-
-        An agent's own GP is none of them before its first fit: the values that a fit starts from are no model.
-        """
-        found = transfer.log_likelihoods()
-        if not (transfer.model.tries("own_gp") and self.own_gp.fitted(self.n_init, state.count)):
-            return found
-        own = own_likelihood(embedded(self.domain, state.x), state.hyper, transfer.z, transfer.model.scale)
-        return torch.cat([found, own[:, None]], 1)
-
-    def _transfer_queries(self, state: AgentsState, transfer: Transfer, model: Tensor, rows: Tensor, t: int) -> Tensor:
-        """Argmax of one draw from the posterior under the shared prior, of the agents `rows`."""
-        ids, M = state.ids[rows], self.features.frequencies.shape[1]
-        w0 = self.streams.normal("transfer/weights", ids, t, M)
-        e = self.streams.normal("transfer/noise", ids, t, state.count + 1)
-        r = transfer.draw(rows, model[rows], w0, e[:, 1:], e[:, 0])
-        tables = state.received.tables if state.received else None
-        if isinstance(self.domain, Grid) and tables is not None:
-            return self.domain.unit_points[tables.functions(r).argmax(1)]
-        return self._argmax(transfer.weights(r)[:, None], Regions(1, self.domain.dimension), ids, t)
-
-    def _replace_repeats(self, state: AgentsState, u: Tensor, source: Tensor, t: int) -> tuple[Tensor, Tensor]:
-        """A query that repeats one of the agent's earlier points is replaced by a uniform one."""
+    def _new(self, state: AgentsState, u: Tensor, source: Tensor, t: int) -> Query:
+        """The queries; in a box, one that repeats one of the agent's earlier points is replaced by a uniform one."""
+        if isinstance(self.domain, Grid):
+            return Query(u[:, None], source[:, None])
         repeats = ((state.x - u[:, None]).abs().amax(2) < _REPEAT).any(1)
         if not repeats.any():
-            return u, source
+            return Query(u[:, None], source[:, None])
         uniform = self.streams.uniform("repeat", state.ids, t, self.domain.dimension)
         uniform = self.domain.snap(uniform) if isinstance(self.domain, MixedBox) else uniform
-        return torch.where(repeats[:, None], uniform, u), torch.where(repeats, int(Source.random), source)
+        u, source = torch.where(repeats[:, None], uniform, u), torch.where(repeats, int(Source.random), source)
+        return Query(u[:, None], source[:, None])

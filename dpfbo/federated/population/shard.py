@@ -16,11 +16,10 @@ from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.clock import PhaseClock
-from dpfbo.federated.broadcast import Broadcast, SharedPrior, moved
+from dpfbo.federated.broadcast import Broadcast, moved
 from dpfbo.federated.mechanism import Mechanism, PartialSum
 from dpfbo.federated.population.agents import Agents
 from dpfbo.federated.population.state import Query
-from dpfbo.federated.prior.received import OnGrid
 from dpfbo.gp import batches
 from dpfbo.problems.problem import Problem
 from dpfbo.records import RoundRecord
@@ -52,13 +51,13 @@ class Block:
         """Refit the agents' own GPs if that is due; last: see `Agents.fit_hyperparameters`."""
         self._agents.fit_hyperparameters(self.state, self.clock, last)
 
-    def query(self, t: int, broadcast: Broadcast | None, tables: OnGrid | None = None) -> Query:
-        """The queries of round t. tables: `Agents.tables` of a shared prior, if they are known."""
+    def query(self, t: int, broadcast: Broadcast | None) -> Query:
+        """The queries of round t."""
         n = len(self.ids)
         if t == 0:
             query = self._agents.initial_query(self.state)
         else:
-            query = self._agents.query(self.state, broadcast, t, self.clock, tables)
+            query = self._agents.query(self.state, broadcast, t, self.clock)
         return Query(query.u[:n], query.source[:n])
 
     def observe(self, u: Tensor, y: Tensor) -> None:
@@ -130,7 +129,6 @@ class Shard:
         self._next = 0
         self._turn: Turn | None = None  # of the last round
         self._known: RoundRecord | None = None  # of the next round
-        self._tables: OnGrid | None = None  # of the last prior
         self._clock = PhaseClock()
 
     def step(self, t: int, broadcast: Broadcast | None, send: bool) -> Turn:
@@ -214,7 +212,7 @@ class Shard:
     def _queried(self, t: int, broadcast: Broadcast | None) -> tuple[RoundRecord, Tensor, Tensor]:
         """Ask all agents for their points u of round t, and evaluate them to y. Returns their record, u and y."""
         received = self._received(broadcast, t)
-        queries = self._each(lambda block: block.query(t, received, self._tables))
+        queries = self._each(lambda block: block.query(t, received))
         query = Query(torch.cat([q.u for q in queries]), torch.cat([q.source for q in queries]))
         x = self._problem.domain.to_natural(query.u)
         with self._clock("objective"):
@@ -228,16 +226,11 @@ class Shard:
             block.observe(block_u, block_y)
 
     def _received(self, broadcast: Broadcast | None, t: int) -> Broadcast | None:
-        """The broadcast on this device; the tables of a new prior are made once for all blocks."""
+        """The broadcast on this device."""
         if broadcast is None:
             return None
         with self._clock("acquisition"), _one_thread():
-            received = self._agents.followed(moved(broadcast, self._ids.device), self._ids, t)
-        known = None if self._tables is None else self._tables.prior.values
-        if isinstance(received, SharedPrior) and (known is None or not torch.equal(known, received.values)):
-            with _one_thread():
-                self._tables = self._agents.tables(received)
-        return received
+            return self._agents.followed(moved(broadcast, self._ids.device), self._ids, t)
 
     def _record(self, t: int, query: Query, x: Tensor, y: Tensor) -> RoundRecord:
         value = self._problem.true_value(self._ids, x, y)

@@ -1,4 +1,4 @@
-"""The state of a block of agents: observations, hyper-parameters, and what they keep of a shared prior.
+"""The state of a block of agents: observations and hyper-parameters.
 
 An agent needs `(n_init + T) (D + 1)` numbers of 8 bytes, 4 more bytes per point on a grid, and its hyper-parameters.
 Features and Cholesky factors are computed when they are needed, in blocks that fit the cache: storing them would take
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dpfbo.federated.prior.received import Received
 from dpfbo.gp.own_gp import AnyHyperparameters
 from dpfbo.space.domain import Domain, Grid
 
@@ -21,7 +20,7 @@ class AgentsState:
 
     ids: n. hyper: the hyper-parameters of each agent's own GP. all_x: n x capacity x D unit-cube points. all_y: n x
     capacity. all_index: n x capacity, the points' rows in a grid; None on other domains. Only the first `count` entries
-    of these buffers are in use. received: a cache of what the agents computed from the last prior.
+    of these buffers are in use.
     """
 
     ids: Tensor
@@ -31,7 +30,6 @@ class AgentsState:
     all_y: Tensor
     all_index: Tensor | None
     count: int = 0
-    received: Received | None = None
 
     @staticmethod
     def empty(ids: Tensor, domain: Domain, hyper: AnyHyperparameters, capacity: int) -> "AgentsState":
@@ -75,11 +73,9 @@ class AgentsState:
         for name in ("all_x", "all_y", "all_index"):
             if (old := getattr(self, name)) is not None:
                 setattr(self, name, torch.cat([old, old.new_zeros(len(old), more, *old.shape[2:])], 1))
-        self.received = None  # its buffers are as long as these were
 
     def replace_values(self, agents: Tensor, y: Tensor) -> None:
         """Write one value for all observations so far of some agents. agents: n, booleans; y: n."""
-        self.received = None  # what was told of these values is in it
         self.all_y[:, : self.count] = torch.where(agents[:, None], y[:, None], self.y)
 
     def select(self, rows: Tensor) -> "AgentsState":

@@ -95,7 +95,7 @@ def layout(executor: RayExecutor, experiment: FederatedExperiment) -> Layout:
     num_cpus = executor.num_cpus
     if num_cpus is None:
         num_cpus = _fair_share(k, [node.get("CPU", 0.0) for node in nodes])
-    M = experiment.agents.features.frequencies.shape[1]
+    M = experiment.agents.features.size
     large = executor.aggregation == "auto" and N * M > _TREE_NUMBERS
     tree = experiment.settings.algorithm.aggregates and (large or executor.aggregation == "tree")
     shape = f"{num_cpus:g} CPUs and {executor.num_gpus:g} GPUs"

@@ -1,0 +1,116 @@
+"""The private prior: an agent's message of norm 1, and what the sum of all messages says about the shared function.
+
+With `Psi_n` (n_init x M) the features of agent n's public design, `H = I - 11'/n_init` and q_n the normal scores of the
+agent's first observations, the message is
+
+    s_n = Psi_n' H q_n / |Psi_n' H q_n|,    so that the sum has sensitivity 1 and nothing is clipped.
+
+An objective's weights are taken for `g + h_n`, with covariances `rho kappa D_l` of what all agents share and
+`(1 - rho) kappa D_l` of an agent's own, D_l that of the kernel of length-scale l. With `A_n = Psi_n' H Psi_n`,
+`A = sum_n A_n`, `Q_l = sum_n A_n D_l A_n` and `kappa_l = N / tr(Q_l)`, which makes messages as long as they are, the
+released sum b with noise of standard deviation s is
+
+    b ~ N(0, V),    V = kappa (rho A D_l A + (1 - rho) Q_l) + s^2 I
+
+and g given b has mean `G b` with `G = rho kappa D_l A V^-1` and covariance `rho kappa D_l - G A D_l rho kappa`. rho
+and l are averaged by the evidence of b. Designs are public: all of this is a post-processing of the release.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dpfbo.federated.broadcast import SharedPrior
+from dpfbo.gp.averaged_gp import KnownMean, normal_scores
+from dpfbo.gp.nystrom import NystromFeatures
+from dpfbo.gp.posterior import cholesky
+
+_SHARED = torch.arange(10, dtype=torch.float64, device="cpu") / 10  # the rho that are averaged
+_LEAST_NOISE = 0.01  # least standard deviation of the noise that inference assumes
+
+
+def messages(psi: Tensor, y: Tensor) -> Tensor:
+    """The messages of norm 1, n x M; zero if an agent's observations are all equal. psi: n x n_init x M; y: n x n_init."""
+    q = normal_scores(y)  # their mean is 0
+    linear = (centred(psi).mT @ q.unsqueeze(-1)).squeeze(-1)
+    norm = linear.norm(dim=1, keepdim=True)
+    return torch.where(norm > 0, linear / norm.clamp(min=torch.finfo(norm.dtype).tiny), 0.0)
+
+
+def centred(psi: Tensor) -> Tensor:
+    """`H Psi`, n x k x M."""
+    return psi - psi.mean(1, keepdim=True)
+
+
+@dataclass(frozen=True)
+class DesignSums:
+    """Public sums over all N agents. A: M x M; Q: L x M x M."""
+
+    n_agents: int
+    A: Tensor
+    Q: Tensor
+
+    @staticmethod
+    def of(designs: Iterable[Tensor], D: Tensor) -> "DesignSums":
+        """Add up parts of the agents. designs: parts n x n_init x M of features; D: L x M x M."""
+        n, A, Q = 0, torch.zeros_like(D[0]), torch.zeros_like(D)
+        for psi in designs:
+            Z = centred(psi)  # A_n = Z' Z
+            flat = Z.flatten(0, 1)
+            A += flat.T @ flat
+            for q, d in zip(Q, D, strict=True):
+                q += flat.T @ ((Z @ d @ Z.mT) @ Z).flatten(0, 1)
+            n += len(psi)
+        return DesignSums(n, A, Q)
+
+
+def infer(values: Tensor, b: Tensor, noise: float, sums: DesignSums, features: NystromFeatures) -> SharedPrior:
+    """The shared function given a released sum.
+
+    Args:
+        values: The release as the server broadcasts it, 1 x M.
+        b: The noisy sum of all messages, M.
+        noise: The standard deviation of its noise.
+        sums: The public sums of all designs.
+        features: The features.
+
+    Returns:
+        The broadcast; its mean and covariance are in units of an objective's standard deviation.
+    """
+    D, A, rho = features.coefficients(), sums.A, _SHARED.to(b)
+    kappa = sums.n_agents / sums.Q.diagonal(dim1=1, dim2=2).sum(1)  # L
+    unit = features.mean_variance(D)  # L; kappa D_l is in units of a message, D_l / unit in those of an objective
+    AD = A @ D  # L x M x M
+    V = rho[:, None, None] * (AD @ A)[:, None] + (1 - rho)[:, None, None] * sums.Q[:, None]  # L x R x M x M
+    V = kappa[:, None, None, None] * V
+    V.diagonal(dim1=2, dim2=3).add_(max(noise, _LEAST_NOISE) ** 2)
+    root = cholesky(V.flatten(0, 1)).view_as(V)
+    sides = torch.cat([b[:, None].expand(len(D), -1, 1), AD], 2)[:, None].expand(-1, len(rho), -1, -1)
+    white = torch.linalg.solve_triangular(root, sides, upper=False)
+    b_white, AD_white = white[..., 0], white[..., 1:]
+    evidence = -0.5 * b_white.square().sum(2) - root.diagonal(dim1=2, dim2=3).log().sum(2)
+    p = torch.softmax(evidence.flatten(), 0).view_as(evidence)  # L x R
+    mean = (AD_white.mT @ b_white.unsqueeze(-1))[..., 0]  # D A V^-1 b
+    mean = torch.einsum("lr,lrm->m", p * rho * (kappa / unit).sqrt()[:, None], mean)
+    weight = p * rho.square() * (kappa / unit)[:, None]
+    explained = torch.einsum("lr,lrij->ij", weight, AD_white.mT @ AD_white)
+    shared = (p * rho).sum(1)  # L
+    left = torch.einsum("l,lij->ij", shared / unit, D) - explained
+    share = features.mean_variance(explained[None])[0].clamp(0, 1)
+    triangle = left[*torch.tril_indices(*left.shape, device=left.device)]
+    return SharedPrior(values, mean, triangle, p.sum(1), shared.sum(), share)
+
+
+def known_mean(prior: SharedPrior) -> KnownMean:
+    """What an agent's models take from the broadcast.
+
+    A model that uses the shared mean has the prior weight of its length-scale's evidence, times the root of the share
+    of an objective's variance that the release explains: a release of noise is not used.
+    """
+    covariance = prior.mean.new_zeros(len(prior.mean), len(prior.mean))
+    i, j = torch.tril_indices(*covariance.shape, device=covariance.device)
+    covariance[i, j] = covariance[j, i] = prior.covariance
+    weights = (len(prior.evidence) * prior.evidence).log() + 0.5 * prior.explained.clamp(min=1e-30).log()
+    return KnownMean(prior.mean, covariance, 1 - prior.shared, weights)

@@ -1,0 +1,278 @@
+"""An agent's own optimiser: expected improvement under an average of Gaussian processes, all agents as one batch.
+
+A model j is a kernel k_j with unit variance, a noise v_j and a factor r_j of a known mean function g (0 without one):
+
+    y = c 1 + r_j g(x) + f + e,    f ~ GP(0, s^2 k_j),    e ~ N(0, s^2 v_j)
+
+with c flat and `1 / s^2` Gamma distributed. With `K = k_j(x, x) + v_j I`, `p = 1' K^-1 1` and S the squared length of
+`K^-1/2 (y - r_j g - c)` at the best c, the restricted likelihood of a model is
+
+    -(1/2) (t - 1 + nu) log s^2 - (1/2) log |K| - (1/2) log p,    s^2 = (S + nu) / (t - 1 + nu)
+
+and its posterior at x has mean `r_j g(x) + c + k' K^-1 (y - r_j g - c)` and variance
+`s^2 (k(x, x) - k' K^-1 k + (1 - 1' K^-1 k)^2 / p)` (universal kriging). The agent maximises the expected improvement
+averaged over all models by their posterior probabilities.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dpfbo import checks
+from dpfbo.checks import SettingError
+from dpfbo.gp.nystrom import scaled_kernels
+from dpfbo.gp.posterior import cholesky
+
+_NU = 1.0  # degrees of freedom of the prior of the variance, whose mean is 1
+_LENGTH = (math.log(0.4), 0.7)  # mean and standard deviation of the prior of log(length-scale)
+_FLAT = 1e-12  # standard deviation over the largest value, below which observations count as equal
+_MODELS = int(__import__("os").environ.get("MODELS", "12"))  # most probable models of an agent, which it averages
+_LEAST = 1e-9  # least variance of a prediction, over s^2
+
+
+@dataclass(frozen=True)
+class KnownMean:
+    """What is known of the function that all agents share, as functions of features psi: a mean and a covariance.
+
+    weights: M, of the mean `g = psi . w` in units of an objective's standard deviation. covariance: M x M, of what is
+    left of the shared function. own: the part of an objective's variance that is the agent's own. models: L, the
+    logarithms of the prior weights of models with each length-scale that use g, relative to those that do not.
+    """
+
+    weights: Tensor
+    covariance: Tensor
+    own: Tensor
+    models: Tensor
+
+
+@dataclass(frozen=True)
+class Places:
+    """Points as kernels see them. x: `n x k x D`, embedded; psi: `n x k x M`, or None without a known mean."""
+
+    x: Tensor
+    psi: Tensor | None = None
+
+    def select(self, rows: Tensor) -> "Places":
+        return Places(self.x[rows], None if self.psi is None else self.psi[rows])
+
+
+@dataclass(frozen=True)
+class AveragedGP:
+    """Averages Gaussian processes over length-scales, noises and uses of a shared mean.
+
+    Args:
+        lengthscales: The length-scales l of `scaled_kernels`.
+        noises: The noise variances, relative to the variance of the kernel.
+        factors: The factors r of the shared mean, beside 0; not used without a shared mean.
+        warp: True to replace values below an agent's median by normal quantiles of their ranks, so that a few bad
+            values do not decide about the fit (Song et al., The Vizier Gaussian process bandit algorithm, 2024).
+
+    Raises:
+        SettingError: A number is not positive, or none is given.
+
+    Example:
+        >>> x = torch.tensor([[[0.0], [0.4], [1.0]]]).double()
+        >>> fitted = AveragedGP().fit(Places(x), torch.tensor([[0.0, 1.0, 0.0]]).double())
+        >>> improvement = fitted.log_expected_improvement(Places(torch.tensor([[[0.45], [0.95]]]).double()))
+        >>> bool(improvement[0, 0] > improvement[0, 1])
+        True
+    """
+
+    lengthscales: tuple[float, ...] = (0.05, 0.1, 0.2, 0.4, 0.8)
+    noises: tuple[float, ...] = (0.001, 0.1)
+    factors: tuple[float, ...] = (1.0, 2.0, 4.0)
+    warp: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("lengthscales", "noises", "factors"):
+            values = tuple(getattr(self, name))
+            object.__setattr__(self, name, values)
+            if not values:
+                raise SettingError(name, "must name at least one number, got none")
+            for value in values:
+                checks.positive(name, value)
+        checks.one_of("warp", self.warp, (True, False))
+
+    def fit(self, observed: Places, y: Tensor, known: KnownMean | None = None) -> "Fitted":
+        """Fit all models to the observations y, n x t, at the observed places."""
+        z = standardised(half_ranked(standardised(y))) if self.warp else standardised(y)
+        n, t = z.shape
+        v = torch.tensor(self.noises, dtype=z.dtype, device=z.device)
+        K = self.kernels(observed, observed, known)  # n x C x t x t
+        K = K[:, :, None] + v[:, None, None] * torch.eye(t, dtype=z.dtype, device=z.device)
+        K = K.flatten(1, 2)  # n x J x t x t
+        L = cholesky(K.flatten(0, 1)).view_as(K)
+        g = torch.zeros_like(z) if known is None or observed.psi is None else observed.psi @ known.weights
+        sides = torch.stack([z, g, torch.ones_like(z)], -1)[:, None].expand(-1, K.shape[1], -1, -1)
+        white_z, white_g, one = torch.linalg.solve_triangular(L, sides, upper=False).unbind(-1)  # n x J x t
+        r = torch.tensor((0.0, *self.factors) if known is not None else (0.0,), dtype=z.dtype, device=z.device)
+        p = one.square().sum(2)  # n x J
+        residual = white_z[:, :, None] - r[:, None] * white_g[:, :, None]  # n x J x R x t
+        c = (residual @ one.unsqueeze(-1))[..., 0] / p[..., None]  # n x J x R
+        residual = residual - c[..., None] * one[:, :, None]
+        degrees = t - 1 + _NU
+        variance = (residual.square().sum(3) + _NU) / degrees
+        determinant = L.diagonal(dim1=2, dim2=3).log().sum(2) + 0.5 * p.log()  # n x J
+        score = -0.5 * degrees * variance.log() - determinant[..., None] + self._log_prior(known, r)
+        log_p = torch.log_softmax(score.flatten(1), 1)  # n x JR
+        shared = log_p.view_as(score)[:, :, 1:].exp().sum((1, 2))
+        log_p, kept = log_p.topk(min(_MODELS, log_p.shape[1]), 1)  # n x m
+        j = kept // len(r)
+        each = torch.arange(n, device=z.device)[:, None]
+        return Fitted(
+            self, known, observed, torch.log_softmax(log_p, 1), j // len(v), r[kept % len(r)], L[each, j], one[each, j],
+            p[each, j], residual.flatten(1, 2)[each, kept], c.flatten(1)[each, kept], variance.flatten(1)[each, kept],
+            z.amax(1), shared,
+        )  # fmt: skip
+
+    def kernels(self, a: Places, b: Places, known: KnownMean | None) -> Tensor:
+        """The C kernels between points, n x C x s x t; with a known mean, L more: `own k_l + psi' covariance psi'`."""
+        plain = scaled_kernels(a.x, b.x, self.lengthscales)
+        if known is None or a.psi is None or b.psi is None:
+            return plain
+        common = (a.psi @ known.covariance) @ b.psi.mT
+        return torch.cat([plain, known.own * plain + common[:, None]], 1)
+
+    def variances(self, a: Places, known: KnownMean | None) -> Tensor:
+        """The diagonals of `kernels`, n x C x s."""
+        plain = torch.ones_like(a.x[..., 0])[:, None].expand(-1, len(self.lengthscales), -1)
+        if known is None or a.psi is None:
+            return plain
+        common = ((a.psi @ known.covariance) * a.psi).sum(2)
+        return torch.cat([plain, known.own * plain + common[:, None]], 1)
+
+    def _log_prior(self, known: KnownMean | None, r: Tensor) -> Tensor:
+        """The log prior weights of all models, J x R; kernels of the second half need a mean, r = 0 the first half."""
+        l = torch.tensor(self.lengthscales, dtype=r.dtype, device=r.device)
+        smooth = -0.5 * ((l.log() - _LENGTH[0]) / _LENGTH[1]).square()
+        if known is None:
+            prior = smooth[:, None]
+        else:
+            shared = (smooth + known.models)[:, None].expand(-1, len(r) - 1)
+            import os
+            a, b = (float(x) for x in os.environ.get("AB", "1,1").split(","))
+            la, lb = math.log(max(a, 1e-300)), math.log(max(b, 1e-300))
+            prior = torch.cat([
+                torch.cat([smooth[:, None], shared + la], 1),
+                torch.cat([torch.full_like(smooth, -torch.inf)[:, None], shared + lb], 1),
+            ])  # fmt: skip
+        return prior.repeat_interleave(len(self.noises), 0)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Posteriors of n agents, each under its m most probable models; what `AveragedGP.fit` returns.
+
+    log_probability: n x m. kernel: the row of each model's kernel in `kernels`, n x m. best: the largest observation in
+    the units of the models, n. shared: the probability of the models that use the known mean, n.
+    """
+
+    gp: AveragedGP
+    known: KnownMean | None
+    observed: Places
+    log_probability: Tensor
+    kernel: Tensor
+    factor: Tensor
+    L: Tensor
+    one: Tensor
+    precision: Tensor
+    residual: Tensor
+    constant: Tensor
+    variance: Tensor
+    best: Tensor
+    shared: Tensor
+
+    def __len__(self) -> int:
+        return len(self.best)
+
+    def select(self, rows: Tensor) -> "Fitted":
+        parts = (value[rows] for value in list(vars(self).values())[3:])
+        return Fitted(self.gp, self.known, self.observed.select(rows), *parts)
+
+    def predict(self, at: Places) -> tuple[Tensor, Tensor]:
+        """Means and standard deviations at places under every model, each n x m x k."""
+        each = torch.arange(len(self), device=self.best.device)[:, None]
+        k = self.gp.kernels(self.observed, at, self.known)[each, self.kernel]  # n x m x t x k
+        V = torch.linalg.solve_triangular(self.L, k, upper=False)
+        constant = (1 - (self.one.unsqueeze(2) @ V)[:, :, 0]).square() / self.precision[..., None]
+        prior = self.gp.variances(at, self.known)[each, self.kernel]
+        unit = (prior - V.square().sum(2) + constant).clamp(min=_LEAST)  # n x m x k
+        mean = (self.residual.unsqueeze(2) @ V)[:, :, 0] + self.constant[..., None]
+        if self.known is not None and at.psi is not None:
+            mean = mean + self.factor[..., None] * (at.psi @ self.known.weights)[:, None]
+        return mean, (self.variance[..., None] * unit).sqrt()
+
+    def log_expected_improvement(self, at: Places) -> Tensor:
+        """The logarithm of the expected improvement over the best observation, averaged over all models, n x k."""
+        mean, sd = self.predict(at)
+        u = (mean - self.best[:, None, None]) / sd
+        return torch.logsumexp(self.log_probability[..., None] + sd.log() + log_improvement(u), 1)
+
+
+def standardised(y: Tensor) -> Tensor:
+    """Each row less its mean, over its standard deviation; zeros if all its values are equal."""
+    mean, sd = y.mean(1, keepdim=True), y.std(1, correction=0, keepdim=True)
+    flat = sd <= _FLAT * y.abs().amax(1, keepdim=True)
+    return torch.where(flat, 0.0, (y - mean) / torch.where(flat, 1.0, sd))
+
+
+def normal_scores(y: Tensor) -> Tensor:
+    """The normal quantiles of the mid-ranks of each row, `Phi^-1((rank - 1/2) / t)`."""
+    return torch.special.ndtri((_ranks(y) - 0.5) / y.shape[1])
+
+
+def half_ranked(y: Tensor) -> Tensor:
+    """Each value below its row's median m becomes `m + d Phi^-1(rank / (t + 1))`, d the rms of what lies above m."""
+    m = y.quantile(0.5, 1, keepdim=True)
+    above = (y - m).clamp(min=0)
+    d = (above.square().sum(1, keepdim=True) / (y >= m).sum(1, keepdim=True)).sqrt()
+    quantile = torch.special.ndtri(_ranks(y) / (y.shape[1] + 1))
+    return torch.where(y < m, m + d * quantile, y)
+
+
+def _ranks(y: Tensor) -> Tensor:
+    """Ranks from 1; equal values share their mean rank."""
+    less = (y[:, None, :] < y[:, :, None]).sum(2)
+    equal = (y[:, None, :] == y[:, :, None]).sum(2)
+    return less + (equal.to(y.dtype) + 1) / 2
+
+
+def log_improvement(u: Tensor) -> Tensor:
+    """`log(phi(u) + u Phi(u))`, accurate far below 0 (Ament et al., Unexpected improvements to EI, NeurIPS 2023).
+
+    Below -1 it is `log phi(u) + log(1 - |u| m)`, with m = Phi(u) / phi(u) the Mills ratio; far below, m is expanded.
+    """
+    near = u.clamp(min=-1)
+    direct = (torch.exp(-0.5 * near * near) / math.sqrt(2 * math.pi) + near * torch.special.ndtr(near)).log()
+    a = -u.clamp(max=-1)
+    mills = math.sqrt(math.pi / 2) * torch.special.erfcx(a / math.sqrt(2))
+    rest = torch.where(a < 1e3, torch.log1p(-a.clamp(max=1e3) * mills), -2 * a.log())
+    return torch.where(u > -1, direct, -0.5 * (a * a + math.log(2 * math.pi)) + rest)
+
+
+Locate = Callable[[Tensor], Places]  # unit-cube points, n x k x D, as places
+
+
+@dataclass(frozen=True)
+class ImprovementSurface:
+    """The log expected improvement of n agents as a function of unit-cube points, for `Acquisition`."""
+
+    fitted: Fitted
+    locate: Locate
+
+    def __len__(self) -> int:
+        return len(self.fitted)
+
+    @property
+    def n_models(self) -> int:
+        return self.fitted.log_probability[0].numel()
+
+    def __call__(self, u: Tensor) -> Tensor:
+        """The values at u, n x k x D; all agents share points of shape 1 x k x D."""
+        return self.fitted.log_expected_improvement(self.locate(u.expand(len(self), -1, -1)))
+
+    def select(self, rows: Tensor) -> "ImprovementSurface":
+        return ImprovementSurface(self.fitted.select(rows), self.locate)
