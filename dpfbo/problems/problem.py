@@ -60,7 +60,8 @@ class Problem(Protocol):
             round: The round.
 
         Returns:
-            n x k observations. NaN marks an evaluation that failed; the agent goes on without its value.
+            n x k observations. NaN marks a failed evaluation: it stays NaN in the records, and counts as the agent's worst
+                value so far in its GP.
         """
 
     def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:
