@@ -60,8 +60,7 @@ class Problem(Protocol):
             round: The round.
 
         Returns:
-            n x k observations. NaN marks a failed evaluation: it stays NaN in the records, and counts as the agent's worst
-                value so far in its GP.
+            n x k observations. NaN marks a failed evaluation; in the agent's GP its worst value so far replaces it.
         """
 
     def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:
