@@ -177,5 +177,5 @@ def test_the_error_of_floating_point_summation_is_paid_for():
     x = torch.full((n,), 0.1, dtype=torch.float64) + 1e-9 * torch.arange(n)
     part = torch.ones(1, n, dtype=torch.float64) @ x[:, None]
     error = abs(float(part) - math.fsum(x.tolist()))
-    assert 0 < error
+    assert error > 0
     assert 2 * error <= DiscreteGaussian(30).inflation(1, n) - DiscreteGaussian(30).inflation(1, 0)
