@@ -244,7 +244,7 @@ class SubsampledGaussian(Mechanism):
         return super().add_up(messages, rows, weights / self.sampling_probability, n_features)
 
     def privatised(self, total: Tensor, weights: Tensor, entropy: Entropy, round: int) -> Release:
-        inflation = self.noise.inflation(total.numel())
+        inflation = self.noise.inflation(total.numel(), weights.shape[1])
         sensitivity, sigma = inflation * self.sensitivity(weights), inflation * self.sigma(weights, round)
         if sigma > 0:
             total = self.noise.add(total, sigma, self.tight_sensitivity(weights), entropy, round)

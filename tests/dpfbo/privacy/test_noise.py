@@ -106,8 +106,8 @@ def test_the_most_noise_has_2_to_the_56_steps():
 
 def test_the_inflation_is_that_of_the_guarantee():
     """`1 + 2 g sqrt(size) / sensitivity`, with g at most 2^-bits of the sensitivity."""
-    assert DiscreteGaussian(20).inflation(64) == 1 + 2 * 2**-20 * 8
-    assert DiscreteGaussian(32).inflation(1) == 1 + 2**-31
+    assert DiscreteGaussian(20).inflation(64, 2**10) == 1 + (2**-20 + 2**-32) * 8
+    assert DiscreteGaussian(32).inflation(1) == pytest.approx(1 + 2**-32, rel=1e-15)
 
 
 @pytest.mark.parametrize("bits", [19, 33, 2.5, True, "many"])
@@ -170,3 +170,12 @@ def test_the_grid_rounds_to_the_nearest_step(monkeypatch):
     assert steps.abs().max() <= 0.5
     for part in (steps, steps[exact > 0], steps[exact < 0]):
         assert abs(float(part.mean())) < 4 * (1 / 12 / len(part)) ** 0.5
+
+
+def test_the_error_of_floating_point_summation_is_paid_for():
+    n = 10**5
+    x = torch.full((n,), 0.1, dtype=torch.float64) + 1e-9 * torch.arange(n)
+    part = torch.ones(1, n, dtype=torch.float64) @ x[:, None]
+    error = abs(float(part) - math.fsum(x.tolist()))
+    assert error > 0
+    assert 2 * error <= DiscreteGaussian(30).inflation(1, n) - DiscreteGaussian(30).inflation(1, 0)
