@@ -22,7 +22,7 @@ class Noise(Protocol):
         """Raise ValueError for a standard deviation that cannot be drawn; arguments as in `add`."""
 
     def inflation(self, size: int, terms: int = 1) -> float:
-        """The factor by which rounding enlarges the sensitivity of `size` numbers, sums of `terms`, before the noise."""
+        """The factor by which rounding enlarges the sensitivity of `size` sums of `terms` numbers before the noise."""
 
     def add(self, total: Tensor, sigma: float, sensitivity: float, entropy: Entropy, round: int) -> Tensor:
         """The exact sum `total`, whose L2 sensitivity is `sensitivity`, plus noise of standard deviation sigma.
