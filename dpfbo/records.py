@@ -18,8 +18,8 @@ from dpfbo.space.parameters import Space
 class RoundRecord:
     """The queries of n agents in one round, k each.
 
-    u, x: n x k x D, in the unit cube and in the problem's units. region, source: n x k, the sub-region and the `Source`
-    of a query. y: n x k, NaN where the evaluation failed. best, regret: n x k, best value and metric so far, or NaN.
+    u, x: n x k x D, in the unit cube and in the problem's units. The others are n x k. region, source: the sub-region
+    and the `Source`. y: NaN if the evaluation failed. best: best value so far; regret: its metric; NaN without a value.
     """
 
     round: int

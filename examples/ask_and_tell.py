@@ -1,6 +1,6 @@
-"""Two sites and a server, each a process of its own, that exchange files: for objectives that no program can call.
+"""Two sites and a server run as processes of their own and exchange files, for objectives that no program can call.
 
-Whoever dies goes on from its folder. Run it by `python examples/ask_and_tell.py`.
+A process that is killed and started again continues from its folder. Run it by `python examples/ask_and_tell.py`.
 """
 
 import time
@@ -32,7 +32,7 @@ def site(number, folder, rounds):
 
 def send(data, path):
     path.with_suffix(".part").write_bytes(data)
-    path.with_suffix(".part").rename(path)  # nobody sees a half of it
+    path.with_suffix(".part").rename(path)  # so that nobody reads an unfinished file
 
 
 def wait_for(path, seconds=300):
@@ -50,7 +50,7 @@ def main(rounds=5, folder=None):
         server = dpfbo.Coordinator(dpfbo.create_study(SPACE, rounds=rounds, **AGREED), folder / "server")
         for n in range(2):
             server.receive(n, wait_for(folder / f"message{n}.bin"))
-        send(server.release(), folder / "broadcast.bin")  # charged to the ledger, on disk, before it leaves
+        send(server.release(), folder / "broadcast.bin")  # the ledger on disk is charged before it returns
         print(f"released once, epsilon {server.epsilon:.2f}")
         for n, (configuration, value) in enumerate(done.get()):
             print(f"site {n}: {value:.3f} at {configuration}")

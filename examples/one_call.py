@@ -1,4 +1,4 @@
-"""Eight sites tune a model in one call, and share one private release.
+"""Eight sites tune a model in one call and share one differentially private release.
 
 Run it by `python examples/one_call.py`.
 """
@@ -13,7 +13,7 @@ SPACE = {
 
 
 def score(site, x):
-    """A stand-in for the accuracy of a model that site 0..7 trains on its own data; larger is better."""
+    """Stand in for the accuracy of the model that a site, 0..7, trains on its own data; larger is better."""
     best_depth = 4 + site % 2
     return -abs(x["rate"] - 0.01) - 0.1 * (x["depth"] - best_depth) ** 2 + 0.2 * (x["kernel"] == "rbf")
 

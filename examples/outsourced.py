@@ -1,4 +1,4 @@
-"""Outsourced optimisation (PO-GP-UCB): a curator holds the table, a modeler who never sees it chooses what to measure.
+"""Outsource optimisation (PO-GP-UCB): a modeler who never sees the curator's table chooses which rows to measure.
 
 Run it by `python examples/outsourced.py`.
 """
@@ -9,23 +9,23 @@ from dpfbo.privacy import SeededEntropy
 
 
 def main(side_points=60, rounds=30, epsilon=3.0, delta=1e-5):
-    problem = dpfbo.problems.GridGP(side_points=side_points)  # n candidates, each a row of two private features
+    problem = dpfbo.problems.GridGP(side_points=side_points)  # n candidates: rows of two confidential features
     streams = dpfbo.Streams(0)
     transforms = {
-        "nothing is private": outsourced.Plain(),
-        "Gaussian noise, a guarantee": outsourced.GaussianNoise(epsilon, delta),
-        "PO-GP-UCB as published, none": outsourced.RandomProjection(r=10, epsilon=epsilon, delta=delta),
+        "rows as they are, not private": outsourced.Plain(),
+        "Gaussian noise, private": outsourced.GaussianNoise(epsilon, delta),
+        "PO-GP-UCB, no guarantee": outsourced.RandomProjection(r=10, epsilon=epsilon, delta=delta),
     }
     regrets = {}
     for name, transform in transforms.items():
-        # The curator: releases the transformed table once, charged to its ledger, and then answers measurements.
+        # The curator charges its ledger, releases the transformed table once, and then measures the rows asked for.
         ledger, event = dpfbo.Ledger(), transform.event(problem.table.public)
         curve = dpfbo.EpsilonCurve(dpfbo.accountant_named("pld"), [event] if event else [], delta)
         curator = outsourced.Curator(
             problem, transform, streams, SeededEntropy(streams), ledger, curve, capacity=rounds + 1
         )
 
-        # The modeler: it knows the public facts and a GP, and asks by the number of a released row.
+        # The modeler knows the public facts and a GP, and asks for a measurement by the number of a released row.
         prior, public = problem.prior, problem.table.public
         belief = outsourced.Belief(transform.scale(problem.table), prior.variance, prior.noise, prior.mean)
         brief = outsourced.Brief(transform, public, belief, outsourced.Policy(), capacity=rounds + 1)

@@ -1,7 +1,7 @@
-"""A weighting of your own for distributed exploration, beside the paper's softmax.
+"""Compare your own weighting for distributed exploration with the paper's softmax.
 
-The server's sum for region i weighs the agents' messages. The noise follows from the weights, whatever they are: the
-mechanism computes the sensitivity from them, and epsilon stays what it was.
+For each region the server adds up the agents' messages with weights. The mechanism computes the sensitivity, and with
+it the noise, from the weights, so epsilon does not depend on the weighting.
 
 Run it by `python examples/own_weighting.py`.
 """
@@ -15,17 +15,17 @@ import dpfbo
 
 @dataclass(frozen=True)
 class OwnRegion:
-    """Region i hears its own agents `factor` times as loud as the others, in the first `rounds` rounds."""
+    """Weigh the agents assigned to a region `factor` times as much as others, in the first `rounds` rounds."""
 
     factor: float = 10.0
     rounds: int = 5
 
     def level(self, round):
-        """Rounds of equal level have equal weights, and are accounted for together."""
+        """Return a number that is equal for rounds with equal weights, which are accounted for together."""
         return float(round < self.rounds)
 
     def __call__(self, round, assignment, P):
-        """The weights of round 0, 1, ..., P x N; each row sums to 1. assignment: N, the region of each agent."""
+        """Return the weights of a round, P x N, whose rows sum to 1. assignment: N, the region of each agent."""
         own = assignment == torch.arange(P)[:, None]  # P x N
         raw = torch.where(own, self.factor if self.level(round) else 1.0, 1.0).double()
         return raw / raw.sum(1, keepdim=True)

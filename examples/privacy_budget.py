@@ -12,27 +12,27 @@ DELTA = 1e-5
 
 
 def main(agents=200, rounds=20, folder=None):
-    # What would noise multiplier 1 cost, by each accountant?
+    # Compute the epsilon of noise multiplier 1 by each accountant.
     space = {"x": dpfbo.Float(0, 1)}
     study = dpfbo.create_study(
         space, n_agents=agents, algorithm="dp_fts_de", epsilon=None, delta=DELTA, rounds=rounds, rng="seeded"
     )
     print("z = 1:", {name: round(epsilon, 2) for name, epsilon in study.plan.totals().items()})
 
-    # How much noise meets epsilon 2? How many rounds of that noise does epsilon 1.5 pay for?
+    # Find the noise for epsilon 2, and the number of rounds with that noise that epsilon 1.5 pays for.
     calibrated = study.calibrated(2.0)
     affordable = calibrated.plan.limited(1.5).affordable()
     print(
         f"epsilon 2 needs z = {calibrated.mechanism.noise_multiplier}; epsilon 1.5 pays for {affordable} rounds of it"
     )
 
-    # Run it; every broadcast is on disk in the ledger before it leaves.
+    # Run the study: the ledger on disk is charged before each broadcast leaves the server.
     ledger = dpfbo.Ledger(Path(mkdtemp() if folder is None else folder) / "ledger.jsonl")
     problem = dpfbo.Custom(lambda agent, x: -((x["x"] - 0.3) ** 2), n_agents=agents, space=space)
     result = dpfbo.run_study(calibrated, problem, ledger)
     print(result)
 
-    # Another process, perhaps years later, reads what was spent. Two runs on the same data add up.
+    # Any later process can read the ledger. The epsilon of two runs on the same data is that of both their events.
     read = dpfbo.Ledger(ledger.path)
     accountant = dpfbo.accountant_named("pld")
     spent = accountant.epsilon(read.events(), DELTA)

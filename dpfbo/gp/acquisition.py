@@ -76,9 +76,9 @@ def _sobol(n: int, dimension: int) -> Tensor:
 class Acquisition:
     """Maximises functions over the domain.
 
-    On a grid the result is exact. In a box, candidates are evaluated in single precision. The best candidates of the
-    best `1 + n_starts` parts of the box climb by Newton's method, inside their sub-regions, until they fall behind.
-    With discrete axes each start first tries other values, axis by axis, and the best point does so twice more.
+    On a grid the result is exact. In a box, each of the best `1 + n_starts` cells gives its best candidate, in single
+    precision, as a start. Newton's method climbs from it, in its sub-region, while it may still become the best. With
+    discrete axes, each start first takes the best value of one axis after the other; the best point does so twice more.
 
     Args:
         n_candidates: The smallest number of candidates.

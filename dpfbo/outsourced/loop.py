@@ -25,13 +25,13 @@ _MODELER = torch.zeros(1, dtype=torch.long, device="cpu")  # the modeler's numbe
 
 @dataclass(frozen=True)
 class Brief:
-    """The knowledge of a modeler at the start, besides the release: neither seeds nor rows of the table.
+    """All that the modeler knows at the start in addition to the release. It holds no seed and no row of the table.
 
     Args:
-        transform: The curator's transform, of which the modeler uses the public half.
+        transform: The curator's transform, whose settings are public; the modeler calls only `candidates`.
         public: The public facts of the table.
         belief: The modeler's GP.
-        policy: The rule by which it chooses candidates.
+        policy: The rule by which the modeler chooses candidates.
         capacity: The largest number of measurements.
     """
 

@@ -28,7 +28,7 @@ class Entropy(Protocol):
 
 @dataclass(frozen=True)
 class SeededEntropy:
-    """Draws from named streams of the run's seed, for a simulation: whoever knows the seed can remove the noise.
+    """Draws uniform numbers from the run's seed, for simulations only: whoever knows the seed can remove the noise.
 
     Args:
         streams: The streams of the run's seed.

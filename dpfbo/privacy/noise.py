@@ -63,16 +63,16 @@ class DiscreteGaussian:
     OpenDP draws the noise from the operating system, so the server's entropy must be `SystemEntropy`.
 
     Args:
-        bits: The grid's fineness: its step g is at most the sensitivity times 2^-bits.
+        bits: The fineness of the grid: the step g is at most 2^-bits times the sensitivity.
 
     Guarantee:
-        Rounding moves each of the `size` numbers by at most g/2; floating-point summation of up to 10^6 messages moves
-        it by less. Two sums at distance Delta thus end up at most `Delta + 2 g sqrt(size)` apart. `inflation` is the
-        factor by which this enlarges the sensitivity, and sigma grows by the same factor. Everything after the exact
-        draw is post-processing, even saturation at the ends of 64-bit integers. The accountants analyse a continuous
-        Gaussian. At k standard deviations, the law of this noise is that of the rounded Gaussian (rounding is
-        post-processing) up to a factor `exp(±size (k^2 + 1) g^2 / (24 sigma^2))`, which differs from 1 by less than
-        1e-9 for bits >= 20.
+        Rounding moves each of the `size` numbers by at most g/2. Floating-point summation of n messages moves it by no
+        more if n <= 2^((51 - bits) / 2), which is 1448 for 30 bits and 46340 for 20. Two sums at distance Delta thus
+        end up at most `Delta + 2 g sqrt(size)` apart; `inflation` enlarges sensitivity and sigma accordingly. All that
+        follows the exact draw is post-processing, even saturation of 64-bit integers. The accountants analyse a
+        continuous Gaussian, of which the rounded Gaussian is a post-processing. Within k standard deviations, this
+        noise has the probabilities of the rounded Gaussian up to a factor `exp(±size (k^2 + 1) g^2 / (24 sigma^2))`.
+        For 30 bits it differs from 1 by less than 1e-9 if `size (k^2 + 1) < 2e10 (sigma / sensitivity)^2`.
 
     Raises:
         SettingError: bits lies outside 20..32.

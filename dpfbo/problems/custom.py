@@ -59,7 +59,7 @@ class Custom:
         space: Named parameters in place of bounds (`dpfbo.Space`, or the mapping that it is made from); x is then a
             configuration, a dict with the value of every parameter.
         on_failure: What happens if a call and its repetitions raise errors or return no finite number. `stop` raises
-            EvaluationError; `penalty` logs the failure, and the agent goes on with its worst value so far.
+            EvaluationError; `penalty` logs the failure, which counts as the agent's worst value so far.
         retries: The number of repetitions of a call that failed.
         n_jobs: The number of calls at a time, each in its own process if above 1; -1 for one call per CPU.
         timeout: The seconds after which a call counts as failed and its process is ended; None for no limit.

@@ -61,7 +61,7 @@ class Problem(Protocol):
             round: The round.
 
         Returns:
-            n x k observations. NaN marks an evaluation that failed; the agent goes on without its value.
+            n x k observations. NaN marks a failed evaluation; in the agent's GP its worst value so far replaces it.
         """
 
     def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ _CONDITIONS = ("condition", "conditions", "when", "parent", "active_if")
 
 @dataclass(frozen=True)
 class Fixed:
-    """A parameter with one value. The objective receives the value, but it is not searched.
+    """A parameter with one value, which the objective receives. It adds no axis to the search space.
 
     Args:
         constant: A number, a string, a boolean or None.

@@ -81,9 +81,9 @@ def _compared(
 
 
 def epsilon_interval(rounds: Rounds, delta: float, guess: float, opposite: bool) -> tuple[float, float]:
-    """Bounds of epsilon at delta after `count` rounds of each kind; no bound from above under replace-one.
+    """A lower and an upper bound of epsilon at delta after all rounds; the upper one is inf under replace-one.
 
-    guess: about epsilon, for the grid. opposite: relation replace-one; the bound holds for two opposite messages.
+    guess: a rough epsilon, for the grid. opposite: replace-one, where two worlds with opposite messages give the lower.
     """
     interval = _SHARE * min(max(guess, 1e-2), 100.0) / sum(count for _, count in rounds)
     relation = NeighboringRelation.REPLACE_ONE if opposite else NeighboringRelation.REPLACE_SPECIAL
