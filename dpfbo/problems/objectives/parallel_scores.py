@@ -17,5 +17,4 @@ def in_processes(scores: Callable[[Sequence[Any]], list[float]], fits: Sequence[
     if jobs == 1 or len(fits) <= 1:
         return np.array(scores(fits))
     tasks = [fits[i : i + 4] for i in range(0, len(fits), 4)]  # a worker gets four fits at once
-    run = joblib.Parallel(n_jobs=jobs, batch_size=1)
-    return np.concatenate(run(joblib.delayed(scores)(task) for task in tasks))
+    return np.concatenate(joblib.Parallel(n_jobs=jobs, batch_size=1)(joblib.delayed(scores)(task) for task in tasks))

@@ -84,8 +84,8 @@ class Homes(PlaceProblem):
     """Tunes a regression of house prices for each of 63 zip codes of King County (Seattle, 2014-2015); y is its R2.
 
     The agents are the zip codes with at least 120 sales, of each of which up to 240 count. The regression predicts the
-    logarithm of the price. y is at most 1, and below 0 for a model that is worse than the mean; the metric is 1 - best
-    R2 so far. `PlaceProblem` describes the models, their search spaces and the settings.
+    logarithm of the price; y is at most 1, and below 0 for a model that is worse than the mean. The metric is 1 - best
+    R2 so far. `PlaceProblem` describes models, search spaces and settings.
     """
 
     records: ClassVar[PlaceRecords] = PlaceRecords(
