@@ -16,6 +16,7 @@ PUBLISHED = Path(__file__).parents[1] / "published"
 _METRICS = {
     "simple_regret": "regret",
     "one_minus_auc": "1 − AUC",
+    "one_minus_r2": "1 − R²",
     "validation_error": "validation error",
     "nmse": "normalised MSE",
 }

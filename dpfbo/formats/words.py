@@ -17,7 +17,7 @@ METHODS = {  # of accountants
     "fixed_size": "Rényi divergences, without replacement",
     "analytic_gaussian": "exact, of Gaussian noise without sampling",
 }
-_METRICS = {"one_minus_auc": "1 − AUC", "nmse": "normalised MSE"}
+_METRICS = {"one_minus_auc": "1 − AUC", "one_minus_r2": "1 − R²", "nmse": "normalised MSE"}
 _LARGE_DELTA, _USUAL_DELTA = 0.01, 0.001  # above the first epsilon comes with a warning; the second raises no question
 _DECIMALS = 0.1  # epsilon from which two decimals are enough
 

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from dpfbo import lazy
 
 __all__ = [
-    "Activity", "BotorchFunction", "Branin", "BraninGrid", "Custom", "Digits", "EvaluationError", "GridGP", "Landmine",
-    "Loans", "Problem", "Property", "School", "Synthetic", "SyntheticHeterogeneous",
+    "Activity", "BotorchFunction", "Branin", "BraninGrid", "Credit", "Custom", "Digits", "EvaluationError", "Flats",
+    "GridGP", "Homes", "Landmine", "Loans", "Problem", "Property", "School", "Synthetic", "SyntheticHeterogeneous",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dpfbo.problems.grid_gp import GridGP
     from dpfbo.problems.landmine import Landmine
     from dpfbo.problems.loans import Loans
+    from dpfbo.problems.places.homes_flats_credit import Credit, Flats, Homes
     from dpfbo.problems.problem import Problem
     from dpfbo.problems.property import Property
     from dpfbo.problems.school import School

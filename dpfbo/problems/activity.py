@@ -1,6 +1,5 @@
 """Human activity recognition (paper, Sec. 5.2): each agent tunes a classifier of its own subject's movements."""
 
-import math
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.problems.objectives.softmax_regression import DataSets, Settings, data_sets, fit, validation_accuracy
-from dpfbo.problems.problem import ScoreProblem, check_settings
+from dpfbo.problems.problem import ScoreProblem, check_settings, power_of_ten
 from dpfbo.problems.readers.data_files import data_file
 from dpfbo.problems.readers.har import ACTIVITIES, ARCHIVE, COMPACT, load_subjects
 from dpfbo.rng import Streams
@@ -92,8 +91,7 @@ class Activity(ScoreProblem):
         data = _data(self._path, self.split_seed, x.device)[agents]
         shape = (*x.shape[:2], self.epochs, data.gram.shape[-1])
         order = streams.uniform("sgd_order", agents, round, shape[1] * shape[2] * shape[3]).view(shape)
-        # torch.pow would round by a number's position in its tensor, and so by the agents that share the call
-        rates = (math.log(10) * x[..., 1:]).exp() if self.scale == "log" else x[..., 1:]
+        rates = power_of_ten(x[..., 1:]) if self.scale == "log" else x[..., 1:]
         l2, learning_rate = rates.float().unbind(-1)
         settings = Settings(x[..., 0].round().long(), l2, learning_rate)
         return validation_accuracy(data, *fit(data, settings, self.epochs, order))

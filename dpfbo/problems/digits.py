@@ -1,9 +1,9 @@
 """Handwritten digits (paper, Sec. 5.2): each agent tunes a CNN for the digits of its own writer."""
 
+import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from dpfbo import checks
 from dpfbo.checks import SettingError
 from dpfbo.problems.objectives import cnn
-from dpfbo.problems.problem import ScoreProblem, check_settings
+from dpfbo.problems.problem import ScoreProblem, check_settings, power_of_ten
 from dpfbo.problems.readers import writers
 from dpfbo.problems.readers.data_files import MissingData, data_file
 from dpfbo.rng import Streams
@@ -24,15 +24,16 @@ SOURCES = ("auto", "federated_emnist", "mnist_by_writer", "sklearn")
 
 _FEDERATED = "emnist_digits/fed_emnist_digitsonly_train.h5"
 _COMPACT = "emnist_digits/mnist_by_writer_{}.npz"  # {}: number of writers
+_DOMAINS = {"linear": Box((1e-7,) * 3, (0.02,) * 3), "log": Box((-7.0,) * 3, (math.log10(0.02),) * 3)}
 _WIDEST = 16  # pixels; wider images are averaged over 2 x 2
 
 
 @dataclass(frozen=True)
 class Digits(ScoreProblem):
-    """Tunes a CNN for the digits of each of 50 writers; y is its accuracy on the writer's held-out images.
+    """Tunes a CNN for the digits of each of up to 500 writers; y is its accuracy on the writer's held-out images.
 
     A writer's images (pixels in [0, 1]) are split once, stratified by digit. Points x are (learning rate, learning-rate
-    decay, L2), linear in [1e-7, 0.02]^3. The metric is the validation error, 1 - best y so far.
+    decay, L2) in [1e-7, 0.02]^3. The metric is the validation error, 1 - best y so far.
 
     The paper gives only the ranges; the rest is our choice: 14 x 14 pixels, the network of `objectives.cnn`, SGD with
     momentum 0.9 and 16 images a step at the rate `learning rate / (1 + decay * step)`, and L2 as a penalty on the
@@ -40,7 +41,7 @@ class Digits(ScoreProblem):
     deterministic.
 
     Args:
-        n_agents: N.
+        n_agents: N, for the first N writers; with more than 50, `mnist_by_writer` reads the file of 500 writers.
         source: `federated_emnist`, the HDF5 file of TensorFlow Federated that the paper's data come from;
             `mnist_by_writer`, a compact file with MNIST images by NIST writer, the same kind of data but not that set;
             `sklearn`, bundled 8 x 8 digits cut at random, not by writer; or `auto`, the HDF5 file if it
@@ -50,14 +51,13 @@ class Digits(ScoreProblem):
         split_seed: The seed of the splits.
         steps: The number of SGD steps.
         network_seed: The seed of start weights and minibatches.
+        scale: `linear`, as in the paper; `log` to search the three axes, and to record them in x, as log10.
         data_dir: The data folder, see `readers.data_files`.
 
     Raises:
         MissingData: The file is missing.
         ValueError: The file has another format.
     """
-
-    domain: ClassVar[Box] = Box((1e-7,) * 3, (0.02,) * 3)
 
     n_agents: int = 50
     source: str = "auto"
@@ -66,6 +66,7 @@ class Digits(ScoreProblem):
     split_seed: int = 0
     steps: int = 80
     network_seed: int = 0
+    scale: str = "linear"
     data_dir: str | None = None
     name: str = field(init=False, default="digits")
     metric: str = "validation_error"
@@ -74,13 +75,19 @@ class Digits(ScoreProblem):
     def __post_init__(self) -> None:
         check_settings(self)
         checks.one_of("source", self.source, SOURCES)
+        checks.one_of("scale", self.scale, tuple(_DOMAINS))
         object.__setattr__(self, "name", f"digits_{self.found}")
         _ = self._sets  # raises for missing or unfit data before any work starts
+
+    @property
+    def domain(self) -> Box:
+        return _DOMAINS[self.scale]
 
     def evaluate(self, agents: Tensor, x: Tensor, streams: Streams, round: int) -> Tensor:
         n, k = x.shape[:2]
         sets = agents[:, None].expand(n, k).flatten()
-        return cnn.validation_accuracy(self._sets.to(x.device), sets, x.flatten(0, 1)).view(n, k)
+        natural = power_of_ten(x) if self.scale == "log" else x
+        return cnn.validation_accuracy(self._sets.to(x.device), sets, natural.flatten(0, 1)).view(n, k)
 
     @property
     def found(self) -> str:

@@ -1,5 +1,6 @@
 """The objectives of the agents: what a problem must have, and what problems share."""
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import fields
 from functools import partial
@@ -85,6 +86,11 @@ def check_settings(problem: Any) -> None:
     for setting in fields(problem):
         if setting.name in RULES and getattr(problem, setting.name) is not None:
             RULES[setting.name](setting.name, getattr(problem, setting.name))
+
+
+def power_of_ten(x: Tensor) -> Tensor:
+    """10^x. torch.pow would round by a number's position in its tensor, and so by the agents that share a call."""
+    return torch.exp(math.log(10) * x)
 
 
 class GeneratedProblem(ABC):

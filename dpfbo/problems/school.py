@@ -1,6 +1,5 @@
 """Exam scores in London schools: each agent tunes a kernel ridge regression on its own students."""
 
-import math
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from dpfbo.extras import needing
 from dpfbo.gp import batches
-from dpfbo.problems.problem import ScoreProblem, check_settings
+from dpfbo.problems.problem import ScoreProblem, check_settings, power_of_ten
 from dpfbo.problems.readers.data_files import data_file, reading
 from dpfbo.problems.readers.mat_cells import read_cells
 from dpfbo.rng import Streams
@@ -23,7 +22,6 @@ _PERCENTAGES = [3, 4]  # columns in percent; the others are 0 or 1
 _ABILITY = [7, 8, 9]  # columns of the band of the student's verbal reasoning test, one-hot
 _OTHERS = [f for f in range(_FEATURES) if f not in _ABILITY]
 _FEWEST = 4  # students of a school, so that each half has two
-_LN10 = math.log(10)
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ class School(ScoreProblem):
         n = len(agents)
         rows = batches.filled(n, batches.PRODUCTS, agents.device)
         schools = self._schools.select(agents[rows])
-        settings = torch.exp(_LN10 * x[rows])  # n x k x 3; torch.pow would round by a number's position in its tensor
+        settings = power_of_ten(x[rows])  # n x k x 3
         errors = [schools.normalised_mse(s[:, 0], s[:, 1:]) for s in settings.unbind(1)]  # one query at a time: memory
         return 1 - torch.stack(errors, 1)[:n]
 

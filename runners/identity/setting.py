@@ -63,9 +63,9 @@ def names_of(cfg: DictConfig) -> SettingNames:
 def label(resolved: dict[str, Any]) -> str:
     """A resolved setting in words: `synthetic, dp_fts_de, P=2, eps=2`. Different settings may have one label."""
     problem, algorithm, privacy = resolved["problem"], resolved["algorithm"], resolved["privacy"]
-    *_, module, kind = problem["_target_"].split(".")
-    own = problem["_target_"].startswith("dpfbo.problems.")
-    words = [str(problem.get("function") or (module if own else kind.lower())), algorithm["name"]]
+    *package, module, kind = problem["_target_"].split(".")
+    alone = package == ["dpfbo", "problems"]  # other modules may define several problems
+    words = [str(problem.get("function") or (module if alone else kind.lower())), algorithm["name"]]
     if algorithm.get("P", 1) > 1:
         words.append(f"P={algorithm['P']}")
     if (r := (resolved.get("transform") or {}).get("r")) is not None:

@@ -3,18 +3,18 @@
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
 
 from dpfbo.extras import needing
+from dpfbo.problems.objectives.parallel_scores import in_processes
 from dpfbo.problems.readers.data_files import reading
 from dpfbo.problems.readers.mat_cells import read_cells
 
 Field = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # X_train, X_test, y_train, y_test
 
-_FITS_PER_TASK = 4  # fits that a worker gets at once
 _NEEDED_BY = "the landmine problem"
 
 
@@ -72,12 +72,4 @@ def auc(path: Path, split_seed: int, score: str, fits: Sequence[Fit]) -> list[fl
 
 def auc_parallel(path: Path, split_seed: int, score: str, fits: Sequence[Fit], n_jobs: int) -> np.ndarray:
     """`auc`, spread over n_jobs processes, -1 for all cores; the result does not depend on n_jobs."""
-    with needing("problems", _NEEDED_BY):
-        import joblib
-
-    jobs = joblib.cpu_count() if n_jobs == -1 else n_jobs
-    if jobs == 1 or len(fits) <= 1:
-        return np.array(auc(path, split_seed, score, fits))
-    tasks = [fits[i : i + _FITS_PER_TASK] for i in range(0, len(fits), _FITS_PER_TASK)]
-    run = joblib.Parallel(n_jobs=jobs, batch_size=1)
-    return np.concatenate(run(joblib.delayed(auc)(path, split_seed, score, task) for task in tasks))
+    return in_processes(partial(auc, path, split_seed, score), fits, n_jobs)

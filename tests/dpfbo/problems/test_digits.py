@@ -145,6 +145,15 @@ def test_network_seed_and_split_seed_give_other_objectives(pseudo):
         assert not torch.equal(other.evaluate(agents, x, Streams(0), 1), y)
 
 
+def test_in_logarithms_the_network_is_the_same(pseudo):
+    log = dataclasses.replace(pseudo, scale="log")
+    assert (pseudo.domain.lower, pseudo.domain.upper) == ((1e-7,) * 3, (0.02,) * 3)  # the paper's
+    assert (log.domain.lower, log.domain.upper) == ((-7,) * 3, pytest.approx((-1.69897,) * 3, abs=1e-6))
+    agents, x = torch.arange(7), points(log, 3)
+    natural = torch.exp(math.log(10) * x)
+    assert torch.equal(log.evaluate(agents, x, Streams(0), 1), pseudo.evaluate(agents, natural, Streams(0), 1))
+
+
 def test_auto_prefers_the_federated_file_and_the_name_says_what_was_read(tmp_path):
     folder = tmp_path / "emnist_digits"
     write_compact(folder / "mnist_by_writer_50.npz", (22, 23))
@@ -163,7 +172,21 @@ def test_more_than_fifty_agents_need_the_larger_compact_file(tmp_path):
     with pytest.raises(MissingData, match="mnist_by_writer_500.npz"):
         Digits(n_agents=51, data_dir=str(tmp_path))
     write_compact(tmp_path / "emnist_digits" / "mnist_by_writer_500.npz", (20,) * 51)
-    assert Digits(n_agents=51, steps=1, data_dir=str(tmp_path)).n_agents == 51
+    many, few = (Digits(n_agents=n, steps=1, data_dir=str(tmp_path)) for n in (51, 2))
+    x = points(few, 1)
+    assert torch.equal(*(problem.evaluate(torch.arange(2), x, Streams(0), 0) for problem in (many, few)))
+
+
+def test_five_hundred_real_writers_begin_with_the_fifty(real_data):
+    real_data("emnist_digits/mnist_by_writer_500.npz")
+    real_data("emnist_digits/mnist_by_writer_50.npz")
+    many, few = (Digits(n_agents=n, source="mnist_by_writer", steps=5, scale="log") for n in (500, 50))
+    x, agents = points(many, 1), torch.arange(500)
+    y = many.evaluate(agents, x, Streams(0), 0)
+    assert y.shape == (500, 1) and ((y >= 0) & (y <= 1)).all()
+    assert torch.equal(few.evaluate(agents[:50], x[:50], Streams(0), 0), y[:50])
+    with pytest.raises(ValueError, match="n_agents must be at most 500, the writers in"):
+        Digits(n_agents=501, source="mnist_by_writer")
 
 
 @pytest.mark.parametrize("source", ["auto", "federated_emnist", "mnist_by_writer"])
@@ -190,6 +213,7 @@ def test_the_source_that_was_found_belongs_to_the_setting(tmp_path):
         ({"train_fraction": 0}, "train_fraction must lie in (0, 1], got 0"),
         ({"train_fraction": 1.0}, "train_fraction must leave images for validation, got 1.0"),
         ({"steps": 0}, "steps"),
+        ({"scale": "cubic"}, "scale must be one of linear, log, got 'cubic'"),
         ({"split_seed": -1}, "split_seed"),
         ({"network_seed": 0.5}, "network_seed"),
     ],

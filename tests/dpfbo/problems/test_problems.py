@@ -154,6 +154,7 @@ def test_custom_refuses_what_it_cannot_call(function):
         (Branin, {"shift": 3}, "shift"),
         (Landmine, {"score": "accuracy"}, "score must be one of margin, platt, got 'accuracy'"),
         (Landmine, {"n_jobs": 0}, "n_jobs"),
+        (Landmine, {"scale": "cubic"}, "scale must be one of linear, log, got 'cubic'"),
     ],
 )
 def test_bad_settings_are_refused(kind, settings, says):
@@ -185,6 +186,22 @@ def test_landmine_spread_over_processes_is_the_same(mini_landmine):
     one, two = (Landmine(n_agents=5, data_dir=str(mini_landmine), n_jobs=k) for k in (1, 2))
     agents, x = torch.arange(5), points(one, 5, 2)
     assert torch.equal(one.evaluate(agents, x, Streams(0), 1), two.evaluate(agents, x, Streams(0), 1))
+
+
+def test_landmine_in_logarithms_is_the_same_svm(mini_landmine):
+    linear, log = (Landmine(n_agents=5, data_dir=str(mini_landmine), n_jobs=1, scale=s) for s in ("linear", "log"))
+    assert (linear.domain.lower, linear.domain.upper) == ((1e-4, 0.01), (10, 10))  # the paper's
+    assert (log.domain.lower, log.domain.upper) == ((-4, -2), (1, 1))
+    agents, x = torch.arange(5), points(log, 5, 3)
+    assert torch.equal(log.evaluate(agents, x, Streams(0), 1), linear.evaluate(agents, 10**x, Streams(0), 1))
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_the_first_fields_are_the_same_without_the_others(mini_landmine, n):
+    whole, few = (Landmine(n_agents=k, data_dir=str(mini_landmine), n_jobs=1) for k in (5, n))
+    x = points(whole, 5, 2)
+    y = whole.evaluate(torch.arange(5), x, Streams(0), 1)
+    assert torch.equal(few.evaluate(torch.arange(n), x[:n], Streams(0), 1), y[:n])
 
 
 def test_landmine_real_file(real_data):

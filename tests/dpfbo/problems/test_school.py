@@ -97,6 +97,12 @@ def test_a_school_scores_the_same_in_any_company(mini):
     assert_alike_in_any_company(School(n_agents=7, data_dir=mini), 7, (1, 3))
 
 
+def test_the_first_schools_are_the_same_without_the_others(mini):
+    x, agents = points(3, 2), torch.arange(3)
+    whole, few = (School(n_agents=n, data_dir=mini).evaluate(agents, x, Streams(0), 0) for n in (7, 3))
+    assert torch.equal(whole, few)
+
+
 @pytest.mark.parametrize("ids", [[0, 1, 2], [4]])
 def test_stays_on_the_device_of_its_tensors(mini, ids):
     ids, x = torch.tensor(ids), points(len(ids), 2)

@@ -1,0 +1,93 @@
+"""Models of the records of one place; the module loads no torch, so that worker processes start fast."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from dpfbo.extras import needing
+from dpfbo.problems.readers.csv_table import read_columns, refuse
+
+_NEEDED_BY = "a problem with places as agents"
+_LARGEST = 6.0  # rooms of a flat whose type states no number: executive and multi-generation flats
+
+
+@dataclass(frozen=True)
+class PlaceRecords:
+    """A csv file of records, and the columns that count.
+
+    place: the column that names a record's place. target: the column to predict. numbers: features that are numbers.
+    texts: features of which the first number counts, such as `04 TO 06`. logs: columns in place of which log(1 + value)
+    counts. classes: endings of the target, the first one for the positive class; empty for a regression. Places with
+    fewer than `fewest` records are left out; of more than `most`, a random choice counts.
+    """
+
+    file: str
+    place: str
+    target: str
+    numbers: tuple[str, ...]
+    logs: tuple[str, ...]
+    fewest: int
+    most: int
+    texts: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+
+
+@cache
+def load_places(records: PlaceRecords, path: Path, split_seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Features and targets of each place by name: a half for training, then one for validation; or ValueError.
+
+    Records with an empty field are left out, and of equal records all but one: none is in both halves.
+    """
+    with needing("problems", _NEEDED_BY):
+        from sklearn.preprocessing import StandardScaler
+
+    place, target, features = records.place, records.target, [*records.numbers, *records.texts]
+    numbers, texts = ((), (target,)) if records.classes else ((target,), ())
+    table = read_columns(path, (*records.numbers, *numbers), (place, *records.texts, *texts))
+    for name in records.logs:
+        refuse(path, name, table[name] < 0, "at least 0")
+        table[name] = np.log1p(table[name])
+    if records.classes:
+        table = table[table[target].str.endswith(records.classes, na=False)]
+        table = table.assign(**{target: table[target].str.endswith(records.classes[0]).astype(float)})
+    table = table.dropna().drop_duplicates()
+    for name in records.texts:
+        table[name] = table[name].str.extract(r"(\d{1,9})", expand=False).astype(float).fillna(_LARGEST)
+    places = []
+    for which, own in table.groupby(place):
+        if len(own) >= records.fewest:
+            half = min(len(own), records.most) // 2
+            values = own.sample(2 * half, random_state=split_seed)[[*features, target]].to_numpy()
+            scaled = StandardScaler().fit(values[:half]).transform(values)
+            X, y = scaled[:, :-1], (values if records.classes else scaled)[:, -1]
+            if not (np.isfinite(X).all() and np.isfinite(y).all()) or min(np.ptp(y[:half]), np.ptp(y[half:])) == 0:
+                rule = f"moderate numbers, and in each half different values of {target}"
+                raise ValueError(f"{path}: {place} {which} needs {rule}")
+            places.append((X, y))
+    return places
+
+
+def place_scores(
+    records: PlaceRecords, path: Path, split_seed: int, model: str, fits: Sequence[tuple[int, list[float]]]
+) -> list[float]:
+    """The R2, or the AUC of a classifier, of each fit (a place, and a point as `PlaceProblem` describes it)."""
+    with needing("problems", _NEEDED_BY):
+        from sklearn.ensemble import GradientBoostingClassifier, GradientBoostingRegressor
+        from sklearn.metrics import roc_auc_score
+        from sklearn.svm import SVR
+
+    places, found = load_places(records, path, split_seed), []
+    boosted = GradientBoostingClassifier if records.classes else GradientBoostingRegressor
+    for place, x in fits:
+        (X, X_validation), (y, y_validation) = (np.split(part, 2) for part in places[place])
+        if model == "svr":
+            fitted = SVR(C=x[0], gamma=x[1], epsilon=x[2]).fit(X, y)
+        else:
+            whole = dict(max_depth=int(x[1]), min_samples_leaf=int(x[3]), n_estimators=25, random_state=0)
+            fitted = boosted(learning_rate=x[0], subsample=x[2], **whole).fit(X, y)
+        auc = roc_auc_score(y_validation, fitted.decision_function(X_validation)) if records.classes else 0.0
+        found.append(float(auc if records.classes else fitted.score(X_validation, y_validation)))
+    return found
