@@ -32,10 +32,10 @@ class Points:
 class SharedPrior:
     """The posterior of the function that all objectives share (`dpfbo.federated.prior`), for the rest of the run.
 
-    values: 1 x M, the release; all else is a post-processing of it. In units of an objective's standard deviation and
-    of its variance, mean: M, of the function's weights; covariance: M (M + 1) / 2, the lower triangle of theirs; evidence: L, the probability of each
-    length-scale; shared: the expected part of an objective's variance that is shared; explained: the part that the
-    mean explains.
+    values: 1 x M, the release; all else is a post-processing of it. The unit is an objective's standard deviation.
+    mean: M, of the function's weights; covariance: M (M + 1) / 2, the lower triangle of theirs; evidence: L, the
+    probability of each length-scale; shared: the expected part of an objective's variance that is shared; explained:
+    the part that the mean explains.
     """
 
     values: Tensor

@@ -28,11 +28,13 @@ from dpfbo.gp.nystrom import NystromFeatures
 from dpfbo.gp.posterior import cholesky
 
 _SHARED = torch.arange(10, dtype=torch.float64, device="cpu") / 10  # the rho that are averaged
+_TRUST = 4.0  # prior weight of each model that uses a mean which explains everything, before any observation
+_LEAST_WEIGHT = 1e-30
 _LEAST_NOISE = 0.01  # least standard deviation of the noise that inference assumes
 
 
 def messages(psi: Tensor, y: Tensor) -> Tensor:
-    """The messages of norm 1, n x M; zero if an agent's observations are all equal. psi: n x n_init x M; y: n x n_init."""
+    """The messages, n x M; zero if an agent's observations are all equal. psi: n x n_init x M; y: n x n_init."""
     q = normal_scores(y)  # their mean is 0
     linear = (centred(psi).mT @ q.unsqueeze(-1)).squeeze(-1)
     norm = linear.norm(dim=1, keepdim=True)
@@ -103,14 +105,16 @@ def infer(values: Tensor, b: Tensor, noise: float, sums: DesignSums, features: N
     return SharedPrior(values, mean, triangle, p.sum(1), shared.sum(), share)
 
 
-def known_mean(prior: SharedPrior) -> KnownMean:
-    """What an agent's models take from the broadcast.
+def known_mean(prior: SharedPrior, n_init: int, t: int) -> KnownMean:
+    """What the models of an agent with t observations take from the broadcast.
 
-    A model that uses the shared mean has the prior weight of its length-scale's evidence, times the root of the share
-    of an objective's variance that the release explains: a release of noise is not used.
+    Models that use the shared mean have the prior weight `4 L p_l sqrt(R) (n_init / t)^2`: p_l is the evidence of their
+    length-scale, and R the part of an objective's variance that the release explains, so that a release of noise is
+    not used. Like the weights of a user's prior in piBO (Hvarfner et al., ICLR 2022), they fall as observations come
+    in, so that a shared mean that misleads does so for a while only.
     """
     covariance = prior.mean.new_zeros(len(prior.mean), len(prior.mean))
     i, j = torch.tril_indices(*covariance.shape, device=covariance.device)
     covariance[i, j] = covariance[j, i] = prior.covariance
-    weights = (len(prior.evidence) * prior.evidence).log() + 0.5 * prior.explained.clamp(min=1e-30).log()
-    return KnownMean(prior.mean, covariance, 1 - prior.shared, weights)
+    weights = _TRUST * (n_init / t) ** 2 * len(prior.evidence) * prior.evidence * prior.explained.sqrt()
+    return KnownMean(prior.mean, covariance, 1 - prior.shared, weights.clamp(min=_LEAST_WEIGHT).log())

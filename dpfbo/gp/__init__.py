@@ -4,7 +4,16 @@ from typing import TYPE_CHECKING
 
 from dpfbo import lazy
 
-__all__ = ["Acquisition", "AveragedGP", "Design", "NystromFeatures", "OwnDraw", "OwnGP", "RandomFeatures", "shared_features"]
+__all__ = [
+    "Acquisition",
+    "AveragedGP",
+    "Design",
+    "NystromFeatures",
+    "OwnDraw",
+    "OwnGP",
+    "RandomFeatures",
+    "shared_features",
+]
 
 if TYPE_CHECKING:
     from dpfbo.gp.acquisition import Acquisition

@@ -162,33 +162,14 @@ class Acquisition:
         )
 
     def _climb(self, surface: ImprovementSurface, domain: Box | MixedBox, candidates: BoxCandidates) -> Tensor:
-        """The best ends of BFGS ascents from the best candidates, B x D; discrete axes are searched before and after."""
-        mixed = domain if isinstance(domain, MixedBox) else None
-        points = candidates.points
-        starts = points[candidates.starts(surface(points[None]), _SURFACE_STARTS)]  # B x k x D
-        B, k, D = starts.shape
-        owner = torch.arange(B, device=starts.device).repeat_interleave(k)
-        for sweep in range(1 if mixed is None else 1 + _SWEEPS):
+        """The best ends of ascents from the best candidates, B x D; discrete axes are searched before each ascent."""
+        points, mixed = candidates.points, domain if isinstance(domain, MixedBox) else None
+        best = points[candidates.starts(surface(points[None]), _SURFACE_STARTS)]  # B x k x D
+        for _ in range(1 if mixed is None else 1 + _SWEEPS):
             if mixed is not None:
-                starts = _other_values(surface, mixed.snap(starts), mixed)
-            x0 = starts.flatten(0, 1)
-            lower, upper = torch.zeros_like(x0), torch.ones_like(x0)
-            if mixed is not None:
-                lower, upper = mixed.fixed(x0, lower, upper)
-
-            def negative(x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, None]:
-                with torch.enable_grad():
-                    x = x.detach().requires_grad_()
-                    value = -surface.select(owner[rows])(x[:, None])[:, 0]
-                    (gradient,) = torch.autograd.grad(value.sum(), x)
-                return value.detach(), gradient, None
-
-            stopping = optimize.Stopping(max_iterations=self.max_iterations)
-            ends, values = optimize.minimize(negative, x0, lower, upper, torch.full_like(x0[:, 0], _STEP), stopping)
-            best = values.view(B, k).argmin(1)
-            starts = ends.view(B, k, D)[torch.arange(B, device=best.device), best][:, None]
-            owner, k = owner[::k] if k > 1 else owner, 1
-        return starts[:, 0]
+                best = _other_values(surface, mixed.snap(best), mixed)
+            best = _best_ascent(surface, best, mixed, self.max_iterations)[:, None]
+        return best[:, 0]
 
     def maximize_shared(
         self, features: RandomFeatures, weights: Tensor, regions: Regions, domain: Domain, shift: Tensor
@@ -277,3 +258,24 @@ def _ascend(
     longest = function.length[owner].to(x0.dtype)
     x, value = newton.minimize(derivatives, x0, lower, upper, longest, limits, (angles, slopes, -w), owner)
     return x, -value
+
+
+def _best_ascent(surface: ImprovementSurface, starts: Tensor, mixed: MixedBox | None, iterations: int) -> Tensor:
+    """The best end, B x D, of each surface's BFGS ascents from its starts, B x k x D, along continuous axes."""
+    B, k, D = starts.shape
+    x0 = starts.flatten(0, 1)
+    lower, upper = torch.zeros_like(x0), torch.ones_like(x0)
+    if mixed is not None:
+        lower, upper = mixed.fixed(x0, lower, upper)
+
+    def negative(x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, None]:
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            value = -surface.select(rows // k)(x[:, None])[:, 0]
+            (gradient,) = torch.autograd.grad(value.sum(), x)
+        return value.detach(), gradient, None
+
+    stopping = optimize.Stopping(max_iterations=iterations)
+    ends, values = optimize.minimize(negative, x0, lower, upper, torch.full_like(x0[:, 0], _STEP), stopping)
+    best = values.view(B, k).argmin(1)
+    return ends.view(B, k, D)[torch.arange(B, device=best.device), best]

@@ -1,11 +1,13 @@
 """An agent's own optimiser: expected improvement under an average of Gaussian processes, all agents as one batch.
 
-A model j is a kernel k_j with unit variance, a noise v_j and a factor r_j of a known mean function g (0 without one):
+A model j is a kernel k_j, a noise v_j and a factor r_j of a known mean function g:
 
     y = c 1 + r_j g(x) + f + e,    f ~ GP(0, s^2 k_j),    e ~ N(0, s^2 v_j)
 
-with c flat and `1 / s^2` Gamma distributed. With `K = k_j(x, x) + v_j I`, `p = 1' K^-1 1` and S the squared length of
-`K^-1/2 (y - r_j g - c)` at the best c, the restricted likelihood of a model is
+Without a known mean, or with r_j = 0, k_j is the SE kernel k_l of one length-scale; with r_j > 0 it is
+`own k_l(x, x') + psi(x)' covariance psi(x')` (`KnownMean`). c is flat and `1 / s^2` Gamma distributed. With
+`K = k_j(x, x) + v_j I`, `p = 1' K^-1 1` and S the squared length of `K^-1/2 (y - r_j g - c)` at the best c, the
+restricted likelihood of a model is
 
     -(1/2) (t - 1 + nu) log s^2 - (1/2) log |K| - (1/2) log p,    s^2 = (S + nu) / (t - 1 + nu)
 
@@ -29,7 +31,7 @@ from dpfbo.gp.posterior import cholesky
 _NU = 1.0  # degrees of freedom of the prior of the variance, whose mean is 1
 _LENGTH = (math.log(0.4), 0.7)  # mean and standard deviation of the prior of log(length-scale)
 _FLAT = 1e-12  # standard deviation over the largest value, below which observations count as equal
-_MODELS = int(__import__("os").environ.get("MODELS", "12"))  # most probable models of an agent, which it averages
+MODELS = 12  # most probable models of an agent, which it averages
 _LEAST = 1e-9  # least variance of a prediction, over s^2
 
 
@@ -37,15 +39,15 @@ _LEAST = 1e-9  # least variance of a prediction, over s^2
 class KnownMean:
     """What is known of the function that all agents share, as functions of features psi: a mean and a covariance.
 
-    weights: M, of the mean `g = psi . w` in units of an objective's standard deviation. covariance: M x M, of what is
-    left of the shared function. own: the part of an objective's variance that is the agent's own. models: L, the
-    logarithms of the prior weights of models with each length-scale that use g, relative to those that do not.
+    mean: M, the weights of `g = psi . w`, in units of an objective's standard deviation. covariance: M x M, of what is
+    left of the shared function. own: the part of an objective's variance that is the agent's own. log_weights: L, of
+    models that use g, relative to those of the same length-scale that do not.
     """
 
-    weights: Tensor
+    mean: Tensor
     covariance: Tensor
     own: Tensor
-    models: Tensor
+    log_weights: Tensor
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ class AveragedGP:
         K = K[:, :, None] + v[:, None, None] * torch.eye(t, dtype=z.dtype, device=z.device)
         K = K.flatten(1, 2)  # n x J x t x t
         L = cholesky(K.flatten(0, 1)).view_as(K)
-        g = torch.zeros_like(z) if known is None or observed.psi is None else observed.psi @ known.weights
+        g = torch.zeros_like(z) if known is None or observed.psi is None else observed.psi @ known.mean
         sides = torch.stack([z, g, torch.ones_like(z)], -1)[:, None].expand(-1, K.shape[1], -1, -1)
         white_z, white_g, one = torch.linalg.solve_triangular(L, sides, upper=False).unbind(-1)  # n x J x t
         r = torch.tensor((0.0, *self.factors) if known is not None else (0.0,), dtype=z.dtype, device=z.device)
@@ -119,7 +121,7 @@ class AveragedGP:
         score = -0.5 * degrees * variance.log() - determinant[..., None] + self._log_prior(known, r)
         log_p = torch.log_softmax(score.flatten(1), 1)  # n x JR
         shared = log_p.view_as(score)[:, :, 1:].exp().sum((1, 2))
-        log_p, kept = log_p.topk(min(_MODELS, log_p.shape[1]), 1)  # n x m
+        log_p, kept = log_p.topk(min(MODELS, log_p.shape[1]), 1)  # n x m
         j = kept // len(r)
         each = torch.arange(n, device=z.device)[:, None]
         return Fitted(
@@ -145,20 +147,13 @@ class AveragedGP:
         return torch.cat([plain, known.own * plain + common[:, None]], 1)
 
     def _log_prior(self, known: KnownMean | None, r: Tensor) -> Tensor:
-        """The log prior weights of all models, J x R; kernels of the second half need a mean, r = 0 the first half."""
+        """The log prior weights of all models, J x R: r = 0 has the kernels k_l, and r > 0 those of the known mean."""
         l = torch.tensor(self.lengthscales, dtype=r.dtype, device=r.device)
-        smooth = -0.5 * ((l.log() - _LENGTH[0]) / _LENGTH[1]).square()
-        if known is None:
-            prior = smooth[:, None]
-        else:
-            shared = (smooth + known.models)[:, None].expand(-1, len(r) - 1)
-            import os
-            a, b = (float(x) for x in os.environ.get("AB", "1,1").split(","))
-            la, lb = math.log(max(a, 1e-300)), math.log(max(b, 1e-300))
-            prior = torch.cat([
-                torch.cat([smooth[:, None], shared + la], 1),
-                torch.cat([torch.full_like(smooth, -torch.inf)[:, None], shared + lb], 1),
-            ])  # fmt: skip
+        prior = (-0.5 * ((l.log() - _LENGTH[0]) / _LENGTH[1]).square())[:, None]  # L x 1
+        if known is not None:
+            never = torch.full_like(prior, -torch.inf)
+            shared = (prior + known.log_weights[:, None]).expand(-1, len(r) - 1)
+            prior = torch.cat([torch.cat([prior, never.expand_as(shared)], 1), torch.cat([never, shared], 1)])
         return prior.repeat_interleave(len(self.noises), 0)
 
 
@@ -202,7 +197,7 @@ class Fitted:
         unit = (prior - V.square().sum(2) + constant).clamp(min=_LEAST)  # n x m x k
         mean = (self.residual.unsqueeze(2) @ V)[:, :, 0] + self.constant[..., None]
         if self.known is not None and at.psi is not None:
-            mean = mean + self.factor[..., None] * (at.psi @ self.known.weights)[:, None]
+            mean = mean + self.factor[..., None] * (at.psi @ self.known.mean)[:, None]
         return mean, (self.variance[..., None] * unit).sqrt()
 
     def log_expected_improvement(self, at: Places) -> Tensor:

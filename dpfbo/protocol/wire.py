@@ -92,7 +92,8 @@ def check_fits(sent: Broadcast, M: int, N: int, P: int, D: int) -> None:
     if isinstance(sent, SharedPrior):
         L = len(sent.evidence) if sent.evidence.ndim == 1 else 0
         shapes: dict[str, tuple[int, ...]] = {
-            "values": (1, M), "mean": (M,), "covariance": (M * (M + 1) // 2,), "evidence": (L,), "shared": (), "explained": (),
+            "values": (1, M), "mean": (M,), "covariance": (M * (M + 1) // 2,), "evidence": (L,), "shared": (),
+            "explained": (),
         }  # fmt: skip
     else:
         shapes = {"values": (P, M) if isinstance(sent, RegionVectors) else (N, D if isinstance(sent, Points) else M)}

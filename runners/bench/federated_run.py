@@ -68,8 +68,8 @@ def library_run(experiment: FederatedExperiment) -> FederatedResult:
 def shape_of(experiment: FederatedExperiment, rounds: Sequence[RoundRecord]) -> RunShape:
     """The sizes of a run with these records. Without records no agent counts for own draws or acquisition."""
     a, agents, T = experiment.settings.algorithm, experiment.agents, experiment.rounds
-    domain, prior, own = experiment.problem.domain, agents.prior, agents.own_gp
-    models = 0 if prior is None else len(prior.residuals) + prior.tries("features") + prior.tries("own_gp")
+    domain, own, averaged, prior = experiment.problem.domain, agents.own_gp, agents.averaged_gp, a.has_prior
+    kernels = 0 if averaged is None else len(averaged.lengthscales) * len(averaged.noises) * (1 + prior)
     shares = {
         name: [float((record.source == Source[name]).double().mean()) for record in rounds] or [0.0] * (T + 1)
         for name in ("own", "server")
@@ -80,7 +80,7 @@ def shape_of(experiment: FederatedExperiment, rounds: Sequence[RoundRecord]) -> 
         q=getattr(experiment.mechanism, "sampling_probability", 1.0) if experiment.private else 1.0,
         G=len(domain.points) if isinstance(domain, Grid) else 0, method=agents.own_draw.method,
         F=agents.own_draw.n_features, lengthscale=own.lengthscale, fit_every=None if own.fit == "given" else own.every,
-        candidates=agents.acquisition.n_candidates, starts=agents.acquisition.n_starts, models=int(models),
-        blocks=0 if prior is None else len(prior.lengthscales),
+        candidates=agents.acquisition.n_candidates, starts=agents.acquisition.n_starts, kernels=kernels,
+        lengthscales=len(averaged.lengthscales) if averaged is not None and prior else 0,
         broadcasts=0 if a.server is None else T if a.broadcasts is None else a.broadcasts, **shares,
     )  # fmt: skip

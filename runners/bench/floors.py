@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpfbo.gp import averaged_gp
 from runners.bench.machine import KINDS
 
 Work = np.ndarray  # counts of operations in the order of KINDS
@@ -35,8 +36,8 @@ def floor_seconds(work: Work, rates: Rates) -> float:
 class RunShape:
     """The sizes of a federated run that its floors follow from.
 
-    G: 0 in a box. fit_every: observations between two fits, None if hyper-parameters are given. models: those of a
-    prior's gate, 0 without one; blocks: its length-scales. broadcasts: 0 without a server. own, server: the share of
+    G: 0 in a box. fit_every: observations between two fits, None if hyper-parameters are given. kernels: those of
+    averaged GPs, with noise, 0 without; lengthscales: those of a prior, 0 without. broadcasts: 0 without a server. own, server: the share of
     the agents whose query was their own or followed the server, in rounds 0..T.
     """
 
@@ -54,8 +55,8 @@ class RunShape:
     fit_every: int | None
     candidates: int
     starts: int
-    models: int
-    blocks: int
+    kernels: int
+    lengthscales: int
     broadcasts: int
     own: Sequence[float]
     server: Sequence[float]
@@ -74,6 +75,11 @@ def normals(m: float) -> Work:
 def features(k: float, M: int, D: int) -> Work:
     """M features of unit norm at k points: the product of k x D and D x M, cosines, and the norm."""
     return work(flops=k * M * (2 * D + 3), cos=k * M, bytes=_WORD * k * M)
+
+
+def nystrom(s: RunShape) -> Work:
+    """M Nystroem features of one point: distances, kernels, and one triangular solution."""
+    return work(flops=s.M * (3 * s.D + s.lengthscales + s.M), exp=s.M * s.lengthscales, bytes=_WORD * s.M)
 
 
 def factor(n: float) -> Work:
@@ -99,8 +105,8 @@ def message(n: int, k: int, s: RunShape, rates: Rates) -> Work:
 
     Either every agent appends to its factor in each round, or the chosen ones begin with the points: the cheaper one.
     """
-    if s.models:  # statistics of the design, later the features of each new point
-        return features(k, s.M, s.D) + (work(flops=2 * k * s.M + 4 * k) if k > 1 else 0)
+    if s.lengthscales:  # scores of the design, whose features are Nystroem features
+        return k * (nystrom(s) + work(flops=2 * s.M)) if k > 1 else work()
     kept = appended(n, k, s.M, s.D) + s.q * matheron(n, s.M)
     anew = features(n, s.M, s.D) + work(flops=n * n * s.M) + factor(n) + matheron(n, s.M)
     return min(kept, s.q * anew, key=lambda one: floor_seconds(one, rates))
@@ -135,12 +141,7 @@ def own_draw(n: int, s: RunShape) -> Work:
 
 def acquisition(n: int, s: RunShape) -> Work:
     """The query that follows the server: on a grid one search for all agents."""
-    M = s.M
-    if s.models:  # a draw under the shared prior, in its coordinates and back
-        flops = 4 * M * M + 4 * n * M + 4 * n * n
-        draw = normals(M + n + 1) + work(flops=flops, bytes=_WORD * (2 * n * M + n * n))
-        return draw + (work(flops=2 * M * s.G + s.G) if s.G else search(s, M))
-    return work(flops=2 * s.P * M * s.G / s.N, bytes=_WORD * s.D) if s.G else search(s, M)
+    return work(flops=2 * s.P * s.M * s.G / s.N, bytes=_WORD * s.D) if s.G else search(s, s.M)
 
 
 def fit(n: int, s: RunShape) -> Work:
@@ -150,27 +151,26 @@ def fit(n: int, s: RunShape) -> Work:
     return work(flops=1.5 * n * n * s.D + _EVALUATIONS * (3 * n**3 + 8 * n * n), exp=_EVALUATIONS * n * n / 2)
 
 
-def gate(n: int, s: RunShape) -> Work:
-    """The likelihoods of a prior's models."""
-    row = work(flops=2 * s.M * s.M + 6 * n * s.M, bytes=_WORD * (n * s.M + n * n))
-    return row + s.models * (factor(n) + work(flops=2 * n * n)) if s.models else work()
+def improvement(n: int, s: RunShape) -> Work:
+    """The likelihoods of all averaged GPs, and the expected improvement under the most probable ones."""
+    points = s.G or s.candidates
+    values = work(flops=points * (n * n + 4 * n + 20), exp=points)
+    return s.kernels * (factor(n) + work(flops=6 * n * n)) + averaged_gp.MODELS * values
 
 
 def server(s: RunShape) -> Work:
     """One agent's share of a release: weights, clipping, weighted sum, noise, and with a prior its posterior."""
-    M, P = s.M + bool(s.models), s.P
+    M, P = s.M, s.P
     total = work(flops=s.q * M * (2 * P + 3), exp=P, uniforms=1, bytes=_WORD * (s.q * M + P)) + normals(P * M) / s.N
-    prior = work(flops=(1 + s.blocks) * s.n_init * M * M) + factor(M) / s.N
-    return total + prior if s.models else total
+    prior = work(flops=(1 + s.lengthscales) * s.n_init * M * M) + s.lengthscales * factor(M) / s.N
+    return total + prior if s.lengthscales else total
 
 
-# Work of one agent in round t >= 1 with n observations; a prior's records do not tell own draws from draws without
-# transfer.
+# Work of one agent in round t >= 1 with n observations
 PHASES: dict[str, Callable[[int, int, RunShape], Work]] = {
-    "own_draw": lambda t, n, s: work() if s.models else s.own[t] * own_draw(n, s),
-    "acquisition": lambda t, n, s: s.server[t] * acquisition(n, s),
-    "gate": lambda t, n, s: gate(n, s),
-    "fit": lambda t, n, s: fit(n, s),
+    "own_draw": lambda t, n, s: work() if s.kernels else s.own[t] * own_draw(n, s),
+    "acquisition": lambda t, n, s: improvement(n, s) if s.kernels else s.server[t] * acquisition(n, s),
+    "fit": lambda t, n, s: work() if s.kernels else fit(n, s),
 }
 
 

@@ -199,7 +199,9 @@ class Agents:
 
     def _improving(self, gp: AveragedGP, state: AgentsState, broadcast: Broadcast | None, t: int) -> Query:
         """The queries of largest expected improvement; their source is the server if most weight is on its prior."""
-        known = known_mean(broadcast) if isinstance(broadcast, SharedPrior) else None
+        known = None
+        if isinstance(broadcast, SharedPrior):
+            known = known_mean(broadcast, self.n_init, state.count)
 
         def locate(u: Tensor) -> Places:
             return Places(embedded(self.domain, u), None if known is None else self._psi(u))
