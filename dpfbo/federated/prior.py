@@ -30,6 +30,7 @@ from dpfbo.gp.posterior import cholesky
 _SHARED = torch.arange(10, dtype=torch.float64, device="cpu") / 10  # the rho that are averaged
 _TRUST = 4.0  # prior weight of each model that uses a mean which explains everything, before any observation
 _LEAST_WEIGHT = 1e-30
+_ROUNDING = 1e-12  # by so much messages are shorter than 1, so that rounding makes none longer than the clip norm
 _LEAST_NOISE = 0.01  # least standard deviation of the noise that inference assumes
 
 
@@ -38,7 +39,7 @@ def messages(psi: Tensor, y: Tensor) -> Tensor:
     q = normal_scores(y)  # their mean is 0
     linear = (centred(psi).mT @ q.unsqueeze(-1)).squeeze(-1)
     norm = linear.norm(dim=1, keepdim=True)
-    return torch.where(norm > 0, linear / norm.clamp(min=torch.finfo(norm.dtype).tiny), 0.0)
+    return torch.where(norm > 0, (1 - _ROUNDING) * linear / norm.clamp(min=torch.finfo(norm.dtype).tiny), 0.0)
 
 
 def centred(psi: Tensor) -> Tensor:
