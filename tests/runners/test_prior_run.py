@@ -97,8 +97,7 @@ REFUSED = [
     ("algorithm.momentum=0.5", "algorithm.momentum has no effect on algorithm=dp_prior: leave it out, got 0.5"),
     ("algorithm.paired=true", "algorithm.paired has no effect on algorithm=dp_prior: leave it out, got True"),
     ("algorithm.follow=inverse", "algorithm.follow has no effect on algorithm=dp_prior: leave it out, got 'inverse'"),
-    ("algorithm.own_gp.ard=true", "algorithm.own_gp.ard has no effect on algorithm=dp_prior, whose agents use"),
-    ("algorithm.M=0", "algorithm.M (n_features) must be an integer of at least 1 and at most"),
+    ("algorithm.M=0", "algorithm.M (n_features) must be an integer of at least 1, got 0"),
     ("algorithm.design=grid", "algorithm.design must be one of uniform, sobol, got 'grid'"),
     ("algorithm.averaged_gp.warp=perhaps", "algorithm.averaged_gp.warp must be one of True, False, got 'perhaps'"),
     ("algorithm.averaged_gp.factors=2", "algorithm.averaged_gp.factors must be a list, such as [1, 2], got 2"),
@@ -131,7 +130,6 @@ LOCAL = ["problem=branin", "problem.n_agents=4", "algorithm=local", "n_init=3", 
         ("+algorithm.averaged_gp.factors=[1]", "algorithm.averaged_gp.factors has no effect on algorithm=local"),
         ("algorithm.averaged_gp.lengthscales=[-1]", "algorithm.averaged_gp.lengthscales must be a finite number above"),
         ("algorithm.averaged_gp.lengthscales=0.1", "algorithm.averaged_gp.lengthscales must be a list, such as [1, 2]"),
-        ("algorithm.own_gp.kernel=matern52", "algorithm.own_gp.kernel has no effect on algorithm=local, whose agents"),
         ("algorithm.follow=always", "algorithm.follow must be 'never' without a server, got 'always'"),
         ("algorithm.message=scores", "algorithm.message must be 'scores' for a PriorServer and for no other"),
         ("algorithm.broadcasts=1", "algorithm.broadcasts has no effect on algorithm=local: leave it out, got 1"),
@@ -154,6 +152,13 @@ def test_agents_alone_average_gps_as_they_are_told(tmp_path):
             assert set(summary["epsilon"].values()) == {0.0}
             assert set(pd.read_parquet(folder / "rounds.parquet")["source"]) == {"initial", "own"}
     assert curves[0][0] == curves[1][0] == curves[2][0] and curves[0] != curves[1]
+
+
+def test_a_kernel_that_agents_do_not_use_is_refused():
+    gpytorch = ["algorithm.own_gp.fit=gpytorch", "algorithm.own_draw.method=gpytorch"]
+    for name in ("local", "dp_prior"):
+        with pytest.raises(ValueError, match=rf"algorithm\.own_gp\.ard has no effect on algorithm={name}, whose agents"):
+            build(compose(*LOCAL, f"algorithm={name}", *gpytorch, "algorithm.own_gp.ard=true"))
 
 
 def test_a_gp_that_agents_do_not_use_is_noted(monkeypatch, capsys, tmp_path):
