@@ -10,6 +10,7 @@ from dpfbo.federated.controls import RandomServer, SobolServer
 from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.messages import usual_norm
 from dpfbo.federated.peer_exchange import PeerExchange
+from dpfbo.federated.prior import FEATURES
 from dpfbo.federated.prior_server import PriorServer
 from dpfbo.federated.server import Server, ServerKind
 from dpfbo.federated.weights import Weighting
@@ -206,8 +207,8 @@ _CHANGES: dict[str, Callable[[Preset], dict[str, Any]]] = {
     },
     "dp_prior": lambda preset: {"private": True, **_CHANGES["shared_prior"](preset)},
     "shared_prior": lambda preset: {
-        "server": PriorServer, "M": 80, "message": "scores", "design": "sobol", "broadcasts": 1, "follow": "always",
-        "averaged_gp": AveragedGP(),
+        "server": PriorServer, "M": FEATURES, "message": "scores", "design": "sobol", "broadcasts": 1,
+        "follow": "always", "averaged_gp": AveragedGP(),
     },
     "random_server": lambda preset: {"server": RandomServer},
     "sobol_server": lambda preset: {"server": SobolServer},

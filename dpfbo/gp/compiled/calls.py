@@ -4,6 +4,8 @@ All raise MemoryError if there is too little memory, and ValueError for an index
 """
 
 import ctypes
+import math
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -14,9 +16,11 @@ from torch.nn.functional import pad
 from dpfbo.gp.compiled.loading import call, computes
 from dpfbo.gp.features import FeatureFunction
 from dpfbo.gp.own_gp import Hyperparameters
+from dpfbo.space.domain import Grid
 
 MOST_AXES = 16
 _NUMBERS = ("armijo", "hope", "near", "shorter", "flattest", "tiny", "promise", "apart", "gain", "border", "edge")
+_LEAST_IMPROVEMENT = 1e-10  # below it the table of the function is too coarse
 _DOUBLES, _FLOATS = 8, 32  # paddings are to multiples of these: a vector, and two
 
 
@@ -41,12 +45,12 @@ class _GridSizes(ctypes.Structure):
     _fields_ = _longs("n", "t", "G", "F", "width", "Fp")
 
 
-class _ModelSizes(ctypes.Structure):
-    _fields_ = _longs("n", "t", "G")
-
-
-class _Wanted(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_void_p) for name in ("residual", "rest", "c", "likelihood", "solved")]
+class _ImprovementSizes(ctypes.Structure):
+    _fields_ = [
+        *_longs("n", "t", "G", "L", "V", "R", "kernels", "kept", "coarse", "width", "clusters", "W"),
+        ("own", ctypes.c_double),
+        ("least_weight", ctypes.c_double),
+    ]
 
 
 def can_search(function: FeatureFunction, D: int) -> bool:
@@ -108,48 +112,63 @@ def _padded(basis: Tensor) -> tuple[Tensor, Tensor]:
     return pad(basis, (0, -F % _DOUBLES)).contiguous(), columns.contiguous()
 
 
-def likelihoods_on_table(table: Tensor, index: Tensor, noise: float, residual: Tensor) -> Tensor:
-    """Log likelihoods, n, of observations with an unknown constant, where K has entries of a table, G x G.
+@dataclass(frozen=True)
+class GridColumns:
+    """The order of a grid's points in the columns of tables: rows that screen it, then the members of their clusters.
 
-    With K the covariance of an agent's observations, noise included, and 1 the vector of ones, they are
-
-        -(1/2) [r' P r + log|K| + log(1' K^-1 1)],    P = K^-1 - K^-1 1 1' K^-1 / (1' K^-1 1)
-
-    index: n x t rows of the table; residual: r, n x t. A result is NaN where K is not positive definite.
+    rows: W, the grid's row of each column; columns: G, a column of each row; coarse: the number of rows that screen;
+    width: the members of a cluster, 0 without screening.
     """
-    found = residual.new_empty(len(residual))
-    _of_table(table, index, noise, residual=residual, likelihood=found)
-    return found
+
+    rows: Tensor
+    columns: Tensor
+    coarse: int
+    width: int
+
+    @staticmethod
+    def of(grid: Grid) -> "GridColumns":
+        if grid.screening is None:
+            coarse, members = torch.arange(len(grid.points), device="cpu"), torch.zeros(0, 0, dtype=torch.long)
+        else:
+            coarse, members = grid.screening
+        first = pad(coarse[None], (0, -len(coarse) % _DOUBLES), mode="replicate")[0]
+        last = pad(members[None], (0, -members.shape[1] % _DOUBLES), mode="replicate")[0] if len(members) else members
+        rows = torch.cat([first, last.flatten()])
+        columns = torch.zeros(len(grid.points), dtype=torch.int32, device="cpu")
+        columns[rows.flip(0)] = torch.arange(len(rows), dtype=torch.int32, device="cpu").flip(0)
+        return GridColumns(rows, columns, len(first), last.shape[1])
 
 
-def solutions_on_table(
-    table: Tensor, index: Tensor, noise: float, residual: Tensor, rest: Tensor, c: Tensor
-) -> Tensor:  # fmt: skip
-    """`K^-1 (rest - m 1)`, n x t, K of `likelihoods_on_table`, m = `1' K^-1 r / (1' K^-1 1) + c / sqrt(1' K^-1 1)`."""
-    solved = torch.empty_like(residual, memory_format=torch.contiguous_format)
-    _of_table(table, index, noise, residual=residual, rest=rest, c=c, solved=solved)
-    return solved
+def grid_improvements(
+    order: GridColumns, plain: Tensor, common: tuple[Tensor, Tensor] | None, own: float, noises: Tensor, mean: Tensor,
+    factors: Tensor, prior: Tensor, index: Tensor, z: Tensor, kept: int, least_weight: float, clusters: int,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The grid row of the largest expected improvement, n, and the probability of models with the mean, n.
 
-
-def likelihoods_on_line(points: Tensor, hyper: Hyperparameters, residual: Tensor) -> Tensor:
-    """The log likelihoods of `likelihoods_on_table` under SE kernels with noise; points, residual: n x t."""
-    n, t = points.shape
-    numbers = torch.stack([hyper.lengthscale, hyper.variance, hyper.noise])
-    assert residual.shape == (n, t) and numbers.shape == (3, n)
-    found = residual.new_empty(n)
-    _call("line_models", _ModelSizes(n, t, 0), [points, numbers], residual=residual, likelihood=found)
-    return found
-
-
-def _of_table(table: Tensor, index: Tensor, noise: float, **wanted: Tensor) -> None:
-    (n, t), G = index.shape, len(table)
+    The method is that of `averaged_gp`. plain: L x G x W, the tables of the kernels; common: the covariance that all
+    share, G x W, and its diagonal, W, or None; mean: W; prior: J x R log weights; index: n x t; z: n x t. At most
+    `kept` models count, each from `least_weight` of the largest probability on. The row is -1 where the improvement is
+    too small for the table of its function, or a matrix has no factor.
+    """
+    (n, t), (L, G, W) = index.shape, plain.shape
     if index.min() < 0 or index.max() >= G:
         raise ValueError(f"index must hold rows of the table, 0 to {G - 1}")
-    assert table.shape == (G, G) and all(len(part) == n for part in wanted.values())
-    _call("table_models", _ModelSizes(n, t, G), [table, index.int(), ctypes.c_double(noise)], **wanted)
+    kernels = L if common is None else 2 * L
+    J, R = kernels * len(noises), len(factors)
+    assert z.shape == (n, t) and prior.shape == (J, R) and len(mean) == len(order.rows) == W and kept <= J * R
+    sizes = _ImprovementSizes(
+        n, t, G, L, len(noises), R, kernels, kept, order.coarse, order.width, clusters if order.width else 0, W, own,
+        least_weight,
+    )  # fmt: skip
+    found, shared = torch.empty(n, dtype=torch.int64, device="cpu"), z.new_empty(n)
+    tables = (plain, *(common or (plain, plain)), noises, mean, factors, prior, order.rows.int(), order.columns)
+    numbers = (_improvement_table(), index.int(), z, ctypes.c_double(_LEAST_IMPROVEMENT), found, shared)
+    call("grid_improvement", f"models of {t} observations", sizes, *tables, *numbers)
+    return found, shared
 
 
-def _call(name: str, sizes: _ModelSizes, arguments: list[Any], **wanted: Tensor) -> None:
-    kept = {key: part.contiguous() for key, part in wanted.items()}  # until the call returns
-    structure = _Wanted(**{key: part.data_ptr() for key, part in kept.items()})
-    call(name, f"models of {sizes.t} observations", sizes, *arguments, structure)
+@lru_cache(maxsize=1)
+def _improvement_table() -> Tensor:
+    """`phi(u) + u Phi(u)` at the points of the table in grid_improvement.c."""
+    u = torch.linspace(-8, 8, 4097, dtype=torch.float64, device="cpu")
+    return (-0.5 * u * u).exp() / math.sqrt(2 * math.pi) + u * torch.special.ndtr(u)
