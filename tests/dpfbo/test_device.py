@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 import torch
+from dpfbo.federated.prior.model import PriorModel
+from dpfbo.federated.prior.transfer import chosen_model
 from torch import Tensor
 
 import dpfbo
 from dpfbo.federated.broadcast import AgentVectors, Points, RegionVectors, SharedPrior, moved
 from dpfbo.federated.population.agents import Agents, Source
 from dpfbo.federated.population.shard import Shard
-from dpfbo.federated.prior.model import PriorModel
-from dpfbo.federated.prior.transfer import chosen_model
 from dpfbo.federated.weights.decay import Decay
 from dpfbo.federated.weights.power import Power
 from dpfbo.federated.weights.softmax import Softmax

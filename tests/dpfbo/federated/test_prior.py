@@ -4,12 +4,12 @@ import math
 
 import pytest
 import torch
-from torch.distributions import MultivariateNormal
-
-from dpfbo.checks import SettingError
 from dpfbo.federated.prior.inference import Evidence, Released, infer
 from dpfbo.federated.prior.model import PriorModel
 from dpfbo.federated.prior.statistics import Statistics, centred, design_sums
+from torch.distributions import MultivariateNormal
+
+from dpfbo.checks import SettingError
 
 V, TAU, LAM = 0.7, 0.3, 0.05  # variances of the common weights, of an agent's own, and of the noise
 THETA = torch.tensor([[math.log(V / TAU), math.log(V + TAU)]], dtype=torch.float64)  # the same, with lam given
