@@ -18,6 +18,7 @@ and l are averaged by the evidence of b. Designs are public: all of this is a po
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -105,6 +106,15 @@ def infer(values: Tensor, b: Tensor, noise: float, sums: DesignSums, features: N
     return SharedPrior(values, mean, triangle, p.sum(1), shared.sum(), share)
 
 
+@lru_cache(maxsize=2)
+def _symmetric(triangle: Tensor, M: int) -> Tensor:
+    """The symmetric M x M matrix with this lower triangle."""
+    whole = triangle.new_zeros(M, M)
+    i, j = torch.tril_indices(M, M, device=triangle.device)
+    whole[i, j] = whole[j, i] = triangle
+    return whole
+
+
 def known_mean(prior: SharedPrior, n_init: int, t: int) -> KnownMean:
     """What the models of an agent with t observations take from the broadcast.
 
@@ -113,8 +123,6 @@ def known_mean(prior: SharedPrior, n_init: int, t: int) -> KnownMean:
     not used. Like the weights of a user's prior in piBO (Hvarfner et al., ICLR 2022), they fall as observations come
     in, so that a shared mean that misleads does so for a while only.
     """
-    covariance = prior.mean.new_zeros(len(prior.mean), len(prior.mean))
-    i, j = torch.tril_indices(*covariance.shape, device=covariance.device)
-    covariance[i, j] = covariance[j, i] = prior.covariance
+    covariance = _symmetric(prior.covariance, len(prior.mean))
     weights = _TRUST * (n_init / t) ** 2 * len(prior.evidence) * prior.evidence * prior.explained.sqrt()
     return KnownMean(prior.mean, covariance, 1 - prior.shared, weights.clamp(min=_LEAST_WEIGHT).log())

@@ -12,7 +12,7 @@ from dpfbo.gp.averaged_gp import ImprovementSurface
 from dpfbo.gp.compiled import calls
 from dpfbo.gp.features import FeatureFunction, RandomFeatures, derivatives, product
 from dpfbo.rng import Streams
-from dpfbo.space.domain import Box, Domain, Grid
+from dpfbo.space.domain import CLUSTERS, Box, Domain, Grid
 from dpfbo.space.mixed import MixedBox
 from dpfbo.space.regions import EDGE, Regions
 
@@ -24,6 +24,7 @@ _GAIN = 2.0  # times `spread (h / l)^2`: most that an ascent gains inside its re
 _BORDER = 2.0  # times `spread h / l`: most that it gains besides if it begins less than h from a border
 _SWEEPS = 2  # final searches along every discrete axis, each with an ascent along the others
 _SURFACE = 2**22  # values of all models in a block of improvement surfaces
+_SCREENED = 512  # points of a grid that are evaluated at once
 _SURFACE_STARTS = 5  # ascents of an improvement surface
 _STEP = 0.05  # of the unit cube: length of a first step on an improvement surface
 _PROMISE = 1e-10  # decrease that the next step of a converged ascent promises; values lie within [-1, 1]
@@ -140,20 +141,17 @@ class Acquisition:
 
         Args:
             surface: The functions.
-            domain: The domain. On a grid the result is exact.
+            domain: The domain. On a grid of more than 512 points, all points near the best of some are evaluated.
             shift: The result of `shift`.
             known: The rows of a grid that are left out while others remain, B x t.
         """
         models, device = surface.n_models, shift.device
         if isinstance(domain, Grid):
-            points = domain.unit_points[None]
+            at_once = max(1, _SURFACE // (models * min(len(domain.points), _SCREENED)))
 
             def best(rows: Tensor) -> Tensor:
-                values = surface.select(rows)(points)
-                left_out = values if known is None else values.scatter(1, known[rows].long(), -torch.inf)
-                return torch.where(left_out.isinf().all(1), values.argmax(1), left_out.argmax(1))
+                return _best_on_grid(surface.select(rows), domain, None if known is None else known[rows].long())
 
-            at_once = max(1, _SURFACE // (models * len(domain.points)))
             return domain.unit_points[batches.in_blocks(best, len(surface), at_once, device)]
         candidates = BoxCandidates.of(domain, self.n_candidates, shift)
         at_once = max(1, _SURFACE // (models * self.n_candidates))
@@ -258,6 +256,29 @@ def _ascend(
     longest = function.length[owner].to(x0.dtype)
     x, value = newton.minimize(derivatives, x0, lower, upper, longest, limits, (angles, slopes, -w), owner)
     return x, -value
+
+
+def _best_on_grid(surface: ImprovementSurface, grid: Grid, known: Tensor | None) -> Tensor:
+    """The row, B, of each surface's largest value at points that are not known (B x t rows), unless all are."""
+    every = torch.arange(len(grid.points), device=grid.points.device)
+    rows = every if grid.screening is None else grid.screening[0]
+
+    def at(rows: Tensor) -> Tensor:  # 1 x k or B x k
+        values = surface(grid.unit_points[rows])
+        if known is None:
+            return values
+        taken = torch.zeros(len(surface), len(every), dtype=torch.bool, device=values.device).scatter(1, known, True)
+        return values.where(~taken.gather(1, rows.expand_as(values)), -torch.inf)
+
+    values = at(rows[None])
+    best, place = values.max(1)
+    found = rows[place]
+    if grid.screening is not None:
+        clusters = values.topk(min(CLUSTERS, values.shape[1]), 1).indices
+        members = grid.screening[1][clusters].flatten(1)  # B x k
+        more, place = at(members).max(1)
+        found = torch.where(more > best, members.gather(1, place[:, None])[:, 0], found)
+    return found
 
 
 def _best_ascent(surface: ImprovementSurface, starts: Tensor, mixed: MixedBox | None, iterations: int) -> Tensor:

@@ -19,18 +19,23 @@ averaged over all models by their posterior probabilities.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.checks import SettingError
+from dpfbo.gp.compiled import calls
+from dpfbo.gp.compiled.loading import computes
 from dpfbo.gp.nystrom import scaled_kernels
 from dpfbo.gp.posterior import cholesky
+from dpfbo.space.domain import CLUSTERS, Grid
 
 _NU = 1.0  # degrees of freedom of the prior of the variance, whose mean is 1
 _LENGTH = (math.log(0.4), 0.7)  # mean and standard deviation of the prior of log(length-scale)
 _FLAT = 1e-12  # standard deviation over the largest value, below which observations count as equal
+_MOST_POINTS = 2048  # of a grid whose kernels are tables: 32 MB each
 MODELS = 12  # most probable models of an agent, which it averages
 _LEAST = 1e-9  # least variance of a prediction, over s^2
 
@@ -100,7 +105,7 @@ class AveragedGP:
 
     def fit(self, observed: Places, y: Tensor, known: KnownMean | None = None) -> "Fitted":
         """Fit all models to the observations y, n x t, at the observed places."""
-        z = standardised(half_ranked(standardised(y))) if self.warp else standardised(y)
+        z = self.transformed(y)
         n, t = z.shape
         v = torch.tensor(self.noises, dtype=z.dtype, device=z.device)
         K = self.kernels(observed, observed, known)  # n x C x t x t
@@ -110,7 +115,7 @@ class AveragedGP:
         g = torch.zeros_like(z) if known is None or observed.psi is None else observed.psi @ known.mean
         sides = torch.stack([z, g, torch.ones_like(z)], -1)[:, None].expand(-1, K.shape[1], -1, -1)
         white_z, white_g, one = torch.linalg.solve_triangular(L, sides, upper=False).unbind(-1)  # n x J x t
-        r = torch.tensor((0.0, *self.factors) if known is not None else (0.0,), dtype=z.dtype, device=z.device)
+        r = self._factors(known, z)
         p = one.square().sum(2)  # n x J
         residual = white_z[:, :, None] - r[:, None] * white_g[:, :, None]  # n x J x R x t
         c = (residual @ one.unsqueeze(-1))[..., 0] / p[..., None]  # n x J x R
@@ -121,7 +126,7 @@ class AveragedGP:
         score = -0.5 * degrees * variance.log() - determinant[..., None] + self._log_prior(known, r)
         log_p = torch.log_softmax(score.flatten(1), 1)  # n x JR
         shared = log_p.view_as(score)[:, :, 1:].exp().sum((1, 2))
-        log_p, kept = log_p.topk(min(MODELS, log_p.shape[1]), 1)  # n x m
+        log_p, kept = log_p.topk(min(MODELS, int(log_p[0].isfinite().sum())), 1)  # n x m
         j = kept // len(r)
         each = torch.arange(n, device=z.device)[:, None]
         return Fitted(
@@ -129,6 +134,35 @@ class AveragedGP:
             p[each, j], residual.flatten(1, 2)[each, kept], c.flatten(1)[each, kept], variance.flatten(1)[each, kept],
             z.amax(1), shared,
         )  # fmt: skip
+
+    def transformed(self, y: Tensor) -> Tensor:
+        """The observations in the units of the models, n x t."""
+        return standardised(half_ranked(standardised(y))) if self.warp else standardised(y)
+
+    def _factors(self, known: KnownMean | None, like: Tensor) -> Tensor:
+        """All factors of the known mean, R: 0 first."""
+        return torch.tensor((0.0, *self.factors) if known is not None else (0.0,), dtype=like.dtype, device=like.device)
+
+    def maximizers_on_grid(
+        self, grid: Grid, index: Tensor, y: Tensor, known: KnownMean | None = None, psi: Tensor | None = None
+    ) -> tuple[Tensor, Tensor] | None:
+        """By compiled code, the grid row where each agent expects the largest improvement, and `Fitted.shared`; n each.
+
+        index: n x t rows of the observations; psi: G x M. A row is -1 where tensor operations have to find it. None if
+        there is no compiled code, or the grid is too large for tables.
+        """
+        if len(grid.points) > _MOST_POINTS or not computes(y, grid.points):
+            return None
+        r, v = self._factors(known, y), torch.tensor(self.noises, dtype=y.dtype)
+        plain = _tables(grid.unit_points, self.lengthscales)
+        common, own, mean = None, 1.0, torch.zeros(len(grid.points), dtype=y.dtype)
+        if known is not None and psi is not None:
+            common, own, mean = _common_table(known.covariance, psi), float(known.own), psi @ known.mean
+        prior = self._log_prior(known, r)
+        kept = min(MODELS, int(prior.isfinite().sum()))
+        return calls.grid_improvements(
+            plain, common, own, v, mean, r, prior, index, self.transformed(y), kept, grid.screening, CLUSTERS
+        )
 
     def kernels(self, a: Places, b: Places, known: KnownMean | None) -> Tensor:
         """The C kernels between points, n x C x s x t; with a known mean, L more: `own k_l + psi' covariance psi'`."""
@@ -140,7 +174,7 @@ class AveragedGP:
 
     def variances(self, a: Places, known: KnownMean | None) -> Tensor:
         """The diagonals of `kernels`, n x C x s."""
-        plain = torch.ones_like(a.x[..., 0])[:, None].expand(-1, len(self.lengthscales), -1)
+        plain = torch.ones_like(a.x[..., :1]).mT.expand(-1, len(self.lengthscales), -1)
         if known is None or a.psi is None:
             return plain
         common = ((a.psi @ known.covariance) * a.psi).sum(2)
@@ -193,7 +227,7 @@ class Fitted:
         k = self.gp.kernels(self.observed, at, self.known)[each, self.kernel]  # n x m x t x k
         V = torch.linalg.solve_triangular(self.L, k, upper=False)
         constant = (1 - (self.one.unsqueeze(2) @ V)[:, :, 0]).square() / self.precision[..., None]
-        prior = self.gp.variances(at, self.known)[each, self.kernel]
+        prior = self.gp.variances(at, self.known).expand(len(self), -1, -1)[each, self.kernel]
         unit = (prior - V.square().sum(2) + constant).clamp(min=_LEAST)  # n x m x k
         mean = (self.residual.unsqueeze(2) @ V)[:, :, 0] + self.constant[..., None]
         if self.known is not None and at.psi is not None:
@@ -248,6 +282,18 @@ def log_improvement(u: Tensor) -> Tensor:
     return torch.where(u > -1, direct, -0.5 * (a * a + math.log(2 * math.pi)) + rest)
 
 
+@lru_cache(maxsize=4)
+def _tables(points: Tensor, lengthscales: tuple[float, ...]) -> Tensor:
+    """The kernels between all points of a grid, L x G x G."""
+    return scaled_kernels(points, points, lengthscales)
+
+
+@lru_cache(maxsize=2)
+def _common_table(covariance: Tensor, psi: Tensor) -> Tensor:
+    """The covariance of what all agents share between all points of a grid, G x G. psi: G x M."""
+    return psi @ covariance @ psi.mT
+
+
 Locate = Callable[[Tensor], Places]  # unit-cube points, n x k x D, as places
 
 
@@ -263,11 +309,11 @@ class ImprovementSurface:
 
     @property
     def n_models(self) -> int:
-        return self.fitted.log_probability[0].numel()
+        return self.fitted.log_probability.shape[1]
 
     def __call__(self, u: Tensor) -> Tensor:
         """The values at u, n x k x D; all agents share points of shape 1 x k x D."""
-        return self.fitted.log_expected_improvement(self.locate(u.expand(len(self), -1, -1)))
+        return self.fitted.log_expected_improvement(self.locate(u))
 
     def select(self, rows: Tensor) -> "ImprovementSurface":
         return ImprovementSurface(self.fitted.select(rows), self.locate)

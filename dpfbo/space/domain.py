@@ -9,6 +9,10 @@ from torch import Tensor
 from dpfbo.space.mixed import MixedBox
 
 
+CLUSTERS = 6  # of `Grid.screening`, which a search looks into
+_SCREENED = 512  # points of a grid above which an expensive function is evaluated near its best points only
+
+
 class _InBox:
     """A domain in a box. Points in natural units are scaled points of the unit cube."""
 
@@ -107,6 +111,24 @@ class Grid(_InBox):
     def line(self) -> Tensor:
         """The unit-cube coordinates of a one-dimensional grid, `G`."""
         return self.unit_points[:, 0].contiguous()
+
+    @cached_property
+    def screening(self) -> tuple[Tensor, Tensor] | None:
+        """Rows that stand for the grid, c, and the rows nearest to each of them, c x w, by which every row is covered.
+
+        None for a grid of at most 512 points, of which all can be evaluated. A short list repeats its own row.
+        """
+        G = len(self.points)
+        if G <= _SCREENED:
+            return None
+        sobol = torch.quasirandom.SobolEngine(self.dimension).draw(2 ** (G // 8).bit_length(), dtype=torch.float64)
+        chosen = torch.cdist(sobol.to(self.points.device), self.unit_points).argmin(1).unique()
+        owner = torch.cdist(self.unit_points, self.unit_points[chosen]).argmin(1)  # G
+        order, sizes = owner.argsort(stable=True), owner.bincount(minlength=len(chosen))
+        place = torch.arange(G, device=order.device) - (sizes.cumsum(0) - sizes)[owner[order]]
+        members = chosen[:, None].repeat(1, int(sizes.max()))
+        members[owner[order], place] = order
+        return chosen, members
 
     def index_of(self, u: Tensor) -> Tensor:
         """The row in `points` of each unit-cube point, `... x D -> ...`, int32; ValueError for a point off the grid."""

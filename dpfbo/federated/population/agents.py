@@ -23,7 +23,7 @@ from dpfbo.federated.prior import messages as prior_messages
 from dpfbo.formats.words import Source
 from dpfbo.gp import batches, hyperparameters
 from dpfbo.gp.acquisition import Acquisition
-from dpfbo.gp.averaged_gp import AveragedGP, ImprovementSurface, Places, standardised
+from dpfbo.gp.averaged_gp import AveragedGP, ImprovementSurface, KnownMean, Places, standardised
 from dpfbo.gp.design import Design
 from dpfbo.gp.draws import OwnDraw
 from dpfbo.gp.features import RandomFeatures
@@ -203,20 +203,31 @@ class Agents:
         if isinstance(broadcast, SharedPrior):
             known = known_mean(broadcast, self.n_init, state.count)
 
+        grid = self.domain if isinstance(self.domain, Grid) else None
+        fast = None
+        if grid is not None and state.index is not None and (known is None or self.table is not None):
+            fast = gp.maximizers_on_grid(grid, state.index, state.y, known, self.table)
+        u, shared = state.x[:, 0].clone(), state.y[:, 0].clone()
+        left = torch.ones_like(shared, dtype=torch.bool)
+        if fast is not None and grid is not None:
+            left = fast[0] < 0
+            u, shared = grid.unit_points[fast[0].clamp(min=0)], fast[1]
+        if len(slow := left.nonzero()[:, 0]):
+            slow = slow[batches.filled(len(slow), batches.PRODUCTS, slow.device)]
+            u[slow], shared[slow] = self._slowly(gp, state.select(slow), known, t)
+        return self._new(state, u, torch.where(shared > 0.5, int(Source.server), int(Source.own)), t)
+
+    def _slowly(self, gp: AveragedGP, state: AgentsState, known: KnownMean | None, t: int) -> tuple[Tensor, Tensor]:
+        """The maximisers and the probability of models with the known mean, by tensor operations."""
+
         def locate(u: Tensor) -> Places:
-            return Places(embedded(self.domain, u), None if known is None else self._psi(u))
+            return Places(embedded(self.domain, u), None if known is None else self.features(u))
 
         psi = None if known is None else self.features_at(state.points)
         fitted = gp.fit(Places(embedded(self.domain, state.x), psi), state.y, known)
         shift = self.acquisition.shift(self.domain, self.streams, "acquisition", t, state.ids.device)
         surface = ImprovementSurface(fitted, locate)
-        u = self.acquisition.maximize_improvement(surface, self.domain, shift, state.index)
-        return self._new(state, u, torch.where(fitted.shared > 0.5, int(Source.server), int(Source.own)), t)
-
-    def _psi(self, u: Tensor) -> Tensor:
-        """The features at unit-cube points, n x k x D; on a grid, all its points, from their table."""
-        on_grid = isinstance(self.domain, Grid) and self.table is not None and u.shape[1] == len(self.table)
-        return self.table.expand(len(u), -1, -1) if on_grid else self.features(u)  # type: ignore[union-attr]
+        return self.acquisition.maximize_improvement(surface, self.domain, shift, state.index), fitted.shared
 
     def fit_hyperparameters(self, state: AgentsState, clock: PhaseClock, last: int | None = None) -> None:
         """Refit the agents' own GPs if a fit is due; call it before `query`.

@@ -4,6 +4,7 @@ All raise MemoryError if there is too little memory, and ValueError for an index
 """
 
 import ctypes
+import math
 from functools import lru_cache
 from typing import Any
 
@@ -17,6 +18,7 @@ from dpfbo.gp.own_gp import Hyperparameters
 
 MOST_AXES = 16
 _NUMBERS = ("armijo", "hope", "near", "shorter", "flattest", "tiny", "promise", "apart", "gain", "border", "edge")
+_LEAST_IMPROVEMENT = 1e-10  # below it the table of the function is too coarse
 _DOUBLES, _FLOATS = 8, 32  # paddings are to multiples of these: a vector, and two
 
 
@@ -41,12 +43,11 @@ class _GridSizes(ctypes.Structure):
     _fields_ = _longs("n", "t", "G", "F", "width", "Fp")
 
 
-class _ModelSizes(ctypes.Structure):
-    _fields_ = _longs("n", "t", "G")
-
-
-class _Wanted(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_void_p) for name in ("residual", "rest", "c", "likelihood", "solved")]
+class _ImprovementSizes(ctypes.Structure):
+    _fields_ = [
+        *_longs("n", "t", "G", "L", "V", "R", "kernels", "kept", "coarse", "width", "clusters"),
+        ("own", ctypes.c_double),
+    ]
 
 
 def can_search(function: FeatureFunction, D: int) -> bool:
@@ -108,48 +109,36 @@ def _padded(basis: Tensor) -> tuple[Tensor, Tensor]:
     return pad(basis, (0, -F % _DOUBLES)).contiguous(), columns.contiguous()
 
 
-def likelihoods_on_table(table: Tensor, index: Tensor, noise: float, residual: Tensor) -> Tensor:
-    """Log likelihoods, n, of observations with an unknown constant, where K has entries of a table, G x G.
+def grid_improvements(
+    plain: Tensor, common: Tensor | None, own: float, noises: Tensor, mean: Tensor, factors: Tensor, prior: Tensor,
+    index: Tensor, z: Tensor, kept: int, screening: tuple[Tensor, Tensor] | None, clusters: int,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The grid row of the largest expected improvement, n, and the probability of models with the mean, n.
 
-    With K the covariance of an agent's observations, noise included, and 1 the vector of ones, they are
-
-        -(1/2) [r' P r + log|K| + log(1' K^-1 1)],    P = K^-1 - K^-1 1 1' K^-1 / (1' K^-1 1)
-
-    index: n x t rows of the table; residual: r, n x t. A result is NaN where K is not positive definite.
+    The method is that of `averaged_gp`. plain: L x G x G, the tables of the kernels; common: G x G, of the covariance
+    that all share, or None; mean: G; prior: J x R log weights; index: n x t; z: n x t; screening: see `Grid.screening`.
+    The row is -1 where the improvement is too small for the table of its function, or a matrix has no factor.
     """
-    found = residual.new_empty(len(residual))
-    _of_table(table, index, noise, residual=residual, likelihood=found)
-    return found
-
-
-def solutions_on_table(
-    table: Tensor, index: Tensor, noise: float, residual: Tensor, rest: Tensor, c: Tensor
-) -> Tensor:  # fmt: skip
-    """`K^-1 (rest - m 1)`, n x t, K of `likelihoods_on_table`, m = `1' K^-1 r / (1' K^-1 1) + c / sqrt(1' K^-1 1)`."""
-    solved = torch.empty_like(residual, memory_format=torch.contiguous_format)
-    _of_table(table, index, noise, residual=residual, rest=rest, c=c, solved=solved)
-    return solved
-
-
-def likelihoods_on_line(points: Tensor, hyper: Hyperparameters, residual: Tensor) -> Tensor:
-    """The log likelihoods of `likelihoods_on_table` under SE kernels with noise; points, residual: n x t."""
-    n, t = points.shape
-    numbers = torch.stack([hyper.lengthscale, hyper.variance, hyper.noise])
-    assert residual.shape == (n, t) and numbers.shape == (3, n)
-    found = residual.new_empty(n)
-    _call("line_models", _ModelSizes(n, t, 0), [points, numbers], residual=residual, likelihood=found)
-    return found
-
-
-def _of_table(table: Tensor, index: Tensor, noise: float, **wanted: Tensor) -> None:
-    (n, t), G = index.shape, len(table)
+    (n, t), (L, G, _) = index.shape, plain.shape
     if index.min() < 0 or index.max() >= G:
         raise ValueError(f"index must hold rows of the table, 0 to {G - 1}")
-    assert table.shape == (G, G) and all(len(part) == n for part in wanted.values())
-    _call("table_models", _ModelSizes(n, t, G), [table, index.int(), ctypes.c_double(noise)], **wanted)
+    kernels = L if common is None else 2 * L
+    coarse, members = screening if screening else (torch.zeros(1, dtype=torch.int32, device="cpu"),) * 2
+    J, R = kernels * len(noises), len(factors)
+    assert z.shape == (n, t) and prior.shape == (J, R) and len(mean) == G and kept <= J * R
+    width = members.shape[1] if screening else 0
+    sizes = _ImprovementSizes(
+        n, t, G, L, len(noises), R, kernels, kept, len(coarse), width, clusters if screening else 0, own
+    )
+    found, shared = torch.empty(n, dtype=torch.int64, device="cpu"), z.new_empty(n)
+    tables = (plain, plain if common is None else common, noises, mean, factors, prior, index.int(), z)
+    numbers = (coarse.int(), members.int(), _improvement_table(), ctypes.c_double(_LEAST_IMPROVEMENT), found, shared)
+    call("grid_improvement", f"models of {t} observations", sizes, *tables, *numbers)
+    return found, shared
 
 
-def _call(name: str, sizes: _ModelSizes, arguments: list[Any], **wanted: Tensor) -> None:
-    kept = {key: part.contiguous() for key, part in wanted.items()}  # until the call returns
-    structure = _Wanted(**{key: part.data_ptr() for key, part in kept.items()})
-    call(name, f"models of {sizes.t} observations", sizes, *arguments, structure)
+@lru_cache(maxsize=1)
+def _improvement_table() -> Tensor:
+    """`phi(u) + u Phi(u)` at the points of the table in grid_improvement.c."""
+    u = torch.linspace(-8, 8, 4097, dtype=torch.float64, device="cpu")
+    return (-0.5 * u * u).exp() / math.sqrt(2 * math.pi) + u * torch.special.ndtr(u)
