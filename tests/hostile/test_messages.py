@@ -165,8 +165,9 @@ def test_points_outside_the_cube_and_priors_that_are_none():
     M = len(prior.mean)
     negative = torch.zeros(M, M, dtype=torch.float64)
     negative[3, 3] = -0.1
+    p = prior.evidence
     hostile_parts = {
-        "evidence": [prior.evidence[:1], prior.evidence[:-1], prior.evidence.repeat(2), -prior.evidence, 2 + prior.evidence],
+        "evidence": [p[:1], p[:-1], p.repeat(2), -p, 2 + p],
         "covariance": [-1.0 - prior.covariance, prior.covariance[:-1], negative[*torch.tril_indices(M, M)]],
         "mean": [prior.mean[:1], 1e101 + prior.mean],
         "shared": [prior.shared - 2, prior.shared + 1.1, prior.shared[None]],

@@ -198,7 +198,7 @@ def planted():
     unclipped = mechanisms.NoClipping(*TIGHT)
     return [
         ("messages unclipped", "messages are summed as they come", sound(unclipped)),
-        ("messages without a bound", "agents send them in their own unit, nobody clips", sound(unclipped, shard=BareShard)),
+        ("messages without a bound", "in units of observations, and not clipped", sound(unclipped, shard=BareShard)),
         ("noise of the mean", "noise of the sum divided by N twice", sound(mechanisms.NoiseOfTheMean(*TIGHT))),
         ("design from data", "the last initial points follow the first observations", greedy),
         ("ranked together", "observations are ranked among those of all agents", sound(shard=PoolingShard)),
