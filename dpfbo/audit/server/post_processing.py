@@ -36,7 +36,7 @@ class HeldRelease(Gaussian):
 
 
 def public_server(server: PriorServer) -> PriorServer:
-    """The server of the private prior that anybody can build: design and features are made anew from public settings."""
+    """The server of the private prior that anybody can build: design and features follow from public settings."""
     d, f = server.design, server.features
     design = Design(d.domain, d.regions, d.streams, d.n_init, d.kind)
     return PriorServer(server.server, design, NystromFeatures.of(d.domain, f.size, f.lengthscales))
@@ -93,7 +93,7 @@ def _sent(rounds: RepeatedRounds) -> Iterator[tuple[str, Messages | None, Tensor
     yield "no message arrives", None, None
     yield "half of the messages are late", crowd, torch.arange(len(zeros)) % 2 == 0
     if rounds.target.agents is not None:
-        yield "agents send their statistics", rounds.target.agents.first_turn().messages, None
+        yield "agents send their own", rounds.target.agents.first_turn().messages, None
 
 
 def _difference(broadcast: Broadcast | None, expected: Broadcast | None, values: Tensor) -> str:
