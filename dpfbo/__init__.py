@@ -18,7 +18,7 @@ __all__ = [
     "EpsilonCurve", "EvaluationError", "Fixed", "Float", "Grid", "Integer", "Ledger", "LedgerError", "MissingPackage",
     "Optimization", "Ordinal", "Preset", "PrivacyPlan", "Problem", "Round", "SettingError", "Space", "StateError",
     "Streams", "Study", "UnsupportedEvent", "WireError", "accountant_named", "algorithm_named", "create_study",
-    "default_delta", "optimize", "run_study",
+    "default_delta", "optimize", "plan", "run_study",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from dpfbo.study.algorithm import Algorithm, Preset, algorithm_named
     from dpfbo.study.create import create_study, optimize, run_study
     from dpfbo.study.optimization import Best, Optimization
+    from dpfbo.study.sharing_plan import plan
     from dpfbo.study.study import Study
 else:
     __getattr__, __dir__ = lazy.attach(__name__)

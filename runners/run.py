@@ -3,6 +3,7 @@
 import logging
 import sys
 from pathlib import Path
+from typing import Any
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
@@ -16,6 +17,7 @@ from runners import replay
 from runners.compose.composition import Composition, is_complete
 from runners.compose.conf_folder import CONF
 from runners.compose.configuration import command_line
+from runners.compose.federated import FederatedExperiment
 from runners.compose.overrides import no_setting, one_sentence, quoted
 from runners.compose.typed import checked_settings
 from runners.private_apis import option_names, parse_command_line, run_composed
@@ -48,6 +50,7 @@ def _run(cfg: DictConfig) -> None:
     if ready is None:
         title = f"{HydraConfig.get().runtime.choices['problem']} {cfg.algorithm.name}"
         epsilon = composition.experiment.plan.epsilon_of_nothing
+        warn_of_a_weak_release(composition.experiment)
         with RoundProgress(title, settings.rounds, "mean", bool(cfg.progress), epsilon) as progress:
             summary, folder = record_run(composition, progress, single=True)
     else:
@@ -77,6 +80,13 @@ def warn_about_ignored_privacy(cfg: DictConfig) -> None:
         given = [o for o in given if o.lstrip("+~").partition("=")[0] not in effective]
     if given and not cfg.algorithm.private:
         print(f"note: algorithm={cfg.algorithm.name} is not private, {', '.join(given)} has no effect", file=sys.stderr)
+
+
+def warn_of_a_weak_release(experiment: Any) -> None:
+    """Print a note if a private prior's release is expected to carry almost nothing."""
+    outlook = experiment.study.outlook if isinstance(experiment, FederatedExperiment) else None
+    if outlook is not None and outlook.weak:
+        print(f"note: {outlook}", file=sys.stderr)
 
 
 def start(arguments: list[str]) -> None:

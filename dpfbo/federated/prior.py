@@ -16,7 +16,6 @@ and g given b has mean `G b` with `G = rho kappa D_l A V^-1` and covariance `rho
 and l are averaged by the evidence of b. Designs are public: all of this is a post-processing of the release.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -25,12 +24,16 @@ from torch import Tensor
 
 from dpfbo.federated.broadcast import SharedPrior
 from dpfbo.gp.averaged_gp import KnownMean, normal_scores
+from dpfbo.gp.design import Design
 from dpfbo.gp.nystrom import NystromFeatures
 from dpfbo.gp.posterior import cholesky
 
+FEATURES = 80  # M
+_BLOCK = 2_000_000  # features of the public design that are held at once
 _SHARED = torch.arange(10, dtype=torch.float64, device="cpu") / 10  # the rho that are averaged
 _TRUST = 4.0  # prior weight of each model that uses a mean which explains everything, before any observation
 _LEAST_WEIGHT = 1e-30
+_TYPICAL = 0.7  # part of an objective's variance that is shared, on tuning problems (docs/concepts/prior.md)
 _LEAST_NOISE = 0.01  # least standard deviation of the noise that inference assumes
 
 
@@ -55,11 +58,19 @@ class DesignSums:
     A: Tensor
     Q: Tensor
 
+    @property
+    def kappa(self) -> Tensor:
+        """The variances, L, of weights with covariance D_l by which messages have norm 1 on average."""
+        return self.n_agents / self.Q.diagonal(dim1=1, dim2=2).sum(1)
+
     @staticmethod
-    def of(designs: Iterable[Tensor], D: Tensor) -> "DesignSums":
-        """Add up parts of the agents. designs: parts n x n_init x M of features; D: L x M x M."""
-        n, A, Q = 0, torch.zeros_like(D[0]), torch.zeros_like(D)
-        for psi in designs:
+    def of(design: Design, features: NystromFeatures, n_agents: int) -> "DesignSums":
+        """Add up the designs of agents 0..N-1, of as many at once as fit the memory for it."""
+        n, D = 0, features.coefficients()
+        A, Q = torch.zeros_like(D[0]), torch.zeros_like(D)
+        size = max(1, _BLOCK // (design.n_init * features.size))
+        for ids in torch.arange(n_agents, device="cpu").split(size):
+            psi = features(design.points(ids))
             Z = centred(psi)  # A_n = Z' Z
             flat = Z.flatten(0, 1)
             A += flat.T @ flat
@@ -83,7 +94,7 @@ def infer(values: Tensor, b: Tensor, noise: float, sums: DesignSums, features: N
         The broadcast; its mean and covariance are in units of an objective's standard deviation.
     """
     D, A, rho = features.coefficients(), sums.A, _SHARED.to(b)
-    kappa = sums.n_agents / sums.Q.diagonal(dim1=1, dim2=2).sum(1)  # L
+    kappa = sums.kappa  # L
     unit = features.mean_variance(D)  # L; kappa D_l is in units of a message, D_l / unit in those of an objective
     AD = A @ D  # L x M x M
     V = rho[:, None, None] * (AD @ A)[:, None] + (1 - rho)[:, None, None] * sums.Q[:, None]  # L x R x M x M
@@ -104,6 +115,27 @@ def infer(values: Tensor, b: Tensor, noise: float, sums: DesignSums, features: N
     share = features.mean_variance(explained[None])[0].clamp(0, 1)
     triangle = left[*torch.tril_indices(*left.shape, device=left.device)]
     return SharedPrior(values, mean, triangle, p.sum(1), shared.sum(), share)
+
+
+def expected_signal(sums: DesignSums, features: NystromFeatures, noise: float) -> float:
+    """How much of a release's mean the noise is expected to leave, from 0 to 1, by public numbers alone.
+
+    It is the root of the part of an objective's variance that the mean explains on average, over the same part without
+    noise: the correlation of both means. The objectives are taken for draws from the model's middle length-scales that
+    share 70 % of their variance.
+    """
+    D = features.coefficients()
+    middle = slice(len(D) // 4, len(D) - len(D) // 4)
+    kappa, D, Q = (x[middle] for x in (sums.kappa, D, sums.Q))
+    AD = sums.A @ D
+    explained = []
+    for sd in (noise, 0.0):
+        V = kappa[:, None, None] * (_TYPICAL * AD @ sums.A + (1 - _TYPICAL) * Q)
+        V.diagonal(dim1=1, dim2=2).add_(max(sd, _LEAST_NOISE) ** 2)
+        white = torch.linalg.solve_triangular(cholesky(V), AD, upper=False)
+        unit = kappa / features.mean_variance(D)
+        explained.append(float((unit * features.mean_variance(white.mT @ white)).sum()))
+    return min((explained[0] / explained[1]) ** 0.5, 1.0)
 
 
 @lru_cache(maxsize=2)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from dpfbo.checks import SettingError
@@ -16,8 +15,6 @@ from dpfbo.federated.prior import DesignSums, infer
 from dpfbo.federated.server import RoundOutput, Server, ServerKind, ServerParts
 from dpfbo.gp.design import Design
 from dpfbo.gp.nystrom import NystromFeatures
-
-_BLOCK = 2_000_000  # features of the public design that are held at once
 
 
 @dataclass(frozen=True)
@@ -64,7 +61,5 @@ class PriorServer(ServerKind):
 
     @cached_property
     def sums(self) -> DesignSums:
-        """The public sums over all agents' designs, computed for so many agents at once as fit the memory for it."""
-        size = max(1, _BLOCK // (self.design.n_init * self.features.size))
-        parts = torch.arange(self.server.n_agents, device="cpu").split(size)
-        return DesignSums.of((self.features(self.design.points(ids)) for ids in parts), self.features.coefficients())
+        """The public sums over all agents' designs."""
+        return DesignSums.of(self.design, self.features, self.server.n_agents)

@@ -26,6 +26,8 @@ _SWEEPS = 2  # final searches along every discrete axis, each with an ascent alo
 _SURFACE = 2**22  # values of all models in a block of improvement surfaces
 _SCREENED = 512  # points of a grid that are evaluated at once
 _SURFACE_STARTS = 5  # ascents of an improvement surface
+_SLOPE = 1e-2  # of a log improvement by a coordinate of the unit cube: an ascent ends below it
+_LOG_GAIN = 1e-5  # of a log improvement: an ascent ends when a step gains less
 _STEP = 0.05  # of the unit cube: length of a first step on an improvement surface
 _PROMISE = 1e-10  # decrease that the next step of a converged ascent promises; values lie within [-1, 1]
 
@@ -297,7 +299,7 @@ def _best_ascent(surface: ImprovementSurface, starts: Tensor, mixed: MixedBox | 
             (gradient,) = torch.autograd.grad(value.sum(), x)
         return value.detach(), gradient, None
 
-    stopping = optimize.Stopping(max_iterations=iterations)
+    stopping = optimize.Stopping(_SLOPE, _LOG_GAIN, iterations)
     ends, values = optimize.minimize(negative, x0, lower, upper, torch.full_like(x0[:, 0], _STEP), stopping)
     best = values.view(B, k).argmin(1)
     return ends.view(B, k, D)[torch.arange(B, device=best.device), best]

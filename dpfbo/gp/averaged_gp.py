@@ -37,6 +37,7 @@ _NU = 1.0  # degrees of freedom of the prior of the variance, whose mean is 1
 _LENGTH = (math.log(0.4), 0.7)  # mean and standard deviation of the prior of log(length-scale)
 _FLAT = 1e-12  # standard deviation over the largest value, below which observations count as equal
 _MOST_POINTS = 2048  # of a grid whose kernels are tables: 32 MB each
+LEAST_WEIGHT = 0.01  # probability of a model over the largest, below which an agent leaves it out
 MODELS = 12  # most probable models of an agent, which it averages
 _LEAST = 1e-9  # least variance of a prediction, over s^2
 
@@ -113,7 +114,9 @@ class AveragedGP:
         K = K[:, :, None] + v[:, None, None] * torch.eye(t, dtype=z.dtype, device=z.device)
         K = K.flatten(1, 2)  # n x J x t x t
         L = cholesky(K.flatten(0, 1)).view_as(K)
-        g = torch.zeros_like(z) if known is None or observed.psi is None else batches.product(observed.psi, known.mean[:, None])[..., 0]
+        g = torch.zeros_like(z)
+        if known is not None and observed.psi is not None:
+            g = batches.product(observed.psi, known.mean[:, None])[..., 0]
         sides = torch.stack([z, g, torch.ones_like(z)], -1)[:, None].expand(-1, K.shape[1], -1, -1)
         white_z, white_g, one = torch.linalg.solve_triangular(L, sides, upper=False).unbind(-1)  # n x J x t
         r = self._factors(known, z)
@@ -128,6 +131,7 @@ class AveragedGP:
         log_p = torch.log_softmax(score.flatten(1), 1)  # n x JR
         shared = log_p.view_as(score)[:, :, 1:].exp().sum((1, 2))
         log_p, kept = log_p.topk(min(MODELS, int(log_p[0].isfinite().sum())), 1)  # n x m
+        log_p = log_p.where(log_p >= log_p[:, :1] + math.log(LEAST_WEIGHT), -torch.inf)
         j = kept // len(r)
         each = torch.arange(n, device=z.device)[:, None]
         return Fitted(
@@ -155,14 +159,15 @@ class AveragedGP:
         if len(grid.points) > _MOST_POINTS or not computes(y, grid.points):
             return None
         r, v = self._factors(known, y), torch.tensor(self.noises, dtype=y.dtype)
-        plain = _tables(grid.unit_points, self.lengthscales)
-        common, own, mean = None, 1.0, torch.zeros(len(grid.points), dtype=y.dtype)
+        order, plain = _tables(grid, self.lengthscales)
+        common, own, mean = None, 1.0, torch.zeros(len(order.rows), dtype=y.dtype)
         if known is not None and psi is not None:
-            common, own, mean = _common_table(known.covariance, psi), float(known.own), psi @ known.mean
+            common, own = _common_table(known.covariance, psi, order.rows), float(known.own)
+            mean = (psi @ known.mean)[order.rows]
         prior = self._log_prior(known, r)
         kept = min(MODELS, int(prior.isfinite().sum()))
         return calls.grid_improvements(
-            plain, common, own, v, mean, r, prior, index, self.transformed(y), kept, grid.screening, CLUSTERS
+            order, plain, common, own, v, mean, r, prior, index, self.transformed(y), kept, LEAST_WEIGHT, CLUSTERS
         )
 
     def kernels(self, a: Places, b: Places, known: KnownMean | None) -> Tensor:
@@ -284,15 +289,17 @@ def log_improvement(u: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=4)
-def _tables(points: Tensor, lengthscales: tuple[float, ...]) -> Tensor:
-    """The kernels between all points of a grid, L x G x G."""
-    return scaled_kernels(points, points, lengthscales)
+def _tables(grid: Grid, lengthscales: tuple[float, ...]) -> tuple[calls.GridColumns, Tensor]:
+    """The kernels between all points of a grid, L x G x W, with the order of their columns."""
+    order = calls.GridColumns.of(grid)
+    return order, scaled_kernels(grid.unit_points, grid.unit_points, lengthscales)[..., order.rows].contiguous()
 
 
 @lru_cache(maxsize=2)
-def _common_table(covariance: Tensor, psi: Tensor) -> Tensor:
-    """The covariance of what all agents share between all points of a grid, G x G. psi: G x M."""
-    return psi @ covariance @ psi.mT
+def _common_table(covariance: Tensor, psi: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """The covariance of what all agents share between the points of a grid, G x W, and the variances, W. psi: G x M."""
+    columns = psi[rows]
+    return psi @ covariance @ columns.mT, ((columns @ covariance) * columns).sum(1)
 
 
 Locate = Callable[[Tensor], Places]  # unit-cube points, n x k x D, as places

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from dpfbo.space.mixed import MixedBox
 
-
 CLUSTERS = 6  # of `Grid.screening`, which a search looks into
 _SCREENED = 512  # points of a grid above which an expensive function is evaluated near its best points only
 

@@ -10,6 +10,7 @@ from dpfbo.federated.controls import RandomServer, SobolServer
 from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.messages import usual_norm
 from dpfbo.federated.peer_exchange import PeerExchange
+from dpfbo.federated.prior import FEATURES
 from dpfbo.federated.prior_server import PriorServer
 from dpfbo.federated.server import Server, ServerKind
 from dpfbo.federated.weights import Weighting
@@ -198,8 +199,8 @@ _CHANGES: dict[str, Callable[[Preset], dict[str, Any]]] = {
     },
     "dp_prior": lambda preset: {"private": True, **_CHANGES["shared_prior"](preset)},
     "shared_prior": lambda preset: {
-        "server": PriorServer, "M": 80, "message": "scores", "design": "sobol", "broadcasts": 1, "follow": "always",
-        "averaged_gp": AveragedGP(),
+        "server": PriorServer, "M": FEATURES, "message": "scores", "design": "sobol", "broadcasts": 1,
+        "follow": "always", "averaged_gp": AveragedGP(),
     },
     "random_server": lambda preset: {"server": RandomServer},
     "sobol_server": lambda preset: {"server": SobolServer},
@@ -211,8 +212,9 @@ def algorithm_named(name: str, preset: Preset = Preset()) -> Algorithm:
     """Return the algorithm of this name.
 
     Args:
-        name: `ts`, `local` (agents work alone); `fts`, `fts_de`, `fts_original`, `shared_prior` (agents share without privacy);
-            `dp_fts`, `dp_fts_de`, `dp_fts_de_plus`, `dp_prior` (private); `random_server`, `sobol_server` (controls).
+        name: `ts`, `local` (agents work alone); `fts`, `fts_de`, `fts_original`, `shared_prior` (agents share without
+            privacy); `dp_fts`, `dp_fts_de`, `dp_fts_de_plus`, `dp_prior` (private); `random_server`, `sobol_server`
+            (controls).
         preset: The settings that depend on the problem.
 
     Returns:

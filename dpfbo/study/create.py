@@ -1,5 +1,6 @@
 """Functions that describe a study, run it, or do both in one call."""
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -124,6 +125,8 @@ def run_study(
     if study.algorithm.private:
         with ledger.locked():  # raises for one that cannot be written, before anything is evaluated
             pass
+    if study.outlook is not None and study.outlook.weak:
+        warnings.warn(f"{study.outlook}; agents will tune almost alone, as 'local' does at no cost", stacklevel=2)
     server, population = study.server(ledger), study.population(problem, threads)
     result = run_federated(population, server, study.rounds, on_round, study.result(), study.broadcasts)
     return Optimization(study, problem, result, ledger)

@@ -36,6 +36,7 @@ from dpfbo.space.domain import Domain, embedded_dimension
 from dpfbo.space.parameters import Space
 from dpfbo.space.regions import Regions
 from dpfbo.study.algorithm import Algorithm
+from dpfbo.study.sharing_plan import SharingPlan, plan
 
 if TYPE_CHECKING:
     import dp_accounting
@@ -47,6 +48,8 @@ COVERS = (
     "the ledger's broadcasts; not settings chosen by comparing runs on the same private data, nor other seeds and "
     "settings, whose ledgers add up"
 )
+
+_NO_NOISE = 1e3  # epsilon above which a release is as good as one without noise
 
 
 @dataclass(frozen=True)
@@ -148,6 +151,14 @@ class Study:
             return "epsilon none: the algorithm is not private, what is shared is sent as it is"
         words = f"epsilon {epsilon_in_words(epsilon)} at {delta_in_words(plan.delta)}, {neighbours(plan.relation)}"
         return f"{words}, by {plan.chosen}{'; simulation: a known seed voids it' if self.simulation else ''}"
+
+    @cached_property
+    def outlook(self) -> SharingPlan | None:
+        """What the release of a private prior is expected to carry; None for other algorithms or without noise."""
+        epsilon = self.plan.epsilon() if self.algorithm.private and self.algorithm.has_prior else None
+        if not epsilon or epsilon > _NO_NOISE:
+            return None
+        return plan(self.domain, self.n_agents, epsilon, n_init=self.n_init, delta=self._delta, seed=self.seed)
 
     @property
     def streams(self) -> Streams:

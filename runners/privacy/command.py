@@ -4,7 +4,7 @@ import argparse
 import itertools
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ from rich.table import Table
 from dpfbo import checks
 from dpfbo.privacy.accounting import accountant_names, check_delta, default_delta
 from dpfbo.privacy.ledger import LedgerError
+from dpfbo.space.domain import Box
+from dpfbo.study import sharing_plan
 from runners.arguments import Parser
 from runners.privacy import curves, ledgers, random_projection
 from runners.privacy.planner import PlannedRun, solved
@@ -33,6 +35,7 @@ Examples
   python -m runners.privacy epsilon --agents 29 --rounds 60 --q 0.35 --z 1              what a run will cost
   python -m runners.privacy calibrate --agents 29 --rounds 60 --q 0.35 --epsilon 2      which z costs epsilon 2
   python -m runners.privacy calibrate --agents 29 --q 0.35 --z 1 --epsilon 2            how many rounds
+  python -m runners.privacy prior --agents 8 --epsilon 1 --delta 1e-3 --n-init 3 --dim 3  is dp_prior worth it?
   python -m runners.privacy table --agents 200 --rounds 40 --q 0.15,0.25,0.5 --z 1,2
   python -m runners.privacy plot --agents 29 --rounds 60 --q 0.35 --z 1 --out landmine.png
   python -m runners.privacy ledger results/single/*/0/ledger.jsonl --agents 29          what was spent
@@ -98,6 +101,18 @@ def calibrate(args: argparse.Namespace) -> Answer:
     return Answer(
         {"target": args.epsilon, "by": by, "found": {unknown: found}, **facts}, [words, "", *_in_words(facts)]
     )
+
+
+def prior(args: argparse.Namespace) -> Answer:
+    """What the one release of dp_prior is expected to carry, from public numbers, before anything is spent."""
+    for name in ("agents", "epsilon", "n_init", "dim"):
+        if getattr(args, name) is None:
+            raise ValueError(f"--{name.replace('_', '-')} must be given")
+        if name != "epsilon":
+            checks.integer(f"--{name}", getattr(args, name), minimum=1, maximum=checks.MOST_AGENTS)
+    box = Box((0.0,) * args.dim, (1.0,) * args.dim)
+    found = sharing_plan.plan(box, args.agents, args.epsilon, n_init=args.n_init, delta=args.delta)
+    return Answer(asdict(found), [str(found)])
 
 
 def table(args: argparse.Namespace) -> Answer:
@@ -232,6 +247,8 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "--delta": _value("D", "default: N^-1.1, or that of the problem"),
     "--sampling": {"default": "poisson", **_value("NAME", "poisson (default) or fixed_size", str)},
     "--epsilon": _value("E", "what all rounds may cost; of a projection, the published claims: 1,3"),
+    "--dim": _value("D", "parameters of the search space"),
+    "--n-init": _value("K", "initial points of each agent"),
     "--accountant": _value("NAME", f"to plan by: {', '.join(accountant_names())} (default: pld, if it applies)", str),
     "--out": _value("FILE", "name of the two files (default: epsilon, or certificate in FOLDER)", Path),
     "--json": {"action": "store_true", "help": "the answer for a program, on standard output"},
@@ -251,6 +268,7 @@ _PLAN = "--agents --rounds --q --z --delta --sampling"
 _COMMANDS: dict[Callable[[argparse.Namespace], Answer], str] = {
     epsilon: _PLAN,
     calibrate: f"{_PLAN} --epsilon --accountant",
+    prior: "--agents --epsilon --delta --n-init --dim",
     table: _PLAN,
     plot: f"{_PLAN} --out",
     ledger: "files --agents --delta --verify --repair",

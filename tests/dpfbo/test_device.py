@@ -43,7 +43,7 @@ from dpfbo.space.domain import Box, Domain, Grid, embedded
 from dpfbo.space.regions import Regions
 from tests.helpers.data_files import write_mini_landmine
 from tests.helpers.devices import CPU, Piece, same_elsewhere, tensors_of
-from tests.helpers.points import on_domain
+from tests.helpers.points import Listed, on_domain
 
 STREAMS = Streams(5)
 LINE = Grid(torch.linspace(0, 1, 40, dtype=torch.float64)[:, None], (0.0,), (1.0,))
@@ -231,7 +231,7 @@ def inferred() -> Any:
     """The messages, the server's inference, and what agents take from it."""
     f, design = nystrom(SQUARE), uniforms(N, 4, 2, seed=24)
     sent = prior_messages(f(design), normals(N, 4, seed=25))
-    found = infer(sent.mean(0, keepdim=True), sent.sum(0), 0.5, DesignSums.of([f(design)], f.coefficients()), f)
+    found = infer(sent.mean(0, keepdim=True), sent.sum(0), 0.5, DesignSums.of(Listed(design), f, N), f)
     known = known_mean(found, 4, 6)
     return [sent, *vars(found).values(), *vars(known).values()]
 

@@ -150,10 +150,12 @@ class SumsOfSenders(_KnowsTheSum):
 
     def replacement(self, broadcast, sigma, received):
         who = received.any(1).nonzero()[:, 0]
-        designs = [self.features(self.design.points(who))] if len(who) else []
+        if len(who) == 0:
+            return broadcast
+        design = ReportedDesign(**_settings(self.design), reported=self.design.points(who))
         copy = replace(self)
-        copy.__dict__["sums"] = replace(DesignSums.of(designs, self.features.coefficients()), n_agents=N)
-        return copy.infer(broadcast.values, sigma) if len(who) else broadcast
+        copy.__dict__["sums"] = replace(DesignSums.of(design, self.features, len(who)), n_agents=N)
+        return copy.infer(broadcast.values, sigma)
 
 
 class FeaturesOfMessages(_KnowsTheSum):

@@ -36,7 +36,7 @@ class HeldRelease(Gaussian):
 
 
 def public_server(server: PriorServer) -> PriorServer:
-    """The server of the private prior that anybody can build: design and features follow from public settings."""
+    """The server of the private prior that anybody can build: its design and features are made anew."""
     d, f = server.design, server.features
     design = Design(d.domain, d.regions, d.streams, d.n_init, d.kind)
     return PriorServer(server.server, design, NystromFeatures.of(d.domain, f.size, f.lengthscales))

@@ -5,6 +5,7 @@ All raise MemoryError if there is too little memory, and ValueError for an index
 
 import ctypes
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch.nn.functional import pad
 from dpfbo.gp.compiled.loading import call, computes
 from dpfbo.gp.features import FeatureFunction
 from dpfbo.gp.own_gp import Hyperparameters
+from dpfbo.space.domain import Grid
 
 MOST_AXES = 16
 _NUMBERS = ("armijo", "hope", "near", "shorter", "flattest", "tiny", "promise", "apart", "gain", "border", "edge")
@@ -45,8 +47,9 @@ class _GridSizes(ctypes.Structure):
 
 class _ImprovementSizes(ctypes.Structure):
     _fields_ = [
-        *_longs("n", "t", "G", "L", "V", "R", "kernels", "kept", "coarse", "width", "clusters"),
+        *_longs("n", "t", "G", "L", "V", "R", "kernels", "kept", "coarse", "width", "clusters", "W"),
         ("own", ctypes.c_double),
+        ("least_weight", ctypes.c_double),
     ]
 
 
@@ -109,30 +112,57 @@ def _padded(basis: Tensor) -> tuple[Tensor, Tensor]:
     return pad(basis, (0, -F % _DOUBLES)).contiguous(), columns.contiguous()
 
 
+@dataclass(frozen=True)
+class GridColumns:
+    """The order of a grid's points in the columns of tables: rows that screen it, then the members of their clusters.
+
+    rows: W, the grid's row of each column; columns: G, a column of each row; coarse: the number of rows that screen;
+    width: the members of a cluster, 0 without screening.
+    """
+
+    rows: Tensor
+    columns: Tensor
+    coarse: int
+    width: int
+
+    @staticmethod
+    def of(grid: Grid) -> "GridColumns":
+        if grid.screening is None:
+            coarse, members = torch.arange(len(grid.points), device="cpu"), torch.zeros(0, 0, dtype=torch.long)
+        else:
+            coarse, members = grid.screening
+        first = pad(coarse[None], (0, -len(coarse) % _DOUBLES), mode="replicate")[0]
+        last = pad(members[None], (0, -members.shape[1] % _DOUBLES), mode="replicate")[0] if len(members) else members
+        rows = torch.cat([first, last.flatten()])
+        columns = torch.zeros(len(grid.points), dtype=torch.int32, device="cpu")
+        columns[rows.flip(0)] = torch.arange(len(rows), dtype=torch.int32, device="cpu").flip(0)
+        return GridColumns(rows, columns, len(first), last.shape[1])
+
+
 def grid_improvements(
-    plain: Tensor, common: Tensor | None, own: float, noises: Tensor, mean: Tensor, factors: Tensor, prior: Tensor,
-    index: Tensor, z: Tensor, kept: int, screening: tuple[Tensor, Tensor] | None, clusters: int,
+    order: GridColumns, plain: Tensor, common: tuple[Tensor, Tensor] | None, own: float, noises: Tensor, mean: Tensor,
+    factors: Tensor, prior: Tensor, index: Tensor, z: Tensor, kept: int, least_weight: float, clusters: int,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The grid row of the largest expected improvement, n, and the probability of models with the mean, n.
 
-    The method is that of `averaged_gp`. plain: L x G x G, the tables of the kernels; common: G x G, of the covariance
-    that all share, or None; mean: G; prior: J x R log weights; index: n x t; z: n x t; screening: see `Grid.screening`.
-    The row is -1 where the improvement is too small for the table of its function, or a matrix has no factor.
+    The method is that of `averaged_gp`. plain: L x G x W, the tables of the kernels; common: the covariance that all
+    share, G x W, and its diagonal, W, or None; mean: W; prior: J x R log weights; index: n x t; z: n x t. At most
+    `kept` models count, each from `least_weight` of the largest probability on. The row is -1 where the improvement is
+    too small for the table of its function, or a matrix has no factor.
     """
-    (n, t), (L, G, _) = index.shape, plain.shape
+    (n, t), (L, G, W) = index.shape, plain.shape
     if index.min() < 0 or index.max() >= G:
         raise ValueError(f"index must hold rows of the table, 0 to {G - 1}")
     kernels = L if common is None else 2 * L
-    coarse, members = screening if screening else (torch.zeros(1, dtype=torch.int32, device="cpu"),) * 2
     J, R = kernels * len(noises), len(factors)
-    assert z.shape == (n, t) and prior.shape == (J, R) and len(mean) == G and kept <= J * R
-    width = members.shape[1] if screening else 0
+    assert z.shape == (n, t) and prior.shape == (J, R) and len(mean) == len(order.rows) == W and kept <= J * R
     sizes = _ImprovementSizes(
-        n, t, G, L, len(noises), R, kernels, kept, len(coarse), width, clusters if screening else 0, own
-    )
+        n, t, G, L, len(noises), R, kernels, kept, order.coarse, order.width, clusters if order.width else 0, W, own,
+        least_weight,
+    )  # fmt: skip
     found, shared = torch.empty(n, dtype=torch.int64, device="cpu"), z.new_empty(n)
-    tables = (plain, plain if common is None else common, noises, mean, factors, prior, index.int(), z)
-    numbers = (coarse.int(), members.int(), _improvement_table(), ctypes.c_double(_LEAST_IMPROVEMENT), found, shared)
+    tables = (plain, *(common or (plain, plain)), noises, mean, factors, prior, order.rows.int(), order.columns)
+    numbers = (_improvement_table(), index.int(), z, ctypes.c_double(_LEAST_IMPROVEMENT), found, shared)
     call("grid_improvement", f"models of {t} observations", sizes, *tables, *numbers)
     return found, shared
 

@@ -11,11 +11,12 @@ from torch.distributions import MultivariateNormal
 from dpfbo import Agent, Coordinator, create_study
 from dpfbo.clock import PhaseClock
 from dpfbo.federated import federation
+from dpfbo.federated import prior as prior_module
 from dpfbo.federated.broadcast import SharedPrior, averaged
 from dpfbo.federated.mechanism import SubsampledGaussian, WeightedAverage
 from dpfbo.federated.population.agents import Source
 from dpfbo.federated.population.shard import Shard
-from dpfbo.federated.prior import DesignSums, centred, infer, known_mean, messages, symmetric
+from dpfbo.federated.prior import DesignSums, centred, expected_signal, infer, known_mean, messages, symmetric
 from dpfbo.gp.nystrom import NystromFeatures
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.problems.branin import Branin
@@ -24,7 +25,7 @@ from dpfbo.protocol import wire
 from dpfbo.space.axes import Float
 from dpfbo.space.domain import Box
 from tests.helpers.federated_world import T, prior_server_for, prior_world
-from tests.helpers.points import on_domain
+from tests.helpers.points import Listed, on_domain
 
 LENGTHSCALES = (0.1, 0.3, 0.8)
 LINE = Box((0.0,), (1.0,))
@@ -53,19 +54,23 @@ def a_prior(M=40, L=2, seed=0):
 
 
 def simulated(n, k=4, shared=1.0, seed=0, features=FEATURES, lengthscale=1):
-    """Designs' features, n x k x M, and observations of `sqrt(shared) g + sqrt(1 - shared) h_n`, n x k."""
+    """Designs, n x k x 1, and observations of `sqrt(shared) g + sqrt(1 - shared) h_n`, n x k; and the weights of g."""
     D = features.coefficients()[lengthscale]
     S, Q = torch.linalg.eigh(D)
     w = normals(n + 1, features.size, seed=seed) * S.clamp(min=0).sqrt() @ Q.T
-    psi = features(uniforms(n, k, 1, seed=seed + 1))
+    u = uniforms(n, k, 1, seed=seed + 1)
     weights = shared**0.5 * w[0] + (1 - shared) ** 0.5 * w[1:]
-    return psi, (psi @ weights.unsqueeze(-1))[..., 0], w[0]
+    return u, (features(u) @ weights.unsqueeze(-1))[..., 0], w[0]
 
 
-def inferred(psi, y, noise, seed=5, features=FEATURES):
+def sums_of(u, features=FEATURES):
+    return DesignSums.of(Listed(u), features, len(u))
+
+
+def inferred(u, y, noise, seed=5, features=FEATURES):
     """The prior from the sum of the messages of all agents with noise."""
-    b = messages(psi, y).sum(0) + noise * normals(features.size, seed=seed)
-    return infer(b[None] / len(psi), b, noise, DesignSums.of([psi], features.coefficients()), features)
+    b = messages(features(u), y).sum(0) + noise * normals(features.size, seed=seed)
+    return infer(b[None] / len(u), b, noise, sums_of(u, features), features)
 
 
 class TestMessages:
@@ -123,34 +128,30 @@ class TestMessages:
 
     def test_a_typical_message_is_as_long_as_the_model_says(self):
         """`kappa` makes the mean square of a modelled message 1: `kappa tr(sum_n A_n D_l A_n) = N`, by simulation."""
-        psi, _, _ = simulated(4000)
-        sums = DesignSums.of([psi], FEATURES.coefficients())
-        kappa = 4000 / sums.Q.diagonal(dim1=1, dim2=2).sum(1)
+        u, _, _ = simulated(4000)
+        kappa = sums_of(u).kappa
         for l in range(3):
             _, y, _ = simulated(4000, shared=0.0, lengthscale=l)
-            s = (centred(psi).mT @ y.unsqueeze(-1))[..., 0] * kappa[l].sqrt()
+            s = (centred(FEATURES(u)).mT @ y.unsqueeze(-1))[..., 0] * kappa[l].sqrt()
             squares = s.square().sum(1)
             assert abs(squares.mean() - 1) < 4 * squares.std() / 4000**0.5
 
 
 class TestDesignSums:
-    @pytest.mark.parametrize("split", [[7], [3, 4], [1] * 7])
-    def test_they_are_those_of_a_loop(self, split):
-        psi, D = normals(7, 4, 6), normals(2, 6, 6, seed=1)
-        D = D @ D.mT
-        sums = DesignSums.of(psi.split(split), D)
-        A, Q = torch.zeros(6, 6).double(), torch.zeros(2, 6, 6).double()
+    @pytest.mark.parametrize("at_once", [1, 3, 100])
+    def test_they_are_those_of_a_loop(self, at_once, monkeypatch):
+        monkeypatch.setattr(prior_module, "_BLOCK", at_once * 4 * 12)
+        u, D = uniforms(7, 4, 1), FEATURES.coefficients()
+        sums = sums_of(u)
+        A, Q = torch.zeros(12, 12).double(), torch.zeros(3, 12, 12).double()
         H = torch.eye(4, dtype=torch.float64) - 0.25
-        for features in psi:
-            A_n = features.T @ H @ features
+        for psi in FEATURES(u):
+            A_n = psi.T @ H @ psi
             A += A_n
             Q += A_n @ D @ A_n
         assert sums.n_agents == 7
         assert torch.allclose(sums.A, A) and torch.allclose(sums.Q, Q)
-
-    def test_no_agents_are_zeros(self):
-        sums = DesignSums.of([], torch.eye(3).double()[None])
-        assert (sums.n_agents, float(sums.A.abs().sum()), float(sums.Q.abs().sum())) == (0, 0.0, 0.0)
+        assert torch.allclose(sums.kappa, 7 / torch.stack([q.trace() for q in Q]))
 
 
 class TestInference:
@@ -160,8 +161,8 @@ class TestInference:
         """All weights, g and each h_n, as one Gaussian vector; every length-scale and share; averaged by density."""
         N, M = 3, 5
         features = NystromFeatures.of(LINE, M, LENGTHSCALES)
-        psi, y, _ = simulated(N, shared=shared, features=features)
-        found = inferred(psi, y, noise, features=features)
+        u, y, _ = simulated(N, shared=shared, features=features)
+        found, psi = inferred(u, y, noise, features=features), features(u)
         b = N * found.values[0]
         H = torch.eye(4, dtype=torch.float64) - 0.25
         A_n = psi.mT @ H @ psi  # N x M x M
@@ -198,10 +199,9 @@ class TestInference:
 
         The truth is one of the averaged models, so the mixture's variance misses the spread of the models' means alone.
         """
-        N, sums, D = 30, None, FEATURES.coefficients()
-        psi = FEATURES(uniforms(N, 4, 1, seed=1))
-        sums = DesignSums.of([psi], D)
-        kappa = N / sums.Q.diagonal(dim1=1, dim2=2).sum(1)
+        N, D, u = 30, FEATURES.coefficients(), uniforms(30, 4, 1, seed=1)
+        psi, sums = FEATURES(u), sums_of(u)
+        kappa = sums.kappa
         unit = FEATURES.mean_variance(D)
         S, Q = torch.linalg.eigh(D[1])
         root = Q * S.clamp(min=0).sqrt()
@@ -220,9 +220,8 @@ class TestInference:
     @pytest.mark.parametrize("noise", [0.0, 1e-3, 1.0, 1e3, 1e30])
     @pytest.mark.parametrize("size", [0.0, 1.0, 1e6, 1e100])
     def test_every_field_is_finite_and_shares_are_shares(self, noise, size):
-        psi = FEATURES(uniforms(10, 3, 1))
         b = size * normals(12)
-        found = infer(b[None] / 10, b, noise, DesignSums.of([psi], FEATURES.coefficients()), FEATURES)
+        found = infer(b[None] / 10, b, noise, sums_of(uniforms(10, 3, 1)), FEATURES)
         for field in dataclasses.fields(found):
             assert torch.isfinite(getattr(found, field.name)).all(), field.name
         for share in (found.evidence, found.shared, found.explained):
@@ -236,14 +235,14 @@ class TestInference:
         """Beyond rounding, else agents would refuse the broadcast."""
         features = NystromFeatures.of(domain, 80, (0.05, 0.1, 0.2, 0.4, 0.8))
         for seed in range(3):
-            psi = features(uniforms(40, 3, domain.dimension, seed=seed))
-            found = inferred(psi, normals(40, 3, seed=seed) + psi[..., 0], noise, seed, features)
+            u = uniforms(40, 3, domain.dimension, seed=seed)
+            found = inferred(u, normals(40, 3, seed=seed) + u[..., 0], noise, seed, features)
             wire.check_fits(found, 80, 40, 1, domain.dimension, 5)
 
     @pytest.mark.parametrize("seed", range(5))
     def test_a_release_of_noise_explains_nothing(self, seed):
-        psi, y, _ = simulated(25, seed=seed)
-        found = inferred(psi, y, 1e4, seed)
+        u, y, _ = simulated(25, seed=seed)
+        found = inferred(u, y, 1e4, seed)
         assert found.explained < 1e-6
         assert found.mean.norm() < 1e-2
         assert torch.allclose(found.evidence, torch.full((3,), 1 / 3).double(), atol=1e-6)
@@ -254,8 +253,8 @@ class TestInference:
         for N in (6, 25, 100, 400):
             made = []
             for seed in range(8):
-                psi, y, w = simulated(N, shared=0.9, seed=10 * seed)
-                found = inferred(psi, y, 2.0, seed)
+                u, y, w = simulated(N, shared=0.9, seed=10 * seed)
+                found = inferred(u, y, 2.0, seed)
                 g, mean = FEATURES.root @ w, FEATURES.root @ found.mean
                 made.append([float(found.explained), float(torch.corrcoef(torch.stack([g, mean]))[0, 1])])
             share, right = torch.tensor(made).mean(0)
@@ -280,13 +279,40 @@ class TestInference:
         logs, means = torch.tensor(LENGTHSCALES, dtype=torch.float64).log(), []
         for true in range(3):
             worlds = (simulated(400, k=5, seed=7 * seed, lengthscale=true) for seed in range(6))
-            means.append(float(torch.stack([inferred(psi, y, 0.5).evidence @ logs for psi, y, _ in worlds]).mean()))
+            means.append(float(torch.stack([inferred(u, y, 0.5).evidence @ logs for u, y, _ in worlds]).mean()))
         assert means == sorted(means) and means[2] - means[0] > 0.5
 
     def test_the_sign_of_the_release_is_that_of_the_mean(self):
-        psi, y, _ = simulated(25)
-        one, other = inferred(psi, y, 0.0), inferred(psi, -y, 0.0)
+        u, y, _ = simulated(25)
+        one, other = inferred(u, y, 0.0), inferred(u, -y, 0.0)
         assert torch.allclose(one.mean, -other.mean) and torch.allclose(one.covariance, other.covariance)
+
+
+class TestExpectedSignal:
+    def test_it_is_the_correlation_of_means_with_and_without_noise(self):
+        """Of the posterior means of g at U under one model, by simulation; the length-scale is the middle one."""
+        N, u, D = 20, uniforms(20, 4, 1, seed=1), FEATURES.coefficients()[1]
+        sums = sums_of(u)
+        A_n, kappa = centred(FEATURES(u)).mT @ centred(FEATURES(u)), sums.kappa[1]
+        S, Q = torch.linalg.eigh(D)
+        root = Q * (kappa * S.clamp(min=0)).sqrt()
+        w = normals(1000, N + 1, 12) @ root.T
+        b = torch.einsum("nij,rnj->ri", A_n, 0.7**0.5 * w[:, :1] + 0.3**0.5 * w[:, 1:])
+        means = []
+        for sd in (2.0, 0.01):
+            V = kappa * (0.7 * sums.A @ D @ sums.A + 0.3 * sums.Q[1]) + sd**2 * torch.eye(12, dtype=torch.float64)
+            gain = torch.linalg.solve(V, sums.A @ D).T
+            mean = (b + sd * normals(1000, 12, seed=2)) @ gain.T @ FEATURES.root.T
+            means.append(mean - mean.mean(1, keepdim=True))
+        squares = [m.square().sum(1).mean() for m in means]
+        assert expected_signal(sums, FEATURES, 2.0) == pytest.approx(float(squares[0] / squares[1]) ** 0.5, rel=0.05)
+
+    def test_less_noise_and_more_agents_leave_more(self):
+        by_noise = [expected_signal(sums_of(uniforms(20, 4, 1)), FEATURES, s) for s in (0.0, 1.0, 5.0, 1e4)]
+        assert by_noise == sorted(by_noise, reverse=True)
+        assert by_noise[0] == 1 and 0 <= by_noise[-1] < 0.01
+        by_agents = [expected_signal(sums_of(uniforms(N, 4, 1)), FEATURES, 5.0) for N in (5, 20, 80, 320)]
+        assert by_agents == sorted(by_agents)
 
 
 class TestKnownMean:
@@ -332,7 +358,7 @@ class TestServer:
     def test_sums_do_not_depend_on_the_parts_they_are_made_in(self, monkeypatch):
         problem, agents, _ = self.first()
         whole = prior_server_for(problem, agents, private()).sums
-        monkeypatch.setattr("dpfbo.federated.prior_server._BLOCK", 5 * 4 * 40)
+        monkeypatch.setattr(prior_module, "_BLOCK", 5 * 4 * 40)
         parts = prior_server_for(problem, agents, private()).sums
         assert torch.allclose(whole.A, parts.A) and torch.allclose(whole.Q, parts.Q)
         assert whole.n_agents == parts.n_agents == 12

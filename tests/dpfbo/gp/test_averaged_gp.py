@@ -166,11 +166,16 @@ class TestObservations:
         assert torch.allclose(standardised(y), torch.tensor([[-1.0, 1.0], [0.0, 0.0], [0.0, 0.0]]).double())
 
 
+def keep_all_models(monkeypatch):
+    monkeypatch.setattr(averaged_gp, "MODELS", 10_000)
+    monkeypatch.setattr(averaged_gp, "LEAST_WEIGHT", 1e-300)
+
+
 class TestPredictions:
     @pytest.mark.parametrize("shared", [False, True])
     def test_they_are_universal_kriging_under_every_model(self, shared, monkeypatch):
         """Weights, means and standard deviations, with all models kept."""
-        monkeypatch.setattr(averaged_gp, "MODELS", 10_000)
+        keep_all_models(monkeypatch)
         known = known_mean() if shared else None
         observed, at = places(psi=shared), places(k=K, seed=1, psi=shared)
         fitted = GP.fit(observed, Y, known)
@@ -188,7 +193,7 @@ class TestPredictions:
 
     @pytest.mark.parametrize("shared", [False, True])
     def test_expected_improvement_is_the_average_over_models(self, shared, monkeypatch):
-        monkeypatch.setattr(averaged_gp, "MODELS", 10_000)
+        keep_all_models(monkeypatch)
         known = known_mean() if shared else None
         observed, at = places(psi=shared), places(k=K, seed=1, psi=shared)
         found = GP.fit(observed, Y, known).log_expected_improvement(at)
@@ -207,7 +212,9 @@ class TestPredictions:
         fitted = AveragedGP().fit(places(psi=shared), Y, known_mean((0.0, -1.0, 1.0, 0.0, 0.0)) if shared else None)
         assert fitted.log_probability.shape == (N, averaged_gp.MODELS if shared else 10)
         assert torch.allclose(fitted.log_probability.exp().sum(1), torch.ones(N).double())
-        assert (fitted.log_probability.diff(dim=1) <= 0).all()  # best first
+        p = fitted.log_probability.exp()
+        assert (p.diff(dim=1) <= 0).all()  # best first
+        assert ((p == 0) | (p >= averaged_gp.LEAST_WEIGHT * p[:, :1])).all()
         assert ((fitted.shared >= 0) & (fitted.shared <= 1)).all()
         assert shared or not fitted.shared.any()
 
@@ -261,7 +268,8 @@ class TestPredictions:
         observed, at = places(psi=shared), places(k=K, seed=1, psi=shared)
         fitted = GP.fit(observed, torch.full((N, T), -7.3).double(), known)
         mean, sd = fitted.predict(at)
-        assert torch.isfinite(mean).all() and (sd > 0).all() and torch.isfinite(fitted.log_probability).all()
+        assert torch.isfinite(mean).all() and (sd > 0).all()
+        assert torch.allclose(fitted.log_probability.exp().sum(1), torch.ones(N).double())
         if not shared:
             assert not mean.any()
             far = fitted.log_expected_improvement(at).amax(1)
