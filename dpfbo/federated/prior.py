@@ -140,7 +140,7 @@ def expected_signal(sums: DesignSums, features: NystromFeatures, noise: float) -
 
 
 @lru_cache(maxsize=2)
-def _symmetric(triangle: Tensor, M: int) -> Tensor:
+def symmetric(triangle: Tensor, M: int) -> Tensor:
     """The symmetric M x M matrix with this lower triangle."""
     whole = triangle.new_zeros(M, M)
     i, j = torch.tril_indices(M, M, device=triangle.device)
@@ -156,6 +156,6 @@ def known_mean(prior: SharedPrior, n_init: int, t: int) -> KnownMean:
     not used. Like the weights of a user's prior in piBO (Hvarfner et al., ICLR 2022), they fall as observations come
     in, so that a shared mean that misleads does so for a while only.
     """
-    covariance = _symmetric(prior.covariance, len(prior.mean))
+    covariance = symmetric(prior.covariance, len(prior.mean))
     weights = _TRUST * (n_init / t) ** 2 * len(prior.evidence) * prior.evidence * prior.explained.sqrt()
     return KnownMean(prior.mean, covariance, 1 - prior.shared, weights.clamp(min=_LEAST_WEIGHT).log())
