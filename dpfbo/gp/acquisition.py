@@ -261,7 +261,7 @@ def _ascend(
 
 
 def _best_on_grid(surface: ImprovementSurface, grid: Grid, known: Tensor | None) -> Tensor:
-    """The row, B, of each surface's largest value at points that are not known (B x t rows), unless all are."""
+    """The row, B, of each surface's largest value at points that are not known (B x t rows), or at all if all are."""
     every = torch.arange(len(grid.points), device=grid.points.device)
     rows = every if grid.screening is None else grid.screening[0]
 
@@ -270,6 +270,7 @@ def _best_on_grid(surface: ImprovementSurface, grid: Grid, known: Tensor | None)
         if known is None:
             return values
         taken = torch.zeros(len(surface), len(every), dtype=torch.bool, device=values.device).scatter(1, known, True)
+        taken &= ~taken.all(1, keepdim=True)
         return values.where(~taken.gather(1, rows.expand_as(values)), -torch.inf)
 
     values = at(rows[None])

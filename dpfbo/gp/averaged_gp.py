@@ -26,6 +26,7 @@ from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.checks import SettingError
+from dpfbo.gp import batches
 from dpfbo.gp.compiled import calls
 from dpfbo.gp.compiled.loading import computes
 from dpfbo.gp.nystrom import scaled_kernels
@@ -113,7 +114,9 @@ class AveragedGP:
         K = K[:, :, None] + v[:, None, None] * torch.eye(t, dtype=z.dtype, device=z.device)
         K = K.flatten(1, 2)  # n x J x t x t
         L = cholesky(K.flatten(0, 1)).view_as(K)
-        g = torch.zeros_like(z) if known is None or observed.psi is None else observed.psi @ known.mean
+        g = torch.zeros_like(z)
+        if known is not None and observed.psi is not None:
+            g = batches.product(observed.psi, known.mean[:, None])[..., 0]
         sides = torch.stack([z, g, torch.ones_like(z)], -1)[:, None].expand(-1, K.shape[1], -1, -1)
         white_z, white_g, one = torch.linalg.solve_triangular(L, sides, upper=False).unbind(-1)  # n x J x t
         r = self._factors(known, z)
@@ -172,7 +175,7 @@ class AveragedGP:
         plain = scaled_kernels(a.x, b.x, self.lengthscales)
         if known is None or a.psi is None or b.psi is None:
             return plain
-        common = (a.psi @ known.covariance) @ b.psi.mT
+        common = batches.product(a.psi, known.covariance) @ b.psi.mT
         return torch.cat([plain, known.own * plain + common[:, None]], 1)
 
     def variances(self, a: Places, known: KnownMean | None) -> Tensor:
@@ -180,7 +183,7 @@ class AveragedGP:
         plain = torch.ones_like(a.x[..., :1]).mT.expand(-1, len(self.lengthscales), -1)
         if known is None or a.psi is None:
             return plain
-        common = ((a.psi @ known.covariance) * a.psi).sum(2)
+        common = (batches.product(a.psi, known.covariance) * a.psi).sum(2)
         return torch.cat([plain, known.own * plain + common[:, None]], 1)
 
     def _log_prior(self, known: KnownMean | None, r: Tensor) -> Tensor:
@@ -234,7 +237,7 @@ class Fitted:
         unit = (prior - V.square().sum(2) + constant).clamp(min=_LEAST)  # n x m x k
         mean = (self.residual.unsqueeze(2) @ V)[:, :, 0] + self.constant[..., None]
         if self.known is not None and at.psi is not None:
-            mean = mean + self.factor[..., None] * (at.psi @ self.known.mean)[:, None]
+            mean = mean + self.factor[..., None] * batches.product(at.psi, self.known.mean[:, None])[:, None, :, 0]
         return mean, (self.variance[..., None] * unit).sqrt()
 
     def log_expected_improvement(self, at: Places) -> Tensor:

@@ -226,7 +226,9 @@ class Agent:
         if t >= self.study.broadcasts:
             raise wire.WireError(f"the broadcast is of round {t}, and the study has {self.study.broadcasts} of them")
         if sent is not None:
-            wire.check_fits(sent, M, N, P, self.study.domain.dimension)
+            gp = self.study.algorithm.averaged_gp
+            L = 0 if gp is None else len(gp.lengthscales)
+            wire.check_fits(sent, M, N, P, self.study.domain.dimension, L)
             kind = _SENT.get(self.study.algorithm.server, type(sent))
             if not isinstance(sent, kind):
                 raise wire.WireError(f"the study's server sends {kind.__name__}, got {type(sent).__name__}")

@@ -15,9 +15,11 @@ import torch
 from torch import Tensor
 
 from dpfbo.federated.broadcast import AgentVectors, Broadcast, Points, RegionVectors, SharedPrior
+from dpfbo.federated.prior import symmetric
 
 _VERSION = b"DPFBO001"
 _LONGEST_HEADER = 4096  # bytes
+_ROUNDING = 1e-6  # most that a variance of a broadcast lies below 0, over the largest
 LARGEST = 1e100  # of the numbers of a broadcast, whose squares are then finite
 _BROADCASTS = {c.__name__: c for c in (RegionVectors, AgentVectors, Points, SharedPrior)}
 
@@ -84,13 +86,12 @@ def _header(text: bytes) -> tuple[str, str, int, int | None, dict[str, tuple[int
     return kind, study, round, agent, shapes
 
 
-def check_fits(sent: Broadcast, M: int, N: int, P: int, D: int) -> None:
+def check_fits(sent: Broadcast, M: int, N: int, P: int, D: int, L: int = 0) -> None:
     """Raise WireError unless a broadcast has the right shapes, and finite numbers.
 
-    M: length of a message. N agents, P sub-regions, D axes.
+    M: length of a message. N agents, P sub-regions, D axes, L length-scales of a private prior.
     """
     if isinstance(sent, SharedPrior):
-        L = len(sent.evidence) if sent.evidence.ndim == 1 else 0
         shapes: dict[str, tuple[int, ...]] = {
             "values": (1, M), "mean": (M,), "covariance": (M * (M + 1) // 2,), "evidence": (L,), "shared": (),
             "explained": (),
@@ -109,6 +110,9 @@ def check_fits(sent: Broadcast, M: int, N: int, P: int, D: int) -> None:
         shares = torch.cat([sent.evidence, sent.shared[None], sent.explained[None]])
         if not ((shares >= 0) & (shares <= 1)).all():
             raise WireError("the broadcast must have probabilities and shares of variance in [0, 1], got others")
+        variances = torch.linalg.eigvalsh(symmetric(sent.covariance, M))
+        if not variances[0] >= -_ROUNDING * variances[-1]:
+            raise WireError("the broadcast must have a covariance matrix, got one with variances below 0")
 
 
 def message(study: str, round: int, agent: int, values: Tensor) -> bytes:

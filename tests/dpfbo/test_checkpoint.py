@@ -63,8 +63,8 @@ def make(kind="aggregate", t=0):
         broadcast = AgentVectors(numbers(4, 5)) if kind == "peer" else Points(numbers(4, 2))
         return Round(agents, broadcast, None, None, seconds)
     if kind == "prior":
-        tensors = [numbers(*shape) for shape in ((1, 6), (5,), (5, 5), (5,), (5, 5))]
-        tensors += [torch.tensor(x, dtype=torch.float64) for x in (1 / 3, 2 / 3, math.inf)]
+        tensors = [numbers(*shape) for shape in ((1, 5), (5,), (15,), (2,))]
+        tensors += [torch.tensor(x, dtype=torch.float64) for x in (1 / 3, 2 / 3)]
         return Round(agents, SharedPrior(*tensors), ServerRecord(t, 1 / 3, 0.1, 0.2), release()[1], seconds)
     if kind == "public":
         epsilon, done = math.inf, release(sigma=0.0, sensitivity=math.inf, noise=0.0, n_dropped=2)

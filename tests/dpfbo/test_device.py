@@ -16,8 +16,8 @@ import dpfbo
 from dpfbo.federated.broadcast import AgentVectors, Points, RegionVectors, SharedPrior, moved
 from dpfbo.federated.population.agents import Agents, Source
 from dpfbo.federated.population.shard import Shard
-from dpfbo.federated.prior.model import PriorModel
-from dpfbo.federated.prior.transfer import chosen_model
+from dpfbo.federated.prior import DesignSums, infer, known_mean
+from dpfbo.federated.prior import messages as prior_messages
 from dpfbo.federated.weights.decay import Decay
 from dpfbo.federated.weights.power import Power
 from dpfbo.federated.weights.softmax import Softmax
@@ -25,10 +25,12 @@ from dpfbo.federated.weights.uniform import Uniform
 from dpfbo.gp import acquisition, hyperparameters, newton, optimize, posterior
 from dpfbo.gp import features as gp_features
 from dpfbo.gp.acquisition import Acquisition
+from dpfbo.gp.averaged_gp import AveragedGP, ImprovementSurface, Places
 from dpfbo.gp.compiled.loading import SWITCH
 from dpfbo.gp.design import Design
 from dpfbo.gp.draws import OwnDraw
-from dpfbo.gp.features import FeatureFunction, RandomFeatures, block_features, shared_features
+from dpfbo.gp.features import FeatureFunction, RandomFeatures, shared_features
+from dpfbo.gp.nystrom import NystromFeatures
 from dpfbo.gp.own_gp import Hyperparameters, OwnGP
 from dpfbo.problems.branin import Branin
 from dpfbo.problems.custom import Custom
@@ -37,12 +39,11 @@ from dpfbo.problems.problem import Problem
 from dpfbo.problems.synthetic import Synthetic
 from dpfbo.problems.synthetic_heterogeneous import SyntheticHeterogeneous
 from dpfbo.rng import Streams
-from dpfbo.space.domain import Box, Domain, Grid
+from dpfbo.space.domain import Box, Domain, Grid, embedded
 from dpfbo.space.regions import Regions
 from tests.helpers.data_files import write_mini_landmine
 from tests.helpers.devices import CPU, Piece, same_elsewhere, tensors_of
-from tests.helpers.federated_world import transfer_of
-from tests.helpers.points import on_domain
+from tests.helpers.points import Listed, on_domain
 
 STREAMS = Streams(5)
 LINE = Grid(torch.linspace(0, 1, 40, dtype=torch.float64)[:, None], (0.0,), (1.0,))
@@ -208,15 +209,46 @@ def weights() -> Any:
     return [weigh(2, assignment, 3) for weigh in (Uniform(), Softmax(Decay(1, 9)), Power(Decay(1, 9)))]
 
 
-PRIOR = PriorModel(lengthscales=(0.1, 0.4))
+LENGTHSCALES = (0.1, 0.4)
+GP = AveragedGP(LENGTHSCALES)
 BROADCAST = SharedPrior(
-    normals(1, 21, seed=19), normals(20, seed=20), normals(20, 20, seed=21), uniforms(20, seed=22),
-    normals(20, 20, seed=23) / 100, *(torch.tensor(x, dtype=torch.float64) for x in (0.1, 3.0, 2.0)),
+    normals(1, 20, seed=19), normals(20, seed=20), torch.eye(20, dtype=torch.float64)[*torch.tril_indices(20, 20)],
+    torch.full((2,), 0.5, dtype=torch.float64), *torch.tensor([0.6, 0.4], dtype=torch.float64),
 )  # fmt: skip
+MIXED = dpfbo.Space({"a": dpfbo.Float(0, 1), "b": dpfbo.Integer(1, 4)}).domain
 
 
-def blocks() -> RandomFeatures:
-    return block_features(20, 2, PRIOR.lengthscales, STREAMS.generator("features"))
+def nystrom(domain: Domain) -> NystromFeatures:
+    return NystromFeatures.of(domain, 20, LENGTHSCALES).to(CPU)
+
+
+def nystrom_features() -> Any:
+    f = nystrom(SQUARE)
+    return f(HISTORY[0]), f.coefficients(), f.mean_variance(f.coefficients()), nystrom(MIXED)(HISTORY[0])
+
+
+def inferred() -> Any:
+    """The messages, the server's inference, and what agents take from it."""
+    f, design = nystrom(SQUARE), uniforms(N, 4, 2, seed=24)
+    sent = prior_messages(f(design), normals(N, 4, seed=25))
+    found = infer(sent.mean(0, keepdim=True), sent.sum(0), 0.5, DesignSums.of(Listed(design), f, N), f)
+    known = known_mean(found, 4, 6)
+    return [sent, *vars(found).values(), *vars(known).values()]
+
+
+def improvements(domain: Domain, shared: bool) -> Any:
+    f, search = nystrom(domain), Acquisition(60, 4)
+    known = known_mean(moved(BROADCAST, CPU), 3, T) if shared else None
+    u, y = on_domain(domain.to(CPU), HISTORY[0][..., : domain.dimension]), HISTORY[1]
+
+    def locate(u: Tensor) -> Places:
+        return Places(embedded(domain, u), f(u) if shared else None)
+
+    fitted = GP.fit(locate(u), y, known)
+    surface = ImprovementSurface(fitted, locate)
+    shift = search.shift(domain, STREAMS, "shift", 3, CPU)
+    at = search.maximize_improvement(surface, domain.to(CPU), shift)
+    return fitted.select(SOME).shared, fitted.log_probability, *fitted.predict(locate(at[:, None])), at
 
 
 def designs() -> Any:
@@ -225,26 +257,17 @@ def designs() -> Any:
     return [design.points(ids) for design in made for ids in (IDS, SOME, IDS[:0])]
 
 
-def transferred() -> Any:
-    Phi, y = blocks()(HISTORY[0]), HISTORY[1]
-    transfer = transfer_of(PRIOR, moved(BROADCAST, CPU), Phi, y, 3)
-    found = transfer.log_likelihoods()
-    model = chosen_model(found, uniforms(N, seed=24))
-    index = model[SOME]
-    draws = transfer.draw(SOME, index, normals(3, 20, seed=25), normals(3, T, seed=26), normals(3, seed=27))
-    return (
-        PRIOR.statistics.messages(Phi, y),
-        transfer.mean,
-        found,
-        model,
-        draws,
-    )
-
-
 PIECES: dict[str, Piece] = {
     "designs": designs,
-    "features of several length-scales": lambda: blocks()(HISTORY[0]),
-    "transfer": transferred,
+    "Nystroem features": nystrom_features,
+    "inference of a prior": inferred,
+    **{
+        f"improvements {name}{', with a shared mean' if shared else ''}": (
+            lambda domain=domain, shared=shared: improvements(domain, shared)
+        )
+        for name, domain in (("on a grid", LINE), ("in a box", SQUARE), ("in a mixed box", MIXED))
+        for shared in (False, True)
+    },
     "streams": streams,
     "domains": domains,
     "regions": lambda: regions(torch.float64),
@@ -380,10 +403,9 @@ def test_a_shard_stays_on_the_device_of_its_ids(name: str, method: str, ids: Ten
 def test_a_shard_with_a_prior_stays_on_the_device_of_its_ids(name: str, design: str, ids: Tensor, data: Path) -> None:
     problem, rounds = PROBLEMS[name](data), 4
     D = problem.domain.dimension
-    features = block_features(20, D, PRIOR.lengthscales, STREAMS.generator("features"))
     agents = Agents(
-        problem.domain, Regions(1, D), features, STREAMS, rounds, 3, 0.01, "always", OwnGP(every=2), OwnDraw("rff", 25),
-        Acquisition(60, 4), message="statistics", design_kind=design, prior=PRIOR,
+        problem.domain, Regions(1, D), NystromFeatures.of(problem.domain, 20, LENGTHSCALES), STREAMS, rounds, 3, 0.01,
+        "always", acquisition=Acquisition(60, 4), message="scores", design_kind=design, averaged_gp=GP,
     )  # fmt: skip
     sources = set()
 
@@ -400,7 +422,7 @@ def test_a_shard_with_a_prior_stays_on_the_device_of_its_ids(name: str, design: 
         assert sources >= {Source.own, Source.server}  # both kinds of query were tried
 
 
-@pytest.mark.parametrize("name", ["dp_prior", "dp_fts_de", "fts_original", "sobol_server"])
+@pytest.mark.parametrize("name", ["local", "dp_prior", "dp_fts_de", "fts_original", "sobol_server"])
 def test_a_whole_run_stays_on_the_cpu(name: str) -> None:
     """With the default device of a notebook on another device, as after `torch.set_default_device("cuda")`."""
 

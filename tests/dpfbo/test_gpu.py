@@ -313,9 +313,9 @@ def test_whole_runs_with_a_prior_agree(name: str) -> None:
     curves, releases = [], []
     for device in (torch.device("cpu"), CUDA):
         problem: Problem = Synthetic(n_agents=200) if name == "synthetic" else Branin(n_agents=200)
-        problem, agents = prior_world(problem, M=60, own_gp=OwnGP())
+        problem, agents = prior_world(problem, M=60)
         shard = Shard(problem, agents, torch.arange(200, device=device))
-        server = prior_server_for(problem, agents, SubsampledGaussian(1.0, 1.0, 3.0))
+        server = prior_server_for(problem, agents, SubsampledGaussian(1.0, 1.0, 1.0))
         result = federation.run(federation.LocalPopulation(shard), server, T, broadcasts=1)
         curves.append(torch.stack([record.regret[:, -1] for record in result.rounds]))  # rounds x N
         releases.append(result.broadcast.values)  # type: ignore[union-attr]

@@ -1,21 +1,18 @@
 """A small federated experiment, built by hand."""
 
 import torch
-from torch import Tensor
 
-from dpfbo.federated.broadcast import SharedPrior
 from dpfbo.federated.population.agents import Agents
-from dpfbo.federated.prior.model import PriorModel
-from dpfbo.federated.prior.received import Received
-from dpfbo.federated.prior.transfer import Transfer, own_mean
 from dpfbo.federated.prior_server import PriorServer
 from dpfbo.federated.server import Server
 from dpfbo.federated.weights.decay import Decay
 from dpfbo.federated.weights.softmax import Softmax
 from dpfbo.federated.weights.uniform import Uniform
 from dpfbo.gp.acquisition import Acquisition
+from dpfbo.gp.averaged_gp import AveragedGP
 from dpfbo.gp.draws import OwnDraw
-from dpfbo.gp.features import block_features, shared_features
+from dpfbo.gp.features import shared_features
+from dpfbo.gp.nystrom import NystromFeatures
 from dpfbo.gp.own_gp import OwnGP
 from dpfbo.privacy.accounting.pld import Pld
 from dpfbo.privacy.budget import EpsilonCurve
@@ -49,31 +46,23 @@ def server_for(problem, agents, mechanism, ledger=None, entropy=None):
     return Server(N, M, agents.regions, Softmax(Decay(3, 3)), mechanism, entropy, ledger, curve)
 
 
-def prior_world(problem=None, n_init=4, M=40, seed=0, model=None, design="sobol", own_gp=GIVEN, rounds=T):
-    """(problem, agents) with the private prior."""
+def prior_world(problem=None, n_init=4, M=40, seed=0, lengthscales=(0.1, 0.3), design="sobol", rounds=T, **gp):
+    """(problem, agents) with the private prior. gp: settings of the agents' `AveragedGP`."""
     problem = problem or Synthetic(n_agents=12, grid_size=60, lengthscale=0.1)
-    model = PriorModel(lengthscales=(0.1,), noise=0.01) if model is None else model
-    streams, D = Streams(seed), problem.domain.dimension
     agents = Agents(
-        problem.domain, Regions(1, D), block_features(M, D, model.lengthscales, streams.generator("features")), streams,
-        rounds, n_init, 0.01, "always", own_gp, OwnDraw("rff"), Acquisition(200, 5), message="statistics",
-        design_kind=design, prior=model,
+        problem.domain, Regions(1, problem.domain.dimension), NystromFeatures.of(problem.domain, M, lengthscales),
+        Streams(seed), rounds, n_init, 0.01, "always", acquisition=Acquisition(200, 5), message="scores",
+        design_kind=design, averaged_gp=AveragedGP(lengthscales, **gp),
     )  # fmt: skip
     return problem, agents
 
 
 def prior_server_for(problem, agents, mechanism, ledger=None):
     """The server of `prior_world`. mechanism: with q = 1, or without privacy."""
-    N, norm = problem.n_agents, getattr(mechanism, "clip_norm", torch.inf)
+    N = problem.n_agents
     curve = EpsilonCurve(Pld(), [mechanism.dp_event(torch.full((1, N), 1 / N), 0)], 1e-2)
     server = Server(
         N, agents.message_size, agents.regions, Uniform(), mechanism, SeededEntropy(agents.streams),
         Ledger() if ledger is None else ledger, curve,
     )  # fmt: skip
-    return PriorServer(server, agents.prior, agents.design, agents.features, norm)
-
-
-def transfer_of(model: PriorModel, prior: SharedPrior, Phi: Tensor, y: Tensor, n_init: int) -> Transfer:
-    """The transfer to n agents. Phi: n x t x M; y: n x t; the first n_init of them are the public design."""
-    received = Received(model, prior, own_mean(model, prior, Phi, y, n_init), y.shape[1], n_init, None)
-    return Transfer.to(model, received, y, lambda a, b: Phi[:, a:b])
+    return PriorServer(server, agents.design, agents.features)

@@ -1,4 +1,6 @@
-"""Points of a domain, made from points of the unit cube."""
+"""Points of a domain, made from points of the unit cube, and designs of given points."""
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -12,3 +14,17 @@ def on_domain(domain: Domain, u: Tensor) -> Tensor:
         return u
     points = domain.unit_points
     return points[torch.cdist(u.reshape(-1, u.shape[-1]), points).argmin(1)].view(u.shape)
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A design of given points, n x n_init x D, in the place of `Design`."""
+
+    given: Tensor
+
+    @property
+    def n_init(self) -> int:
+        return self.given.shape[1]
+
+    def points(self, agents: Tensor) -> Tensor:
+        return self.given[agents]

@@ -10,7 +10,7 @@ import torch
 
 from dpfbo import Agent, Coordinator, StateError, WireError
 from dpfbo.checkpoint import Checkpoint
-from dpfbo.federated.broadcast import AgentVectors, Points, RegionVectors
+from dpfbo.federated.broadcast import AgentVectors, Points, RegionVectors, SharedPrior
 from dpfbo.protocol import wire
 from tests.hostile import files as hostile
 from tests.hostile.studies import N_INIT, N, T, sent, study_of
@@ -162,11 +162,39 @@ def test_points_outside_the_cube_and_priors_that_are_none():
         for changed in (values * math.nan, values[..., None] if values.ndim < 2 else values[:-1]):
             hostile_prior = type(prior)(**{**vars(prior), name: changed})
             refused(agents[0].receive, wire.broadcast(study.digest, 0, hostile_prior))
-    for name in ("spectrum", "rotation", "alone"):
-        hostile_prior = type(prior)(**{**vars(prior), name: -getattr(prior, name).abs() * (name != "rotation") - 0.0})
-        if name != "spectrum" or (prior.spectrum > 0).any():
+    M = len(prior.mean)
+    negative = torch.zeros(M, M, dtype=torch.float64)
+    negative[3, 3] = -0.1
+    p = prior.evidence
+    hostile_parts = {
+        "evidence": [p[:1], p[:-1], p.repeat(2), -p, 2 + p],
+        "covariance": [-1.0 - prior.covariance, prior.covariance[:-1], negative[*torch.tril_indices(M, M)]],
+        "mean": [prior.mean[:1], 1e101 + prior.mean],
+        "shared": [prior.shared - 2, prior.shared + 1.1, prior.shared[None]],
+        "explained": [prior.explained - 2, prior.explained + 1.1, prior.explained[None]],
+    }  # fmt: skip
+    for name, parts in hostile_parts.items():
+        for part in parts:
+            hostile_prior = type(prior)(**{**vars(prior), name: part})
             refused(agents[0].receive, wire.broadcast(study.digest, 0, hostile_prior))
     agents[0].receive(data)
+
+
+@pytest.mark.parametrize("size", [1e100, 1e-300, 0.0])
+def test_agents_go_on_after_a_prior_of_any_size(size):
+    """The largest means and covariances that a broadcast may hold, and the smallest, leave queries inside the box."""
+    study = study_of("dp_prior")
+    agent, M = told(study), study.agents.message_size
+    agent.message()
+    covariance = size * torch.eye(M, dtype=torch.float64)[*torch.tril_indices(M, M)]
+    mean = size * (-1.0) ** torch.arange(M, dtype=torch.float64)
+    L = len(study.algorithm.averaged_gp.lengthscales)
+    shares = torch.full((L,), 1.0, dtype=torch.float64), *torch.ones(2, dtype=torch.float64)
+    agent.receive(wire.broadcast(study.digest, 0, SharedPrior(torch.zeros(1, M), mean, covariance, *shares)))
+    for _ in range(3):
+        x = agent.ask()
+        assert 0 <= x["a"] <= 1 and 0 <= x["b"] <= 1
+        agent.tell(x, x["a"])
 
 
 LINES = (

@@ -38,14 +38,6 @@ class CentredBeforeClipping(SubsampledGaussian):
         return super().bounded(received - received.mean(0) if len(received) else received, P)
 
 
-class ClipsVectorAlone(SubsampledGaussian):
-    """Clips the statistics' vector of the private prior and adds the scalar as it comes."""
-
-    def bounded(self, received, P):
-        clipped, n_clipped = clip(received[:, :-1], self.message_norm(P))
-        return torch.cat([clipped, received[:, -1:]], 1), n_clipped
-
-
 class _OfAgents(SubsampledGaussian):
     """Bounds the messages of some agents otherwise."""
 

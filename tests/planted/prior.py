@@ -10,12 +10,13 @@ from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.messages import accept, clip
 from dpfbo.federated.population.agents import Agents, Query
 from dpfbo.federated.population.shard import Shard
-from dpfbo.federated.prior.model import PriorModel
+from dpfbo.federated.prior import DesignSums, centred
 from dpfbo.federated.prior_server import PriorServer
 from dpfbo.federated.server import Server
 from dpfbo.federated.weights.uniform import Uniform
+from dpfbo.gp.averaged_gp import AveragedGP
 from dpfbo.gp.design import Design
-from dpfbo.gp.features import RandomFeatures, block_features
+from dpfbo.gp.nystrom import NystromFeatures
 from dpfbo.privacy.accounting.pld import Pld
 from dpfbo.privacy.budget import EpsilonCurve
 from dpfbo.privacy.ledger import Ledger
@@ -26,27 +27,28 @@ from dpfbo.space.regions import Regions
 from tests.planted import mechanisms
 
 N, N_FEATURES, N_INIT, DELTA = 12, 8, 4, 1e-2
-Z, S = 1.0, 2.6
+Z, S = 1.0, 1.0
+LENGTHSCALES = (0.1, 0.4)
 TIGHT = (1.0, Z, S, "tight")
 _STEP = 0.05  # distance of a point that follows the best one so far
 
 
 def sound(mechanism=None, kind=PriorServer, shard=Shard, rounds=1):
-    """A target with exactly the claimed noise: 12 agents with 4 points each, a message of 9 numbers."""
-    model, streams = PriorModel(lengthscales=(0.1, 0.4), scale=0.25), Streams(7)
+    """A target with exactly the claimed noise: 12 agents with 4 points each, a message of 8 numbers."""
     accountant = Pld()
     problem = Synthetic(n_agents=N, grid_size=50, lengthscale=0.2)
     agents = Agents(
-        domain=problem.domain, regions=Regions(1, 1), streams=streams, rounds=1, n_init=N_INIT,
-        features=block_features(N_FEATURES, 1, model.lengthscales, streams.generator("features")), message_noise=0.01,
-        follow="always", message="statistics", design_kind="sobol", prior=model,
+        problem.domain, Regions(1, 1), NystromFeatures.of(problem.domain, N_FEATURES, LENGTHSCALES), Streams(7),
+        rounds=1, n_init=N_INIT, message_noise=0.01, follow="always", message="scores", design_kind="sobol",
+        averaged_gp=AveragedGP(LENGTHSCALES),
     )  # fmt: skip
     server = Server(
         N, agents.message_size, Regions(1, 1), Uniform(), mechanism or SubsampledGaussian(*TIGHT), seeded("prior"),
         Ledger(), EpsilonCurve(accountant, [], DELTA),
     )  # fmt: skip
-    prior = kind(server, model, agents.design, agents.features, S)
-    return Target(prior, rounds, accountant, DELTA, AgentsSide(problem, agents, shard))
+    return Target(
+        kind(server, agents.design, agents.features), rounds, accountant, DELTA, AgentsSide(problem, agents, shard)
+    )
 
 
 @dataclass(frozen=True)
@@ -68,18 +70,29 @@ class GreedyShard(Shard):
 
 
 class PoolingAgents(Agents):
-    """Agents that subtract the mean observation of all agents, not their own."""
+    """Agents that rank their observations among those of all agents, not among their own."""
 
     def messages(self, state, t):
-        z = (state.y - state.y.mean()) / self.prior.scale
-        linear = (self.features_at(state.points).mT @ z.unsqueeze(-1)).squeeze(-1)
-        scalar = self.prior.statistics.kappa(self.n_init) * (z * z).sum(1, keepdim=True)
-        return torch.cat([linear, scalar], 1)
+        ranks = state.y.flatten().argsort().argsort().view_as(state.y)
+        linear = centred(self.features_at(state.points)).mT @ ranks.double().unsqueeze(-1)  # n x M x 1
+        return linear[..., 0] / linear.norm(dim=1)
 
 
 class PoolingShard(Shard):
     def __init__(self, problem, agents, ids):
         super().__init__(problem, PoolingAgents(**_settings(agents)), ids)
+
+
+class BareAgents(Agents):
+    """Agents that send observations in their own unit, and do not divide messages by their norm."""
+
+    def messages(self, state, t):
+        return (centred(self.features_at(state.points)).mT @ state.y.unsqueeze(-1))[..., 0]
+
+
+class BareShard(Shard):
+    def __init__(self, problem, agents, ids):
+        super().__init__(problem, BareAgents(**_settings(agents)), ids)
 
 
 @dataclass(frozen=True)
@@ -99,49 +112,72 @@ def with_reported_design(target):
 
 
 class _KnowsTheSum(PriorServer):
-    """A server that broadcasts `replacement` in place of the prior. received: clipped messages, N x (M + 1)."""
+    """A server that broadcasts `replacement` in place of the prior. received: clipped messages, N x M."""
 
     def round(self, t, messages, late=None):
         broadcast, record, private = super().round(t, messages, late)
         if not isinstance(broadcast, SharedPrior):
             return broadcast, record, private
-        received = _accepted(messages, self.server, self.clip_norm)
+        received = _accepted(messages, self.server, S)
         return self.replacement(broadcast, record.sigma, received), record, private
 
 
 class OwnStatisticsInPublic(_KnowsTheSum):
-    """The server takes each agent's statistics out of the mean itself, and broadcasts one mean an agent."""
+    """The server takes each agent's message out of the sum, and broadcasts one mean an agent."""
 
     def replacement(self, broadcast, sigma, received):
-        return replace(broadcast, mean=broadcast.mean - received[:, :-1] @ broadcast.gain.mT)
+        without = [self.infer(broadcast.values - message / N, sigma).mean for message in received]
+        return replace(broadcast, mean=torch.stack(without))
 
 
-class RawScalar(_KnowsTheSum):
-    """The server takes the scalar of the evidence from the sum without noise."""
+class RawEvidence(_KnowsTheSum):
+    """The server takes the evidence of length-scales and shares of variance from the sum without noise."""
 
     def replacement(self, broadcast, sigma, received):
-        values = broadcast.values.clone()
-        values[0, -1] = received[:, -1].mean()
-        return replace(self.infer(values, sigma), values=broadcast.values)
+        raw = self.infer(received.mean(0, keepdim=True), sigma)
+        return replace(raw, values=broadcast.values, mean=broadcast.mean, covariance=broadcast.covariance)
 
 
 class RawSums(_KnowsTheSum):
-    """The server infers mean and gain from the sum without noise, and broadcasts the noisy one beside them."""
+    """The server infers everything from the sum without noise, and broadcasts the noisy one beside it."""
 
     def replacement(self, broadcast, sigma, received):
         return replace(self.infer(received.mean(0, keepdim=True), sigma), values=broadcast.values)
 
 
+class SumsOfSenders(_KnowsTheSum):
+    """The server sums the designs of those agents alone whose messages arrived."""
+
+    def replacement(self, broadcast, sigma, received):
+        who = received.any(1).nonzero()[:, 0]
+        if len(who) == 0:
+            return broadcast
+        design = ReportedDesign(**_settings(self.design), reported=self.design.points(who))
+        copy = replace(self)
+        copy.__dict__["sums"] = replace(DesignSums.of(design, self.features, len(who)), n_agents=N)
+        return copy.infer(broadcast.values, sigma)
+
+
+class FeaturesOfMessages(_KnowsTheSum):
+    """The features have the one length-scale that fits the messages best."""
+
+    def replacement(self, broadcast, sigma, received):
+        evidence = self.infer(received.mean(0, keepdim=True), sigma).evidence
+        best = LENGTHSCALES[int(evidence.argmax())]
+        features = NystromFeatures.of(self.design.domain, N_FEATURES, (best,))
+        return replace(self, features=features).infer(broadcast.values, sigma)
+
+
 @dataclass(frozen=True)
 class FollowingDesign(Design):
-    """A design whose last point follows the agent's message. received: N x (M + 1); features: the shared map."""
+    """A design whose last point follows the agent's message. received: N x M; features: the shared map."""
 
     received: torch.Tensor | None = None
-    features: RandomFeatures | None = None
+    features: NystromFeatures | None = None
 
     def points(self, agents):
         public = super().points(agents)
-        worth = self.features(public) @ self.received[agents, :-1, None]  # n x n_init x 1
+        worth = self.features(public) @ self.received[agents, :, None]  # n x n_init x 1
         return _beside(public[:, :-1], worth[:, :-1, 0], self.domain)
 
 
@@ -150,7 +186,7 @@ class SecondReleaseFree(PriorServer):
 
     def round(self, t, messages, late=None):
         if t:
-            received = _accepted(messages, self.server, self.clip_norm)
+            received = _accepted(messages, self.server, S)
             design = FollowingDesign(**_settings(self.design), received=received, features=self.features)
             object.__setattr__(self, "design", design)
             object.__setattr__(self, "server", replace(self.server, ledger=Ledger()))
@@ -161,15 +197,18 @@ class SecondReleaseFree(PriorServer):
 def planted():
     """(name, words, target) of every fault of the private prior."""
     greedy = with_reported_design(sound(shard=GreedyShard))
+    unclipped = mechanisms.NoClipping(*TIGHT)
     return [
-        ("statistics unclipped", "an agent's statistics are summed as they come", sound(mechanisms.NoClipping(*TIGHT))),
-        ("scalar unclipped", "the vector is clipped without the scalar", sound(mechanisms.ClipsVectorAlone(*TIGHT))),
+        ("messages unclipped", "messages are summed as they come", sound(unclipped)),
+        ("messages without a bound", "in units of observations, and not clipped", sound(unclipped, shard=BareShard)),
         ("noise of the mean", "noise of the sum divided by N twice", sound(mechanisms.NoiseOfTheMean(*TIGHT))),
         ("design from data", "the last initial points follow the first observations", greedy),
-        ("centred together", "the mean of all agents' observations is subtracted", sound(shard=PoolingShard)),
+        ("ranked together", "observations are ranked among those of all agents", sound(shard=PoolingShard)),
         ("own statistics in public", "broadcast: each agent's prior", sound(kind=OwnStatisticsInPublic)),
-        ("evidence from raw sums", "tau from the scalar without noise", sound(kind=RawScalar)),
-        ("inference from raw sums", "mean and gain from the sum without noise", sound(kind=RawSums)),
+        ("evidence from raw sums", "shares of variance from the sum without noise", sound(kind=RawEvidence)),
+        ("inference from raw sums", "all but the release from the sum without noise", sound(kind=RawSums)),
+        ("designs of senders", "the public sums leave out who sent nothing", sound(kind=SumsOfSenders)),
+        ("features from messages", "the length-scale that fits the messages best", sound(kind=FeaturesOfMessages)),
         (
             "second release free", "a second one over points that follow messages",
             sound(kind=SecondReleaseFree, rounds=2),
@@ -178,7 +217,7 @@ def planted():
 
 
 def _accepted(messages, server, norm):
-    """All messages as the server counts them, N x (M + 1)."""
+    """All messages as the server counts them, N x M."""
     sent = [None] * server.n_agents if messages is None else messages
     received, _ = accept(sent, torch.arange(server.n_agents), server.message_size)
     return clip(received, norm)[0]

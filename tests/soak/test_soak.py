@@ -164,7 +164,7 @@ def test_a_planted_fault_fails_its_kind(tmp_path, monkeypatch, name, fault, coun
     fault(monkeypatch)
     kind = next(kind for kind in KINDS if kind.name == name)
     # a run that no kill meets between a charge and the end of its round repeats nothing, and shows no fault
-    outcomes = (kind.world(place, 4, seed) for seed in range(6))
+    outcomes = (kind.world(place, 4, seed) for seed in range(30))
     outcome = next((found for found in outcomes if not found.passed), None)
     assert outcome is not None and sum(getattr(outcome, number) for number in counted.split()) > 0, outcome
 

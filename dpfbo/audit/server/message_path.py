@@ -1,6 +1,6 @@
 """The message path of the private prior from the agents' end: a public design, and one message of bounded length.
 
-Two neighbouring worlds differ in all observations of one agent. The agents, their statistics and the server are real.
+Two neighbouring worlds differ in all observations of one agent. The agents, their messages and the server are real.
 """
 
 import math

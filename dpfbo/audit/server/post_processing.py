@@ -93,7 +93,7 @@ def _sent(rounds: RepeatedRounds) -> Iterator[tuple[str, Messages | None, Tensor
     yield "no message arrives", None, None
     yield "half of the messages are late", crowd, torch.arange(len(zeros)) % 2 == 0
     if rounds.target.agents is not None:
-        yield "agents send their statistics", rounds.target.agents.first_turn().messages, None
+        yield "agents send their own", rounds.target.agents.first_turn().messages, None
 
 
 def _difference(broadcast: Broadcast | None, expected: Broadcast | None, values: Tensor) -> str:

@@ -1,6 +1,5 @@
 """The audit of the private prior: the whole broadcast, the agents' end of the message path, and the planted faults."""
 
-import math
 import re
 from dataclasses import fields, replace
 from functools import cache
@@ -14,22 +13,24 @@ from dpfbo.audit.server.post_processing import HeldRelease
 from dpfbo.audit.server.target import seeded
 from dpfbo.audit.server.two_world import replay
 from dpfbo.federated.broadcast import RegionVectors, SharedPrior
-from dpfbo.federated.messages import clip
 from dpfbo.federated.prior_server import PriorServer
 from dpfbo.privacy.ledger import Ledger
 from tests.planted import prior
 
+ALL_EQUAL = ("the same everywhere", "NaN")  # where all evaluations fail, each counts as 0
 OF_THE_PRIOR = ("post-processing", "public design", "own data")
 # each fault, the checks that find it, and none of the others that are about the private prior
 FOUND_BY = {
-    "statistics unclipped": {"moved", "own data"},
-    "scalar unclipped": {"moved", "own data"},
+    "messages unclipped": {"moved"},
+    "messages without a bound": {"moved", "own data"},
     "noise of the mean": {"moved", "own data"},
     "design from data": {"public design", "post-processing"},
-    "centred together": {"own data"},
+    "ranked together": {"own data"},
     "own statistics in public": {"post-processing"},
     "evidence from raw sums": {"post-processing"},
     "inference from raw sums": {"post-processing"},
+    "designs of senders": {"post-processing"},
+    "features from messages": {"post-processing"},
     "second release free": {"charged", "post-processing"},
 }
 
@@ -65,7 +66,7 @@ def test_the_sound_server_passes(check):
 def test_a_target_without_agents_is_audited_from_the_server_alone():
     target = replace(prior.sound(), agents=None)
     assert all(result(check, target).holds for check in OF_THE_PRIOR)
-    assert not result("post-processing", prior.sound(kind=prior.RawScalar)).holds
+    assert not result("post-processing", prior.sound(kind=prior.RawEvidence)).holds
 
 
 def test_agents_that_choose_by_data_are_found_whatever_the_server_believes():
@@ -125,7 +126,7 @@ def test_replays_without_inference_that_release_something_else_are_found():
     class Listens(PriorServer):
         def round(self, t, messages, late=None):
             broadcast, record, private = super().round(t, messages, late)
-            return replace(broadcast, values=broadcast.values + (broadcast.gain != 0).any()), record, private
+            return replace(broadcast, values=broadcast.values + (broadcast.mean != 0).any()), record, private
 
     assert "inference is left out" in result("post-processing", prior.sound(kind=Listens)).words
 
@@ -154,29 +155,22 @@ def test_the_audited_round_is_that_of_the_real_server():
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_one_agents_data_move_one_bounded_joint_vector(name):
-    """Vector and scalar together have norm at most C, or are not finite and count as nothing."""
-    side, C = prior.sound().agents, prior.S
+def test_one_agents_data_move_one_vector_of_norm_one(name):
+    """A message has norm 1, or 0 if all observations are equal, or is not finite and counts as nothing."""
+    side = prior.sound().agents
     usual, turn = side.first_turn(), side.first_turn(5, CHANGES[name])
     assert torch.equal(turn.record.u, usual.record.u)
     others = torch.arange(prior.N) != 5
     assert torch.equal(turn.messages[others], usual.messages[others])
     assert not torch.equal(turn.messages[5], usual.messages[5])
     if torch.isfinite(turn.messages[5]).all():
-        assert clip(turn.messages[5:6], C)[0].norm() <= C * (1 + 1e-12)
+        expected = 0.0 if name in ALL_EQUAL else 1.0
+        assert turn.messages[5].norm().item() == pytest.approx(expected, rel=1e-12)
     target = prior.sound()
     silent = turn.messages.clone()
     silent[5] = 0.0
     moved = target.run_round(seeded(0), 0, turn.messages)[0] - target.run_round(seeded(0), 0, silent)[0]
-    assert moved.norm() <= C / prior.N * (1 + 1e-9)
-
-
-def test_some_observations_are_clipped_and_some_are_not():
-    """The worlds reach both sides of the clip norm, else the checks would say nothing about clipping."""
-    side = prior.sound().agents
-    norms = {name: float(side.first_turn(5, change).messages[5].norm()) for name, change in CHANGES.items()}
-    assert any(n > prior.S for n in norms.values()) and any(0 < n <= prior.S for n in norms.values())
-    assert any(math.isnan(n) or math.isinf(n) for n in norms.values())
+    assert moved.norm() <= 1 / prior.N * (1 + 1e-9)
 
 
 def test_bound_on_the_real_release_reaches_a_stated_part_of_the_claim():
@@ -191,7 +185,7 @@ def test_bound_on_the_real_release_reaches_a_stated_part_of_the_claim():
 
 
 @pytest.mark.parametrize(
-    "name", ["statistics unclipped", "scalar unclipped", "noise of the mean", "second release free"]
+    "name", ["messages unclipped", "messages without a bound", "noise of the mean", "second release free"]
 )
 def test_the_bound_finds_large_faults_by_itself(name):
     assert not replay(planted()[name], 500).holds

@@ -11,7 +11,6 @@ from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.population import shard as shard_module
 from dpfbo.federated.population.agents import Agents
 from dpfbo.federated.population.shard import Shard
-from dpfbo.federated.prior.model import PriorModel
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.problems.branin import Branin
 from dpfbo.problems.synthetic import Synthetic
@@ -53,7 +52,7 @@ def test_blocks_and_threads_change_no_number(domain, method, how):
 @pytest.mark.parametrize("domain", ["grid", "box"])
 def test_blocks_change_no_number_of_agents_with_a_shared_prior(domain, how):
     problem, agents = prior_world(problem_on(domain))
-    server = prior_server_for(problem, agents, SubsampledGaussian(1.0, 0.3, 5.0))
+    server = prior_server_for(problem, agents, SubsampledGaussian(1.0, 0.3, 1.0))
     prior, _, _ = server.round(0, Shard(problem, agents, torch.arange(N)).step(0, None, send=True).messages)
     whole, part = (rounds_of(problem, agents, [prior] * 4, **given) for given in ({}, how))
     for a, b in zip(whole[0], part[0], strict=True):
@@ -105,9 +104,8 @@ def test_all_random_numbers_of_a_round_are_of_that_round(domain, method):
     """No draw, shift, coin or noise of an agent repeats in a later round."""
     streams, problem = RecordedStreams(0), problem_on(domain)
     if method == "prior":
-        model = PriorModel(lengthscales=(0.1,), noise=0.01)
-        _, agents = prior_world(problem, model=model, n_init=3)
-        server = prior_server_for(problem, agents, SubsampledGaussian(1.0, 0.3, 5.0))
+        _, agents = prior_world(problem, n_init=3)
+        server = prior_server_for(problem, agents, SubsampledGaussian(1.0, 0.3, 1.0))
         prior = server.infer(torch.zeros(1, agents.message_size, dtype=torch.float64), 0.5)
         broadcasts = [prior] * 3
     else:

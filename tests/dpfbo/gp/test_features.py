@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpfbo.gp.features import FeatureFunction, RandomFeatures, block_features, product, shared_features
+from dpfbo.gp.features import FeatureFunction, RandomFeatures, product, shared_features
 from dpfbo.space.axes import Categorical, Float, Integer
 from dpfbo.space.domain import Box
 from dpfbo.space.mixed import MixedBox
@@ -155,52 +155,6 @@ def test_pairs_need_an_even_number_of_features() -> None:
     assert make(7, 2, 0.3).frequencies.shape == (1, 7, 2)
     with pytest.raises(ValueError, match="must be even for paired features, got 7"):
         make(7, 2, 0.3, paired=True)
-
-
-def block_errors(maps: list[RandomFeatures], lengthscales: tuple[float, ...]) -> torch.Tensor:
-    """`phi(a) . phi(b)` less the mean of the kernels, for each map and 40 pairs of points."""
-    a, b = uniforms(1, 40, 2, seed=1), uniforms(1, 40, 2, seed=2)
-    distance = (a - b).pow(2).sum(-1)
-    k = torch.stack([torch.exp(-0.5 * distance / scale**2) for scale in lengthscales]).mean(0)
-    return torch.cat([(phi(a) * phi(b)).sum(-1) - k for phi in maps])
-
-
-@pytest.mark.parametrize("lengthscales", [(0.4,), (0.2, 0.8)])
-def test_blocks_of_quasi_random_pairs_approximate_the_mean_of_their_kernels(lengthscales: tuple[float, ...]) -> None:
-    """With a smaller error than random pairs, here of one length-scale after the other, over 30 maps each."""
-    J = len(lengthscales)
-    made = [block_features(64 * J, 2, lengthscales, np.random.default_rng(seed)) for seed in range(30)]
-    for phi in made:
-        norms = phi(uniforms(3, 20, 2)).norm(dim=-1)
-        assert torch.allclose(norms, torch.ones_like(norms), rtol=0, atol=1e-12)
-    random = []
-    for seed in range(30):
-        parts = [make(64, 2, scale, 100 * seed + j, paired=True) for j, scale in enumerate(lengthscales)]
-        random.append(
-            RandomFeatures(torch.cat([p.frequencies for p in parts], 1), torch.cat([p.phases for p in parts], 1))
-        )
-    error, of_random = (block_errors(maps, lengthscales).pow(2).mean(1) for maps in (made, random))
-    assert error.mean() < 0.5 * of_random.mean()
-    assert block_errors([made[0]], lengthscales).pow(2).mean().sqrt() < 0.05
-
-
-def test_a_block_has_the_frequencies_of_its_lengthscale() -> None:
-    phi = block_features(400, 1, (0.1, 0.5), np.random.default_rng(0))
-    assert phi.frequencies.shape == (1, 400, 1)
-    narrow, wide = phi.frequencies[0, :200, 0], phi.frequencies[0, 200:, 0]
-    assert narrow.std() == pytest.approx(10, rel=0.05)
-    assert wide.std() == pytest.approx(2, rel=0.05)
-    for block in (narrow, wide):
-        assert torch.equal(block[:100], block[100:])  # cos, then sin
-    assert set(phi.phases.flatten().tolist()) == {0.0, -math.pi / 2}
-
-
-@pytest.mark.parametrize(("M", "blocks"), [(50, 4), (7, 1), (2, 2)])
-def test_blocks_divide_the_features_into_pairs(M: int, blocks: int) -> None:
-    with pytest.raises(ValueError, match=rf"n_features must be a multiple of {2 * blocks} for pairs .*, got {M}"):
-        block_features(M, 2, [0.1] * blocks, np.random.default_rng(0))
-    with pytest.raises(ValueError, match="lengthscales must be a finite number above 0, got 0"):
-        block_features(8, 2, [0.1, 0], np.random.default_rng(0))
 
 
 SPACES = {

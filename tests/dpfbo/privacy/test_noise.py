@@ -138,7 +138,7 @@ def test_schedules():
         (["privacy/schedule=power", "privacy.schedule.exponent=nan"], "privacy.schedule.exponent must be a finite"),
         (["privacy/schedule=power", "privacy.schedule.exponent=-9"], "in round"),
         (["privacy.charge=cheap"], "privacy.charge must be one of nominal, effective, got 'cheap'"),
-        (["algorithm.message=median"], "algorithm.message must be one of sample, mean, statistics, got 'median'"),
+        (["algorithm.message=median"], "algorithm.message must be one of sample, mean, scores, got 'median'"),
         (["algorithm.momentum=1"], r"algorithm.momentum must lie in \[0, 1\), got 1"),
         (["algorithm.broadcasts=0"], "algorithm.broadcasts must be an integer of at least 1, got 0"),
         (["algorithm=fts_original", "algorithm.momentum=0.5"], "algorithm.momentum has no effect on algorithm=fts"),

@@ -568,10 +568,10 @@ class TestBytes:
             ({"round": -1}, "the header of the bytes cannot be read"),
             ({"round": True}, "the header of the bytes cannot be read"),
             ({"round": 3}, "the message is of round 3, and round 0 is in progress"),
-            ({"arrays": {"values": [2**30, 2**30]}}, "the bytes must hold at most 201 numbers"),
-            ({"arrays": {"values": [200]}}, "the bytes must be .* long, got"),
-            ({"arrays": {"values": [-201]}}, "the header of the bytes cannot be read"),
-            ({"arrays": [201]}, "the header of the bytes cannot be read"),
+            ({"arrays": {"values": [2**30, 2**30]}}, "the bytes must hold at most 80 numbers"),
+            ({"arrays": {"values": [79]}}, "the bytes must be .* long, got"),
+            ({"arrays": {"values": [-80]}}, "the header of the bytes cannot be read"),
+            ({"arrays": [80]}, "the header of the bytes cannot be read"),
         ],
     )
     def test_other_messages_are_refused(self, message, entries, sentence):
@@ -593,7 +593,7 @@ class TestBytes:
                     server.receive(0, data)
 
     def test_numbers_that_are_not_finite_count_as_zero(self, message):
-        nan = torch.full((201,), float("nan"), dtype=torch.float64).numpy().tobytes()
+        nan = torch.full((80,), float("nan"), dtype=torch.float64).numpy().tobytes()
         server = Coordinator(study_of())
         server.receive(0, message[: -len(nan)] + nan)
         agent = Agent(study_of(), 1)
@@ -603,7 +603,7 @@ class TestBytes:
         server = Coordinator(study_of())
         server.receive(0, message)
         data = server.release(missing_ok=True)
-        with pytest.raises(WireError, match="the bytes must hold at most 201 numbers|must be an agent's message"):
+        with pytest.raises(WireError, match="the bytes must hold at most 80 numbers|must be an agent's message"):
             Coordinator(study_of()).receive(0, data)
         with pytest.raises(WireError, match="the bytes must be a server's broadcast, got a message"):
             Agent(study_of(), 0).receive(message)
