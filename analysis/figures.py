@@ -2,7 +2,8 @@
 
 An experiment's figures are regret against the iteration and, with private runs, against epsilon, for each problem and
 metric in it. Runs that were calibrated to target epsilons make one figure, of regret against the target
-(`analysis.drawing.equal_epsilon`). Outsourced runs are drawn by iteration, against epsilon, claimed and guaranteed
+(`analysis.drawing.equal_epsilon`), and runs of `local` with several numbers of agents one of gains
+(`analysis.drawing.gains`). Outsourced runs are drawn by iteration, against epsilon, claimed and guaranteed
 apart, and against r. The claims that hold stand in the text beside each picture, not in it.
 """
 
@@ -18,7 +19,7 @@ from matplotlib.figure import Figure
 
 from analysis.arguments import exit_code, parsed
 from analysis.claims import judge, shown_in
-from analysis.drawing import by_epsilon, by_iteration, equal_epsilon, releases
+from analysis.drawing import by_epsilon, by_iteration, equal_epsilon, gains, releases
 from analysis.drawing.captions import ACCOUNTANT, verdicts
 from analysis.drawing.files import UNDATED, USUAL, checked_formats, save, writable
 from analysis.drawing.page_style import SCREEN, STYLES, PageStyle
@@ -48,6 +49,9 @@ def draw_experiment(
         federated, by_axis = [run for run in runs if not run.outsourced], by_metric(runs)
         judged = judge({name: runs}) if len(by_axis) == 1 else []
         claims = verdicts(judged)
+        if gains.has_gains(federated):
+            table = gains.table(federated)
+            return [Drawn(f"{name}_gains", gains.figure(table, style), table, claims)]
         if equal_epsilon.has_targets(federated):
             n = len({run.setting for run in runs if run.outsourced})
             aside = f"Not in the picture: {n} outsourced setting{'s' * (n > 1)}." if n else ""
