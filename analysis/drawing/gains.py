@@ -18,6 +18,7 @@ from analysis.labels import NAMES, problem_label, variant_in_words
 from analysis.load import Run, variant
 from dpfbo.formats.words import metric_in_words
 
+Method = tuple[str, float | None]  # an algorithm, and its target epsilon
 ALONE = "local"
 BLIND = 0.01  # target epsilon below which a release is noise alone
 
@@ -38,8 +39,8 @@ def table(runs: Sequence[Run]) -> pd.DataFrame:
     that is above three standard errors. T is the smallest number of rounds of all runs.
     """
     T = min(run.summary["rounds"] for run in runs)
-    found: dict[tuple[object, ...], dict[int, float]] = {}
-    firsts: dict[tuple[object, ...], Run] = {}
+    found: dict[tuple[object, int, Method], dict[int, float]] = {}
+    firsts: dict[tuple[object, int, Method], Run] = {}
     for run in runs:
         key = (_problem(run), run.summary["n_agents"], _method(run))
         firsts.setdefault(key, run)
@@ -92,8 +93,8 @@ def figure(found: pd.DataFrame, style: PageStyle = SCREEN) -> Figure:
     deltas = ", ".join(f"{d:.3g}" for d in sorted(found["delta"].dropna().unique()))
     caption = (
         "Differences paired by seed to the same optimiser alone with the same first points, of the metric averaged "
-        f"over rounds 1 to {first['rounds']}; bars: ± one standard error over {found['seeds'].max()} seeds. δ = {deltas}, "
-        "relation zero-out, user level."
+        f"over rounds 1 to {first['rounds']}; bars: ± one standard error over {found['seeds'].max()} seeds. "
+        f"δ = {deltas}, relation zero-out, user level."
     )
     metrics = "; ".join(metric_in_words(metric) for metric in found["metric"].unique())
     heading = "Gain of sharing over tuning alone"
@@ -108,7 +109,7 @@ def _problem(run: Run) -> tuple[object, ...]:
     return (*key[:2], *key[3:])
 
 
-def _method(run: Run) -> tuple[str, float | None]:
+def _method(run: Run) -> Method:
     return run.config["algorithm"]["name"], run.config["privacy"].get("epsilon") if run.summary["private"] else None
 
 
