@@ -7,6 +7,7 @@ from dpfbo.formats.summary import is_outsourced
 
 NAMES = {
     "ts": "TS",
+    "local": "local EI",
     "fts_original": "FTS (2020)",
     "fts": "FTS",
     "fts_de": "FTS-DE",

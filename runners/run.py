@@ -41,7 +41,7 @@ def run(cfg: DictConfig) -> None:
 
 def _run(cfg: DictConfig) -> None:
     check_is_a_run(cfg)
-    warn_about_ignored_privacy(cfg)
+    warn_about_ignored(cfg)
     given, settings = checked_settings(cfg)
     ready = finished_before(given, settings, single=True) if is_complete(settings) else None
     if ready is None:
@@ -72,14 +72,18 @@ def check_is_a_run(cfg: DictConfig) -> None:
             raise ValueError(f"{override} is for runners.sweep; a run has one seed, or several with -m seed=0,1,2")
 
 
-def warn_about_ignored_privacy(cfg: DictConfig) -> None:
-    """Print a note if the command line sets privacy for an algorithm without it."""
-    given = [o for o in HydraConfig.get().overrides.task if o.lstrip("+~").startswith("privacy.")]
+def warn_about_ignored(cfg: DictConfig) -> None:
+    """Print a note if the command line sets privacy for an algorithm without it, or a GP that its agents do not use."""
+    overrides, a = HydraConfig.get().overrides.task, cfg.algorithm
+    own = [o for o in overrides if o.lstrip("+~").startswith(("algorithm.own_gp", "algorithm.own_draw"))]
+    if own and a.get("averaged_gp") is not None:
+        print(f"note: agents of algorithm={a.name} use averaged_gp, {', '.join(own)} has no effect", file=sys.stderr)
+    given = [o for o in overrides if o.lstrip("+~").startswith("privacy.")]
     if "epsilon" in (cfg.get("transform") or {}):  # the published claim and the randomness of its release
         effective = ("privacy.epsilon", "privacy.delta", "privacy.rng")
         given = [o for o in given if o.lstrip("+~").partition("=")[0] not in effective]
-    if given and not cfg.algorithm.private:
-        print(f"note: algorithm={cfg.algorithm.name} is not private, {', '.join(given)} has no effect", file=sys.stderr)
+    if given and not a.private:
+        print(f"note: algorithm={a.name} is not private, {', '.join(given)} has no effect", file=sys.stderr)
 
 
 def warn_of_a_weak_release(experiment: Any) -> None:

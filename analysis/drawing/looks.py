@@ -40,6 +40,7 @@ class Style:
 
 ALGORITHMS = {
     "ts": Style("#000000", (0, (6, 2)), "o"),
+    "local": Style("#444444", (0, (2, 2, 8, 2)), "h"),
     "fts_original": Style("#999933", (0, (6, 1, 1, 1, 1, 1)), "p"),
     "fts": Style("#E69F00", (0, (5, 1.5, 1, 1.5)), "s"),
     "fts_de": Style("#56B4E9", (0, (9, 1.5)), "D"),
@@ -50,7 +51,7 @@ ALGORITHMS = {
     "dp_fts_de_plus": Style("#009E73", (0, (3, 1)), "X"),
     "dp_prior": Style("#882255", (0, (14, 1)), ">"),
     "shared_prior": Style("#AA66CC", (0, (12, 2, 3, 2)), "<"),
-}  # Okabe and Ito's colours, without yellow, and five more
+}  # Okabe and Ito's colours, without yellow, and six more
 ONE_RUN = "#0072B2"  # the agents of a run in a picture of their own
 OUTSOURCED = {
     "gp_ucb": Style("#000000", (0, (1, 1)), "D"),

@@ -111,7 +111,8 @@ class SettingFilter:
             words += option.get("words", "").format(value)
             if name == "P" and value > 1:
                 words += f"{kind.get('regions', '')}, P = {value}"
-        return SettingFilter(words, tuple(sorted(keys.items())), tuple(kind.get("any", ())))
+        fixed = {key: tuple(value) if isinstance(value, list) else value for key, value in keys.items()}
+        return SettingFilter(words, tuple(sorted(fixed.items())), tuple(kind.get("any", ())))
 
     def matches(self, run: Run) -> bool:
         given, config = dict(self.keys), run.config
@@ -243,4 +244,5 @@ def _alike(found: Any, wanted: Any) -> bool:
     """Numbers are alike to four digits: e^1.1 is run as 3.0042."""
     if isinstance(wanted, float | int) and isinstance(found, float | int):
         return math.isclose(found, wanted, rel_tol=1e-4)
+    found = tuple(found) if isinstance(found, list) else found
     return found is not _ABSENT and bool(found == wanted)

@@ -31,8 +31,9 @@ from dpfbo.gp.posterior import cholesky
 FEATURES = 80  # M
 _BLOCK = 2_000_000  # features of the public design that are held at once
 _SHARED = torch.arange(10, dtype=torch.float64, device="cpu") / 10  # the rho that are averaged
-_TRUST = 4.0  # prior weight of each model that uses a mean which explains everything, before any observation
+_TRUST = 3.0  # prior weight of each model that uses a mean which explains everything, before any observation
 _LEAST_WEIGHT = 1e-30
+_ROUNDING = 1e-12  # by so much messages are shorter than 1, so that rounding makes none longer than the clip norm
 _TYPICAL = 0.7  # part of an objective's variance that is shared, on tuning problems (docs/concepts/prior.md)
 _LEAST_NOISE = 0.01  # least standard deviation of the noise that inference assumes
 
@@ -42,7 +43,7 @@ def messages(psi: Tensor, y: Tensor) -> Tensor:
     q = normal_scores(y)  # their mean is 0
     linear = (centred(psi).mT @ q.unsqueeze(-1)).squeeze(-1)
     norm = linear.norm(dim=1, keepdim=True)
-    return torch.where(norm > 0, linear / norm.clamp(min=torch.finfo(norm.dtype).tiny), 0.0)
+    return torch.where(norm > 0, (1 - _ROUNDING) * linear / norm.clamp(min=torch.finfo(norm.dtype).tiny), 0.0)
 
 
 def centred(psi: Tensor) -> Tensor:
@@ -150,11 +151,11 @@ def symmetric(triangle: Tensor, M: int) -> Tensor:
 def known_mean(prior: SharedPrior, n_init: int, t: int) -> KnownMean:
     """What the models of an agent with t observations take from the broadcast.
 
-    Models that use the shared mean have the prior weight `4 L p_l sqrt(R) (n_init / t)^2`: p_l is the evidence of their
+    Models that use the shared mean have the prior weight `3 L p_l sqrt(R) (n_init / t)^3`: p_l is the evidence of their
     length-scale, and R the part of an objective's variance that the release explains, so that a release of noise is
     not used. Like the weights of a user's prior in piBO (Hvarfner et al., ICLR 2022), they fall as observations come
     in, so that a shared mean that misleads does so for a while only.
     """
     covariance = symmetric(prior.covariance, len(prior.mean))
-    weights = _TRUST * (n_init / t) ** 2 * len(prior.evidence) * prior.evidence * prior.explained.sqrt()
+    weights = _TRUST * (n_init / t) ** 3 * len(prior.evidence) * prior.evidence * prior.explained.sqrt()
     return KnownMean(prior.mean, covariance, 1 - prior.shared, weights.clamp(min=_LEAST_WEIGHT).log())

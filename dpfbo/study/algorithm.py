@@ -118,6 +118,16 @@ class Algorithm:
         ):
             if (value := getattr(self, name)) != default and not effective:
                 yield name, f"has no effect on algorithm={self.name}: leave it out, got {value!r}"
+        if self.averaged_gp is not None:
+            for setting in self.own_gp.extensions:
+                name, _, value = setting.partition("=")
+                rule = (
+                    f"has no effect on algorithm={self.name}, whose agents use averaged_gp: leave it out, got {value}"
+                )
+                yield f"own_gp.{name}", rule
+            if not prior and self.averaged_gp.factors != AveragedGP.factors:
+                rule = f"has no effect on algorithm={self.name}, which has no shared mean: leave it out"
+                yield "averaged_gp.factors", f"{rule}, got {list(self.averaged_gp.factors)}"
         if self.private and not self.aggregates:
             yield "private", f"needs a server that adds up messages, got {found}"
         if self.server is None and self.follow != "never":

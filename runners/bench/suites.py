@@ -56,7 +56,7 @@ def overhead(args: argparse.Namespace) -> Iterator[BenchCase]:
     yield _federated("dpfbo, rff draws", args.problem, "dp_fts_de", *rounds, RFF)
     few = f"rounds={args.plain_rounds}"
     yield _federated("plain loop, rff draws", args.problem, "dp_fts_de", few, RFF, plain=True)
-    for algorithm in ("ts", "dp_prior") if args.prior else ():
+    for algorithm in ("ts", "local", "dp_prior") if args.prior else ():
         yield _federated(algorithm, args.problem, algorithm, *rounds)
 
 
@@ -110,7 +110,7 @@ SUITES = {
             "--agents": _integers(2, [200, 1000, 10_000, 100_000], "numbers of agents N"),
             "--features": _integers(2, [], "numbers of features M, or as configured"),
             "--rounds": _integers(1, [10], "numbers of rounds T"),
-            "--algorithms": _names(["dp_fts_de", "dp_prior", "fts", "ts"], ["dp_fts_de", "dp_prior"]),
+            "--algorithms": _names(["dp_fts_de", "dp_prior", "fts", "local", "ts"], ["dp_fts_de", "dp_prior"]),
         },
     ),
     "accounting": Suite(

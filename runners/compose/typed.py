@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -136,6 +136,8 @@ def section(cls: type[T], node: Any, key: str, made: Mapping[str, Make]) -> T:
             elif inner in _OBJECTS:
                 values[name] = instantiate(node[name], inner, **_OBJECTS[inner])
             else:
+                if get_origin(kind) is tuple and not isinstance(node[name], list):
+                    raise ValueError(f"{inner} must be a list, such as [1, 2], got {node[name]!r}")
                 values[name] = section(parts[0], node[name], inner, made) if parts else node[name]
     try:
         for name, value in values.items():

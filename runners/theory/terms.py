@@ -94,6 +94,8 @@ def read(folder: Path, data_dir: Path | None = None, allow: Sequence[str] = ()) 
         cfg.problem.data_dir = str(data_dir)
     settings: Any = OmegaConf.to_container(cfg, resolve=True)
     e = federated(experiment_of(typed(settings)))
+    if e.settings.algorithm.has_prior:
+        raise NoTerms("its agents send no draws of eq. 2, and nobody follows its one release with probability 1 - p_t")
     domain = e.problem.domain
     if not isinstance(e.mechanism, SubsampledGaussian):
         raise ValueError("it is not private")

@@ -421,7 +421,7 @@ def test_the_list():
     ("text", "sentence"),
     [
         ("dp P=2 zz=1", "setting 'dp P=2 zz=1' must name some of P, q, z, .*, got 'zz'"),
-        ("tss", "setting 'tss' must name some of ts, fts, .*, got 'tss'"),
+        ("tss", "setting 'tss' must name some of ts, local, fts, .*, got 'tss'"),
     ],
 )
 def test_a_setting_that_is_not_known_is_refused(text, sentence):

@@ -24,7 +24,7 @@ from runners.sweep.plan import expanded
 
 CASES = {claim.experiment: claim.case for claim in claims.claims() if claim.experiment.startswith("few_")}
 # regret of each algorithm in the made-up runs: the prior beats all but where a test says otherwise
-LEVEL = {"dp_prior": 0.1, "shared_prior": 0.05, "ts": 0.3}
+LEVEL = {"dp_prior": 0.1, "shared_prior": 0.05, "ts": 0.3, "local": 0.3, "noise": 0.3}
 SPREAD = np.random.default_rng(0).normal(0, 0.2, 12)  # by seed: objectives differ, alike for all algorithms
 
 
@@ -55,8 +55,9 @@ def runs_of(experiment, seeds=(0,), level=LEVEL, scale="paper", words=""):
 
 def run_of(experiment, setting, config, seed, k, level):
     name, T, case = config["algorithm"]["name"], config["rounds"], CASES.get(experiment)
+    of_noise = name == "dp_prior" and config["privacy"]["z"] == 10000
     noise = 0.01 * np.random.default_rng(1000 * k + seed).normal()
-    value = 5 + level.get(name, 0.4) + SPREAD[seed] + noise
+    value = 5 + level.get("noise" if of_noise else name, 0.4) + SPREAD[seed] + noise
     if "function_seed" in config["problem"]:
         config["problem"]["function_seed"] = seed
     private = config["algorithm"]["private"]
@@ -92,10 +93,11 @@ def test_what_holds_and_what_does_not(prior, beats, harmless):
     runs = runs_of("few_synthetic", range(8), LEVEL | {"dp_prior": prior})
     found = {f.id: f for f in claims.judge({"few_synthetic": runs})}
     for T in (10, 20):
-        assert found[f"few_synthetic.0.3_t{T}_ts"].verdict == beats
+        for alone in ("local", "noise", "ts"):
+            assert found[f"few_synthetic.0.3_t{T}_{alone}"].verdict == beats
         assert found[f"few_synthetic.1_t{T}_no_harm"].verdict == harmless
         assert found[f"few_synthetic.0.3_t{T}_control"].verdict == (HOLDS if prior < 0.5 else FAILS)
-        assert f"few_synthetic.1_t{T}_ts" not in found
+        assert f"few_synthetic.1_t{T}_local" not in found
     one = found["few_synthetic.0.3_t10_dp_fts_de"]
     assert (one.source, one.form, one.units) == ("own", "superiority", "8 functions")
     assert one.claim.endswith("mean regret over rounds 1 to 10")
@@ -109,14 +111,33 @@ def test_private_methods_of_other_lengths_do_not_stand_for_one_another():
     found = {f.id: f for f in claims.judge({"few_school": runs})}
     assert found["few_school.t10_dp_fts_de"].verdict == NOT_RUN
     assert "no finished run of DP-FTS-DE, P = 4, ε = 1" in found["few_school.t10_dp_fts_de"].ours
-    assert found["few_school.t10_ts"].verdict == found["few_school.t20_dp_fts_de"].verdict == HOLDS
+    assert found["few_school.t10_local"].verdict == found["few_school.t20_dp_fts_de"].verdict == HOLDS
 
 
 def test_no_prior_stands_for_another():
     runs = [run for run in runs_of("frontier") if run.config["algorithm"]["name"] == "dp_prior"]
     assert len(SettingFilter.of("prior epsilon=1").among(runs)) == 1
+    assert len(SettingFilter.of("prior_of_noise").among(runs)) == 1
     with pytest.raises(NotRun):
         SettingFilter.of("prior epsilon=3").among(runs)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("averaged_gp", {"warp": False}), ("design", "uniform"), ("message", "statistics"), ("M", 200)]
+)
+def test_another_prior_does_not_count(key, value):
+    """Neither one with other settings, nor the prior of an earlier version, whose messages were statistics."""
+    (run,) = SettingFilter.of("prior epsilon=1").among(runs_of("frontier"))
+    given = run.config["algorithm"]
+    given[key] = given[key] | value if isinstance(value, dict) else value
+    assert not SettingFilter.of("prior epsilon=1").matches(run)
+
+
+def test_agents_alone_are_told_apart():
+    runs = runs_of("frontier")
+    for kind, name in (("ts", "ts"), ("local", "local")):
+        (run,) = SettingFilter.of(kind).among(runs)
+        assert run.config["algorithm"]["name"] == name
 
 
 def test_the_first_rounds_of_a_longer_run_are_measured():
@@ -129,11 +150,11 @@ def test_the_first_rounds_of_a_longer_run_are_measured():
 def test_labels():
     named = {run.setting: run for run in runs_of("few_school")}
     texts = [label(run.config) for run in named.values()]
-    assert {"private prior, ε = 0.25", "private prior, ε = 4", "shared prior"} < set(texts)
+    assert {"private prior, ε = 0.25", "private prior, z = 10000", "shared prior", "local EI"} < set(texts)
     firsts = list(named.values())
     told = labels([run.config for run in firsts], [run.flat for run in firsts], list(named))
     assert {"DP-FTS-DE, P = 4, ε = 1, T = 10", "DP-FTS-DE, P = 4, ε = 1, T = 20"} < set(told)
-    assert len(set(told)) == len(told) == 30
+    assert len(set(told)) == len(told) == 32
 
 
 def test_problems_of_one_experiment_share_no_table():
@@ -152,7 +173,7 @@ def test_runs_are_cut_off_only_where_nothing_is_released_later():
                ((10, short), (20, long))}  # fmt: skip
     assert set(by_name[20].values()) == {20}
     assert {name: T for name, T in by_name[10].items() if T == 10} == {"dp_fts_de": 10, "dp_fts_de_plus": 10}
-    assert len(short) == len(long) == 20
+    assert len(short) == len(long) == 22
     rest = [run for run in runs if run.summary["rounds"] == 20]
     assert not [run for run in equal_epsilon.of_length(rest, 10) if "fts_de" in run.config["algorithm"]["name"]
                 and run.summary["private"]]  # fmt: skip
@@ -174,7 +195,12 @@ def test_the_figure_has_a_row_for_each_problem_and_a_panel_for_each_length(few):
     (legend,) = one.figure.legends
     entries = [text.get_text() for text in legend.get_texts()]
     assert entries[-1] == "private prior" and "shared prior (not private)" not in entries[:2]
-    assert set(entries) >= {"TS (ε = 0)", "random server, P = 2 (ε = 0)", "Sobol server, P = 2 (ε = 0)"}
+    assert set(entries) >= {
+        "TS (ε = 0)",
+        "local EI (ε = 0)",
+        "random server, P = 2 (ε = 0)",
+        "Sobol server, P = 2 (ε = 0)",
+    }
     assert "were run for T = 10 or 20 with noise of their own" in " ".join(one.figure.texts[-1].get_text().split())
     assert {axes.get_xlabel() for axes in one.figure.axes} == {"privacy loss ε of the whole run"}
     rows = one.table[(one.table["algorithm"] == "dp_prior") & (one.table["target_epsilon"] == 1)]
@@ -209,7 +235,7 @@ def test_the_prior_has_one_look(few):
 
 
 def test_a_prior_without_the_family_beside_it_is_drawn():
-    runs = [r for r in runs_of("frontier", range(2)) if r.config["algorithm"]["name"] in ("ts", "dp_prior")]
+    runs = [r for r in runs_of("frontier", range(2)) if r.config["algorithm"]["name"] in ("local", "dp_prior")]
     found = equal_epsilon.table(runs)
     assert found["target_epsilon"].dropna().tolist() == [0.1, 0.25, 0.5, 1, 2, 4, 8]
-    assert found.loc[found["target_epsilon"].isna(), "algorithm"].tolist() == ["ts"]
+    assert found.loc[found["target_epsilon"].isna(), "algorithm"].tolist() == ["local"]

@@ -68,7 +68,7 @@ MISTAKES = [
     ("run algorithm.P=300", "algorithm.P must be at most the number of agents 200, got 300"),
     ("run algorithm.M=0", "algorithm.M (n_features) must be an integer of at least 1, got 0"),
     ("run algorithm.M=-5", "algorithm.M (n_features) must be an integer of at least 1, got -5"),
-    ("run algorithm.message=median", "algorithm.message must be one of sample, mean, statistics, got 'median'"),
+    ("run algorithm.message=median", "algorithm.message must be one of sample, mean, scores, got 'median'"),
     (
         "run algorithm.own_gp.kernel=matern",
         "algorithm.own_gp.kernel must be one of rbf, matern32, matern52, got 'matern'",

@@ -46,8 +46,8 @@ def test_one_release_pays_for_the_whole_run(tmp_path):
     assert list(server["round"]) == [0]
     assert server["epsilon"][0] == summary["epsilon"]["pld"]
     assert server["sensitivity"][0] == pytest.approx(summary_norm(folder) / 9)
-    rounds = pd.read_parquet(folder / "rounds.parquet")
-    assert "server" in set(rounds.query("round > 0")["source"])
+    assert server["clip_fraction"][0] == 0, "messages of norm 1 are not longer than the clip norm"
+    assert set(pd.read_parquet(folder / "rounds.parquet")["source"]) <= {"initial", "own", "server", "random"}
 
 
 def summary_norm(folder):
@@ -75,7 +75,7 @@ def test_without_privacy_no_epsilon_is_finite(tmp_path):
 def test_the_record_tells_the_model(tmp_path, name):
     _, folder = ran(tmp_path, f"algorithm={name}")
     config = yaml.safe_load((folder / "config.yaml").read_text())
-    assert config["algorithm"]["prior"]["lengthscales"] == [0.03]
+    assert config["algorithm"]["averaged_gp"]["lengthscales"] == [0.05, 0.1, 0.2, 0.4, 0.8]
     assert config["algorithm"]["server"]["_target_"].endswith("PriorServer")
     again, _ = run_configuration(compose(*PRIOR, *QUIET, f"algorithm={name}", f"results_dir={tmp_path / 'again'}"))
     assert json.loads((folder / "summary.json").read_text())["curve"] == again["curve"]
@@ -93,19 +93,23 @@ REFUSED = [
     ("algorithm.broadcasts=null", "algorithm.broadcasts must be 1 for algorithm=dp_prior: the prior is released once"),
     ("algorithm.message_normalize=true", "algorithm.message_normalize must be False for algorithm=dp_prior"),
     ("algorithm.message_center=true", "algorithm.message_center must be False for algorithm=dp_prior"),
-    ("algorithm.message=mean", "algorithm.message must be 'statistics' for a private prior, got 'mean'"),
+    ("algorithm.message=mean", "algorithm.message must be 'scores' for a PriorServer and for no other, got 'mean'"),
     ("algorithm.momentum=0.5", "algorithm.momentum has no effect on algorithm=dp_prior: leave it out, got 0.5"),
     ("algorithm.paired=true", "algorithm.paired has no effect on algorithm=dp_prior: leave it out, got True"),
     ("algorithm.follow=inverse", "algorithm.follow has no effect on algorithm=dp_prior: leave it out, got 'inverse'"),
-    ("algorithm.M=25", "algorithm.M (n_features) must be a multiple of 2 for pairs of each length-scale, got 25"),
+    ("algorithm.M=0", "algorithm.M (n_features) must be an integer of at least 1, got 0"),
     ("algorithm.design=grid", "algorithm.design must be one of uniform, sobol, got 'grid'"),
+    ("algorithm.averaged_gp.warp=perhaps", "algorithm.averaged_gp.warp must be one of True, False, got 'perhaps'"),
+    ("algorithm.averaged_gp.factors=2", "algorithm.averaged_gp.factors must be a list, such as [1, 2], got 2"),
+    ("algorithm.averaged_gp.factors=[]", "algorithm.averaged_gp.factors must name at least one number, got none"),
+    ("algorithm.averaged_gp.noises=[0]", "algorithm.averaged_gp.noises must be a finite number above 0, got 0"),
+    ("algorithm.averaged_gp=null", "algorithm.averaged_gp must have lengthscales, noises, factors and warp, got None"),
+    ("~algorithm.averaged_gp", "algorithm.averaged_gp must be given for a PriorServer, got None"),
+    ("+algorithm.prior.scale=1", "a key of algorithm must be one of"),
     (
-        "algorithm.prior.no_transfer=all",
-        "algorithm.prior.no_transfer must be one of features, own_gp, both, none, got 'all'",
+        "algorithm.server._target_=dpfbo.federated.server.Server",
+        "algorithm.averaged_gp must be left out for a Server, whose broadcasts such agents would not use",
     ),
-    ("algorithm.prior.scale=0", "algorithm.prior.scale must be a finite number above 0, got 0"),
-    ("~algorithm.prior", "privacy.S"),
-    ("algorithm.server._target_=dpfbo.federated.server.Server", "algorithm.server must be a PriorServer"),
 ]
 
 
@@ -117,13 +121,62 @@ def test_a_setting_that_does_not_fit_is_one_sentence(monkeypatch, capsys, tmp_pa
     assert not list((tmp_path / "r").rglob("*"))
 
 
+LOCAL = ["problem=branin", "problem.n_agents=4", "algorithm=local", "n_init=3", "rounds=3"]
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("+algorithm.averaged_gp.factors=[1]", "algorithm.averaged_gp.factors has no effect on algorithm=local"),
+        ("algorithm.averaged_gp.lengthscales=[-1]", "algorithm.averaged_gp.lengthscales must be a finite number above"),
+        ("algorithm.averaged_gp.lengthscales=0.1", "algorithm.averaged_gp.lengthscales must be a list, such as [1, 2]"),
+        ("algorithm.follow=always", "algorithm.follow must be 'never' without a server, got 'always'"),
+        ("algorithm.message=scores", "algorithm.message must be 'scores' for a PriorServer and for no other"),
+        ("algorithm.broadcasts=1", "algorithm.broadcasts has no effect on algorithm=local: leave it out, got 1"),
+    ],
+)
+def test_a_setting_that_does_not_fit_agents_alone_is_one_sentence(monkeypatch, capsys, tmp_path, override, says):
+    assert call(monkeypatch, *LOCAL, override, f"results_dir={tmp_path / 'r'}") == 1
+    error = capsys.readouterr().err
+    assert says in error and error.count("error: ") == 1 and "Traceback" not in error
+    assert not list((tmp_path / "r").rglob("*"))
+
+
+def test_agents_alone_average_gps_as_they_are_told(tmp_path):
+    """The same first points as with a prior; a setting of the models changes what follows."""
+    curves = []
+    for more in ([], ["algorithm.averaged_gp.warp=false"], ["algorithm=dp_prior", "privacy.z=10000"]):
+        summary, folder = run_configuration(compose(*LOCAL, *QUIET, *more, f"results_dir={tmp_path}"))
+        curves.append(summary["curve"]["mean"])
+        if "algorithm=dp_prior" not in more:
+            assert set(summary["epsilon"].values()) == {0.0}
+            assert set(pd.read_parquet(folder / "rounds.parquet")["source"]) == {"initial", "own"}
+    assert curves[0][0] == curves[1][0] == curves[2][0] and curves[0] != curves[1]
+
+
+def test_a_kernel_that_agents_do_not_use_is_refused():
+    gpytorch = ["algorithm.own_gp.fit=gpytorch", "algorithm.own_draw.method=gpytorch"]
+    for name in ("local", "dp_prior"):
+        with pytest.raises(
+            ValueError, match=rf"algorithm\.own_gp\.ard has no effect on algorithm={name}, whose agents"
+        ):
+            build(compose(*LOCAL, f"algorithm={name}", *gpytorch, "algorithm.own_gp.ard=true"))
+
+
+def test_a_gp_that_agents_do_not_use_is_noted(monkeypatch, capsys, tmp_path):
+    given = [*LOCAL, *QUIET, "algorithm.own_gp.lengthscale=0.3", f"results_dir={tmp_path}"]
+    assert call(monkeypatch, *given) == 0
+    said = "note: agents of algorithm=local use averaged_gp, algorithm.own_gp.lengthscale=0.3 has no effect"
+    assert said in capsys.readouterr().err
+
+
 def test_other_algorithms_have_no_prior(monkeypatch, capsys, tmp_path):
     for more, says in (
-        (["+algorithm.prior={scale: 1}"], "algorithm.server must be a PriorServer for a private prior, got Server"),
-        (["algorithm.message=statistics"], "algorithm.message must be 'statistics' with a private prior alone"),
+        (["+algorithm.averaged_gp={warp: true}"], "algorithm.averaged_gp must be left out for a Server"),
+        (["algorithm.message=scores"], "algorithm.message must be 'scores' for a PriorServer and for no other"),
         (
             ["algorithm.server._target_=dpfbo.federated.prior_server.PriorServer"],
-            "algorithm.prior must be given for a PriorServer, got None",
+            "algorithm.averaged_gp must be given for a PriorServer, got None",
         ),
     ):
         assert call(monkeypatch, "algorithm=dp_fts_de", *more, f"results_dir={tmp_path / 'r'}") == 1
@@ -137,8 +190,8 @@ def test_without_privacy_sampling_is_no_matter():
 def test_each_setting_of_the_prior_has_a_folder_of_its_own():
     base = setting_hash(compose(*PRIOR))
     others = [
-        "algorithm.prior.no_transfer=own_gp",
-        "algorithm.prior.optimism=1",
+        "algorithm.averaged_gp.warp=false",
+        "algorithm.averaged_gp.factors=[1]",
         "algorithm.design=uniform",
         "privacy.z=2",
     ]
@@ -176,6 +229,6 @@ def test_the_command_shows_the_settings(monkeypatch, capsys):
     assert call(monkeypatch, *PRIOR, "--cfg", "job", "--resolve") == 0
     shown = yaml.safe_load(capsys.readouterr().out)
     assert shown["privacy"]["q"] == 1.0
-    assert shown["privacy"]["S"] == pytest.approx(1.5 * (2 * (1 + 0.25**2)) ** 0.5, abs=1e-3)
+    assert shown["privacy"]["S"] == 1.0
     assert shown["weights"] == {"_target_": "dpfbo.federated.weights.uniform.Uniform"}
     assert shown["algorithm"]["broadcasts"] == 1

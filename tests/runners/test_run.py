@@ -72,7 +72,7 @@ def test_operating_system_noise_is_fresh_and_charged_every_time(tmp_path):
 
 @pytest.mark.parametrize(
     ("algorithm", "epsilon"),
-    [("ts", 0.0), ("random_server", 0.0), ("sobol_server", 0.0), ("fts", None), ("fts_original", None)],
+    [("ts", 0.0), ("local", 0.0), ("random_server", 0.0), ("sobol_server", 0.0), ("fts", None), ("fts_original", None)],
 )
 def test_epsilon_without_a_mechanism(tmp_path, algorithm, epsilon):
     summary, _ = run_configuration(compose(f"algorithm={algorithm}", *SMALL, *QUIET, f"results_dir={tmp_path}"))

@@ -9,7 +9,7 @@ from dpfbo.audit.server.examine import CHECKS
 from dpfbo.privacy.ledger import Ledger
 from runners.audit import command
 from tests.planted.noise import FaultyNoise, half
-from tests.planted.prior import RawScalar
+from tests.planted.prior import RawEvidence
 
 SMALL = [
     "rounds=3", "problem.n_agents=8", "problem.grid_size=50", "algorithm.M=10", "privacy.q=1",
@@ -73,7 +73,7 @@ def test_the_private_prior_is_audited_from_its_agents_to_its_broadcast(tmp_path,
     arguments = [*PRIOR, "privacy.epsilon=1", "--trials", "200", "--out", str(tmp_path), "--json"]
     assert command.main(arguments) == 0
     shown = json.loads(capsys.readouterr().out)
-    assert (shown["algorithm"], shown["broadcasts"], shown["features"], shown["sound"]) == ("dp_prior", 1, 11, True)
+    assert (shown["algorithm"], shown["broadcasts"], shown["features"], shown["sound"]) == ("dp_prior", 1, 10, True)
     words = {c["check"]: c["words"] for c in shown["checks"]}
     assert list(words) == list(CHECKS)
     assert words["post-processing"].startswith("16 broadcasts with equal releases")
@@ -90,7 +90,7 @@ def test_a_private_prior_that_tells_more_than_its_release_exits_with_3(tmp_path,
     def faulty(cfg):
         experiment = real(cfg)
         sound = experiment.server(Ledger())
-        server = RawScalar(**{f.name: getattr(sound, f.name) for f in fields(sound)})
+        server = RawEvidence(**{f.name: getattr(sound, f.name) for f in fields(sound)})
         object.__setattr__(experiment, "server", lambda ledger: server)
         return experiment
 

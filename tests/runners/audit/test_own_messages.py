@@ -12,7 +12,7 @@ from tests.helpers.compose import compose
 from tests.helpers.small_runs import SMALL
 
 KINDS = {"dp_fts_de": [], "dp_prior": ["algorithm=dp_prior", "privacy.epsilon=1"]}
-CHANGES = {"the opposite": lambda y: -y, "much larger": lambda y: 1e3 * y + 5}
+CHANGES = {"the opposite": lambda y: -y, "much larger, in another order": lambda y: 1e3 * y.flip(-1) + 5}
 
 
 class CentredShard(Shard):

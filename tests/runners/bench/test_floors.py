@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from dpfbo.gp import posterior
+from dpfbo.gp import averaged_gp, posterior
 from dpfbo.gp.features import shared_features
 from runners.bench import floors
 from runners.bench.floors import RunShape, floor_seconds, of_run, work
@@ -21,11 +21,12 @@ RATES = dict(zip(KINDS, (4e10, 8e10, 3e8, 6e8, 5e8, 4e8, 2e8, 1e10, 250.0), stri
 
 BOX = RunShape(
     N=10, T=4, n_init=5, D=2, M=20, P=2, q=0.5, G=0, method="rff", F=30, lengthscale=0.2, fit_every=5,
-    candidates=100, starts=3, models=0, blocks=0, broadcasts=4, own=[0, 0.5, 0.5, 0.5, 0.5],
+    candidates=100, starts=3, kernels=0, lengthscales=0, broadcasts=4, own=[0, 0.5, 0.5, 0.5, 0.5],
     server=[0, 0.5, 0.5, 0.5, 0.5],
 )  # fmt: skip
 LINE = replace(BOX, D=1, G=50, method="exact", fit_every=None)
-PRIOR = replace(LINE, models=4, blocks=1, broadcasts=1, P=1)
+ALONE = replace(BOX, kernels=10, P=1, broadcasts=0, server=[0] * 5)
+PRIOR = replace(LINE, kernels=20, lengthscales=5, broadcasts=1, P=1)
 
 
 def counts(found: np.ndarray) -> SimpleNamespace:
@@ -79,6 +80,10 @@ def test_counts_by_hand() -> None:
     assert exact.uniforms == F + 5
     assert exact.flops == 3 * 25 + 4 * 5 * F + 3 * F + 2 * (F + 5) + 2 * F
     assert exact.flops32 == 2 * F * 50 + 50
+    assert counts(floors.nystrom(PRIOR)).flops == 20 * (3 + 5 + 20)
+    fits, values = 10 * (125 / 3 + 6 * 25), averaged_gp.MODELS * 100
+    improvement = counts(floors.improvement(5, ALONE))
+    assert improvement.flops == pytest.approx(fits + values * (25 + 4 * 5 + 20)) and improvement.exp == values
     search = counts(floors.search(BOX, 20))
     assert (search.cos32, search.cos, search.uniforms) == (100 * 20 + 2 * 4 * 20, 40, 103 * 2)
     assert counts(floors.fit(10, BOX)).exp == 2 * 50
@@ -121,10 +126,11 @@ def test_seconds_add_arithmetic_and_hide_what_is_faster() -> None:
     [
         (BOX, {"message", "server", "other", "own_draw", "acquisition", "fit"}),
         (LINE, {"message", "server", "other", "own_draw", "acquisition"}),
-        (PRIOR, {"message", "server", "other", "acquisition", "gate"}),
+        (PRIOR, {"message", "server", "other", "acquisition"}),
+        (ALONE, {"acquisition", "other"}),
         (replace(LINE, broadcasts=0, server=[0] * 5), {"other", "own_draw"}),
     ],
-    ids=["box", "grid", "prior", "alone"],
+    ids=["box", "grid", "prior", "local", "ts"],
 )
 def test_floors_of_a_run_are_of_its_phases(shape: RunShape, phases: set[str]) -> None:
     found = of_run(shape, RATES)

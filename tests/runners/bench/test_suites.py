@@ -35,9 +35,9 @@ def measured(tmp_path: Path, *argv: str) -> dict[str, Any]:
 
 def test_overhead_has_all_phases(tmp_path, capsys):
     found = measured(tmp_path, "overhead", "--rounds", "2", "--plain-rounds", "2", "--prior")
-    names = ["dpfbo", "dpfbo, rff draws", "plain loop, rff draws", "ts", "dp_prior"]
+    names = ["dpfbo", "dpfbo, rff draws", "plain loop, rff draws", "ts", "local", "dp_prior"]
     assert [(what, N, T) for what, N, T, _ in found] == [(name, 200, 2) for name in names]
-    ours, rff, plain, alone, prior = found.values()
+    ours, rff, plain, alone, local, prior = found.values()
     for m in (ours, rff, plain):
         assert m["phases"].keys() >= PHASES - {"acquisition"}
         low, high = m["quartiles"]
@@ -47,7 +47,8 @@ def test_overhead_has_all_phases(tmp_path, capsys):
     assert ours["ratio"] == pytest.approx(ours["time"] / sum(ours["floors"].values()))
     assert ours["peak_mb"] > ours["least_mb"] > 0
     assert plain["floors"] == {} and plain["ratio"] is None
-    assert "gate" in prior["phases"] and "server" not in alone["phases"]
+    assert "server" not in alone["phases"] and "server" not in local["phases"] and "server" in prior["phases"]
+    assert set(local["floors"]) == {"acquisition", "other"} and local["ratio"] > 0
     out = " ".join(capsys.readouterr().out.split())
     assert "milliseconds per agent and round" in out and "time / floor" in out and "N = 200, T = 2, M = 50" in out
 
@@ -101,7 +102,7 @@ def test_a_measurement_that_fails_leaves_the_others(tmp_path, monkeypatch, capsy
         (["overhed"], 2, "invalid choice: 'overhed'"),
         (["overhead", "--rounds", "0"], 2, "--rounds: must be an integer of at least 1, got '0'"),
         (["agents", "--algorithms", "magic"], 2, "invalid choice: 'magic'"),
-        (["agents", "--agents", "4", "--features", "3", "--algorithms", "dp_prior"], 1, "multiple of 2"),
+        (["agents", "--agents", "4", "--features", "1000001", "--algorithms", "dp_prior"], 1, "algorithm.M"),
         (["overhead", "--problem", "landmine"], 1, 'run "python -m runners.fetch landmine"'),
     ],
 )

@@ -55,8 +55,8 @@ def test_every_experiment_builds(experiment):
         ("synthetic", "fts", dict(P=1, M=50, rounds=40)),
         ("landmine", "dp_fts_de", dict(P=4, S=22, q=0.35, z=1.0, M=100, rounds=60, n_init=10, lengthscale=0.01)),
         ("landmine", "dp_fts", dict(P=1, S=11, M=100, rounds=60)),
-        ("synthetic", "dp_prior", dict(P=1, S=4.638, q=1, M=200, rounds=40, n_init=10, broadcasts=1)),
-        ("landmine", "dp_prior", dict(P=1, S=4.638, q=1, M=200, rounds=60, n_init=10, broadcasts=1)),
+        ("synthetic", "dp_prior", dict(P=1, S=1.0, q=1, M=80, rounds=40, n_init=10, broadcasts=1)),
+        ("landmine", "dp_prior", dict(P=1, S=1.0, q=1, M=80, rounds=60, n_init=10, broadcasts=1)),
     ],
 )
 def test_presets_of_the_paper(problem, algorithm, expected):

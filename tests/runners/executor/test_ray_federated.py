@@ -108,7 +108,7 @@ def test_one_agent_an_actor_all_on_one_gpu(reused, tmp_path):
     assert ray.is_initialized()  # the run did not start it
 
 
-ALGORITHMS = ["dp_fts_de", "fts", "ts", "fts_original", "random_server", "sobol_server"]
+ALGORITHMS = ["dp_fts_de", "fts", "ts", "local", "fts_original", "random_server", "sobol_server"]
 CUTS = [*product(ALGORITHMS, [("grid", 2), ("box", 5)]), *product(["dp_fts_de"], [("grid", 5), ("box", 2)])]
 
 

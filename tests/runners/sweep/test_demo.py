@@ -17,7 +17,7 @@ SMALL = [
 
 def test_is_the_problem_of_the_paper():
     demo = plan(["experiment=demo"])
-    assert (demo.experiment, len(demo.settings), len(demo.trials)) == ("demo", 7, 21)
+    assert (demo.experiment, len(demo.settings), len(demo.trials)) == ("demo", 8, 24)
     cfgs = [setting.cfg for setting in demo.settings]
     for cfg in cfgs:
         assert (cfg.problem.n_agents, cfg.rounds, cfg.problem.grid_size) == (200, 40, 1000)
@@ -36,7 +36,7 @@ def test_feeds_table_and_figures(tmp_path, capfd):
     assert tables.main(["demo", f"results_dir={tmp_path}", "--json"]) == 0
     rows = json.loads(capfd.readouterr().out)
     assert [row["label"] for row in rows] == [
-        "TS", "FTS-DE, P = 2", "DP-FTS, z = 2", "DP-FTS, z = 1", "DP-FTS-DE, P = 2, z = 2", "DP-FTS-DE, P = 2, z = 1",
+        "TS", "local EI", "FTS-DE, P = 2", "DP-FTS, z = 2", "DP-FTS, z = 1", "DP-FTS-DE, P = 2, z = 2", "DP-FTS-DE, P = 2, z = 1",
         "private prior, ε = 1",
     ]  # fmt: skip
     assert figures.main(["demo", f"results_dir={tmp_path}", "--out", str(tmp_path / "figures")]) == 0

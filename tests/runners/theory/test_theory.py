@@ -104,7 +104,8 @@ def runs(tmp_path_factory):
     """A results folder with runs on a grid, on a box, and without sharing; and the messages of each."""
     results, seen, plain = tmp_path_factory.mktemp("results"), {}, Server.round
     with pytest.MonkeyPatch.context() as patch:
-        for name, given in {"grid": GRID, "box": BOX, "alone": ["algorithm=ts"]}.items():
+        others = {"alone": ["algorithm=ts"], "prior": ["algorithm=dp_prior"]}
+        for name, given in {"grid": GRID, "box": BOX, **others}.items():
             messages = seen[name] = []
 
             def seeing(self, t, m, *late, s=messages):
@@ -197,6 +198,8 @@ class TestCommand:
         assert "upper bounds up to constants" in capsys.readouterr().out
         assert command.main(["alone", f"results_dir={results}"]) == 0
         assert "skipped" in (out := capsys.readouterr().out) and "nothing is clipped" in out
+        assert command.main(["prior", f"results_dir={results}"]) == 0
+        assert "its agents send no draws of eq. 2" in capsys.readouterr().out
 
     def refusal(self, capsys, *argv):
         assert command.main([*map(str, argv)]) == 1

@@ -543,7 +543,7 @@ def test_a_prior_is_paid_once_and_followed_to_the_end(tmp_path: Path, messages: 
     prior = ["algorithm=dp_prior", "algorithm.M=24", "privacy.q=1", "privacy.rng=os", "tracker.wandb.show=all"]
     summary, folder = run_configuration(composed(tmp_path, *prior))
     config = config_of(folder)
-    assert config["algorithm"]["prior"]["no_transfer"] == "both"
+    assert config["algorithm"]["averaged_gp"]["factors"] == [1, 2, 4]
     logged = rows(folder)[:4]
     assert [row["regret_vs_epsilon"] for row in logged] == pytest.approx(summary["curve"]["mean"])
     (spent,) = pq.read_table(folder / "server.parquet")["epsilon"].to_pylist()
