@@ -178,7 +178,7 @@ class Target:
     def whole_round(
         self, entropy: Entropy, t: int, messages: Messages | None, late: Tensor | None = None
     ) -> tuple[Broadcast | None, Ledger]:
-        """Everything that leaves in round t, and the ledger. It needs gradients, so no inference mode of torch."""
+        """Everything that leaves in round t, and the ledger."""
         ledger = Ledger()
         return self.copy(entropy, ledger, inference=True).round(t, messages, late)[0], ledger
 
