@@ -121,8 +121,8 @@ class Algorithm:
         if self.averaged_gp is not None:
             for setting in self.own_gp.extensions:
                 name, _, value = setting.partition("=")
-                rule = f"has no effect on algorithm={self.name}, whose agents use averaged_gp: leave it out, got {value}"
-                yield f"own_gp.{name}", rule
+                rule = f"has no effect on algorithm={self.name}, whose agents use averaged_gp: leave it out"
+                yield f"own_gp.{name}", f"{rule}, got {value}"
             if not prior and self.averaged_gp.factors != AveragedGP.factors:
                 rule = f"has no effect on algorithm={self.name}, which has no shared mean: leave it out"
                 yield "averaged_gp.factors", f"{rule}, got {list(self.averaged_gp.factors)}"

@@ -195,7 +195,12 @@ def test_the_figure_has_a_row_for_each_problem_and_a_panel_for_each_length(few):
     (legend,) = one.figure.legends
     entries = [text.get_text() for text in legend.get_texts()]
     assert entries[-1] == "private prior" and "shared prior (not private)" not in entries[:2]
-    assert set(entries) >= {"TS (ε = 0)", "local EI (ε = 0)", "random server, P = 2 (ε = 0)", "Sobol server, P = 2 (ε = 0)"}
+    assert set(entries) >= {
+        "TS (ε = 0)",
+        "local EI (ε = 0)",
+        "random server, P = 2 (ε = 0)",
+        "Sobol server, P = 2 (ε = 0)",
+    }
     assert "were run for T = 10 or 20 with noise of their own" in " ".join(one.figure.texts[-1].get_text().split())
     assert {axes.get_xlabel() for axes in one.figure.axes} == {"privacy loss ε of the whole run"}
     rows = one.table[(one.table["algorithm"] == "dp_prior") & (one.table["target_epsilon"] == 1)]

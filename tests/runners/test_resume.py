@@ -91,7 +91,9 @@ def test_with_draws_of_gpytorch(tmp_path):
     assert differences(records(path), expected("branin", *draws, *kernel)) == []
 
 
-@pytest.mark.parametrize("algorithm", ["dp_fts_de", "fts_de", "ts", "local", "fts_original", "sobol_server", "random_server"])
+@pytest.mark.parametrize(
+    "algorithm", ["dp_fts_de", "fts_de", "ts", "local", "fts_original", "sobol_server", "random_server"]
+)
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_every_kind_of_server(tmp_path, problem, algorithm):
     more = [f"algorithm={algorithm}", "dropout.probability=0.3"]

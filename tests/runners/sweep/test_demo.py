@@ -36,8 +36,8 @@ def test_feeds_table_and_figures(tmp_path, capfd):
     assert tables.main(["demo", f"results_dir={tmp_path}", "--json"]) == 0
     rows = json.loads(capfd.readouterr().out)
     assert [row["label"] for row in rows] == [
-        "TS", "local EI", "FTS-DE, P = 2", "DP-FTS, z = 2", "DP-FTS, z = 1", "DP-FTS-DE, P = 2, z = 2", "DP-FTS-DE, P = 2, z = 1",
-        "private prior, ε = 1",
+        "TS", "local EI", "FTS-DE, P = 2", "DP-FTS, z = 2", "DP-FTS, z = 1", "DP-FTS-DE, P = 2, z = 2",
+        "DP-FTS-DE, P = 2, z = 1", "private prior, ε = 1",
     ]  # fmt: skip
     assert figures.main(["demo", f"results_dir={tmp_path}", "--out", str(tmp_path / "figures")]) == 0
     assert len(list((tmp_path / "figures").iterdir())) == 8
