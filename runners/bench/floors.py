@@ -36,8 +36,8 @@ def floor_seconds(work: Work, rates: Rates) -> float:
 class RunShape:
     """The sizes of a federated run that its floors follow from.
 
-    G: 0 in a box. fit_every: observations between two fits, None if hyper-parameters are given. kernels: pairs of
-    kernel and noise that an agent averages, 0 for Thompson sampling; lengthscales: those of a private prior, 0 without.
+    G: 0 in a box. fit_every: observations between two fits, None if hyper-parameters are given. kernels: pairs of a
+    kernel and a noise that an agent averages, 0 for Thompson sampling; lengthscales: of a private prior, 0 without one.
     broadcasts: 0 without a server. own, server: the share of the agents whose query was their own or followed the
     server, in rounds 0..T.
     """

@@ -397,7 +397,7 @@ def test_every_example_of_the_help_can_be_parsed():
     for example in examples:
         argv = shlex.split(example)[3:]
         commands.add(command._parser().parse_args(argv).command.__name__)
-    assert commands == {"epsilon", "calibrate", "table", "plot", "ledger", "projection", "certificate"}
+    assert commands == {"epsilon", "calibrate", "table", "plot", "ledger", "projection", "certificate", "prior"}
 
 
 def test_as_a_program(tmp_path):
