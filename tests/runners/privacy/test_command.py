@@ -408,3 +408,13 @@ def test_as_a_program(tmp_path):
     )  # fmt: skip
     assert (run.returncode, run.stdout) == (1, "")
     assert run.stderr == "error: --q must lie in (0, 1], got 1.4\n"
+
+
+def test_prior_says_what_a_release_is_expected_to_carry(capsys):
+    given = ["prior", "--agents", "8", "--epsilon", "1", "--delta", "1e-3", "--n-init", "3", "--dim", "3"]
+    found = answer(capsys, *given)
+    assert 0.3 < found["signal"] < 0.6 and found["enough_epsilon"] == 2
+    assert command.main(given) == 0
+    assert "is expected to keep" in capsys.readouterr().out
+    assert "--dim must be given" in refusal(capsys, *given[:-2])
+    assert "--agents must be" in refusal(capsys, "prior", "--agents", "0", *given[3:])
