@@ -31,7 +31,7 @@ from dpfbo.gp.posterior import cholesky
 FEATURES = 80  # M
 _BLOCK = 2_000_000  # features of the public design that are held at once
 _SHARED = torch.arange(10, dtype=torch.float64, device="cpu") / 10  # the rho that are averaged
-_TRUST = 3.0  # prior weight of each model that uses a mean which explains everything, before any observation
+_TRUST = 6.0  # prior weight of each model that uses a mean which explains everything, before any observation
 _LEAST_WEIGHT = 1e-30
 _ROUNDING = 1e-12  # by so much messages are shorter than 1, so that rounding makes none longer than the clip norm
 _TYPICAL = 0.7  # part of an objective's variance that is shared, on tuning problems (docs/concepts/prior.md)
@@ -151,11 +151,11 @@ def symmetric(triangle: Tensor, M: int) -> Tensor:
 def known_mean(prior: SharedPrior, n_init: int, t: int) -> KnownMean:
     """What the models of an agent with t observations take from the broadcast.
 
-    Models that use the shared mean have the prior weight `3 L p_l sqrt(R) (n_init / t)^3`: p_l is the evidence of their
+    Models that use the shared mean have the prior weight `6 L p_l R (n_init / t)^3`: p_l is the evidence of their
     length-scale, and R the part of an objective's variance that the release explains, so that a release of noise is
     not used. Like the weights of a user's prior in piBO (Hvarfner et al., ICLR 2022), they fall as observations come
     in, so that a shared mean that misleads does so for a while only.
     """
     covariance = symmetric(prior.covariance, len(prior.mean))
-    weights = _TRUST * (n_init / t) ** 3 * len(prior.evidence) * prior.evidence * prior.explained.sqrt()
+    weights = _TRUST * (n_init / t) ** 3 * len(prior.evidence) * prior.evidence * prior.explained
     return KnownMean(prior.mean, covariance, 1 - prior.shared, weights.clamp(min=_LEAST_WEIGHT).log())

@@ -13,6 +13,7 @@ from dpfbo.gp import batches
 from dpfbo.space.domain import Domain, embedded
 from dpfbo.space.mixed import MixedBox
 
+_MOST = 4096  # features: several matrices of this size are factorised
 _JITTER = 1e-4  # added to the diagonal of the kernel matrix of the inducing points
 
 
@@ -68,7 +69,7 @@ class NystromFeatures:
     @staticmethod
     def of(domain: Domain, n_features: int, lengthscales: Sequence[float]) -> NystromFeatures:
         """The map of n_features features for a domain, in float64 on the CPU."""
-        checks.integer("n_features", n_features, minimum=1, maximum=checks.MOST_FEATURES)
+        checks.integer("n_features", n_features, minimum=2, maximum=_MOST)
         u = torch.quasirandom.SobolEngine(domain.dimension).draw(n_features, dtype=torch.float64)
         space = domain if isinstance(domain, MixedBox) else None
         U = embedded(domain, u if space is None else space.snap(u))
