@@ -320,7 +320,7 @@ class TestKnownMean:
         prior = dataclasses.replace(a_prior(6), evidence=torch.tensor([0.9, 0.1], dtype=torch.float64))
         known = known_mean(prior, 4, 4)
         assert torch.equal(known.mean, prior.mean) and known.own.item() == pytest.approx(0.4)
-        expected = prior_module._TRUST * 2 * prior.evidence * 0.4**0.5
+        expected = prior_module._TRUST * 2 * prior.evidence * 0.4
         assert torch.allclose(known.log_weights.exp(), expected)
         S = known.covariance
         assert torch.equal(S, S.T) and torch.equal(S[*torch.tril_indices(6, 6)], prior.covariance)
@@ -333,7 +333,7 @@ class TestKnownMean:
         assert torch.allclose(*by_n_init)
         less = dataclasses.replace(prior, explained=prior.explained / 4)
         gap = known_mean(prior, 4, 4).log_weights - known_mean(less, 4, 4).log_weights
-        assert torch.allclose(gap, torch.full((2,), math.log(2), dtype=torch.float64))
+        assert torch.allclose(gap, torch.full((2,), math.log(4), dtype=torch.float64))
 
     def test_a_prior_that_explains_nothing_is_not_used(self):
         zero = dataclasses.replace(a_prior(6), explained=torch.tensor(0.0).double())
