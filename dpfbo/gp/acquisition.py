@@ -136,6 +136,12 @@ class Acquisition:
             lambda rows: self._search(function.select(rows), mixed, candidates), len(function), agents, shift.device
         )
 
+    def candidates(self, domain: Domain, shift: Tensor) -> Tensor:
+        """Points for draws that are known at points alone, k x D: those of a grid, or at most 512 of a box."""
+        if isinstance(domain, Grid):
+            return domain.unit_points
+        return BoxCandidates.of(domain, min(self.n_candidates, _SCREENED), shift).points
+
     def maximize_improvement(
         self, surface: ImprovementSurface, domain: Domain, shift: Tensor, known: Tensor | None = None
     ) -> Tensor:

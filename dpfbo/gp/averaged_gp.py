@@ -39,6 +39,7 @@ _FLAT = 1e-12  # standard deviation over the largest value, below which observat
 _MOST_POINTS = 2048  # of a grid whose kernels are tables: 32 MB each
 LEAST_WEIGHT = 0.01  # probability of a model over the largest, below which an agent leaves it out
 MODELS = 12  # most probable models of an agent, which it averages
+_DRAW_JITTER = 1e-6  # added to the variances of a draw, over s^2
 _LEAST = 1e-9  # least variance of a prediction, over s^2
 
 
@@ -78,9 +79,11 @@ class AveragedGP:
         factors: The factors r of the shared mean, beside 0; not used without a shared mean.
         warp: True to replace values below an agent's median by normal quantiles of their ranks, so that a few bad
             values do not decide about the fit (Song et al., The Vizier Gaussian process bandit algorithm, 2024).
+        acquisition: `ei`, the expected improvement averaged over all models; or `ts`, Thompson sampling: a posterior
+            draw, at the candidates of the search, of one model that is drawn by its probability.
 
     Raises:
-        SettingError: A number is not positive, or none is given.
+        SettingError: A number is not positive, none is given, or a word is unknown.
 
     Example:
         >>> x = torch.tensor([[[0.0], [0.4], [1.0]]]).double()
@@ -94,6 +97,7 @@ class AveragedGP:
     noises: tuple[float, ...] = (0.001, 0.1)
     factors: tuple[float, ...] = (1.0, 2.0, 4.0)
     warp: bool = True
+    acquisition: str = "ei"
 
     def __post_init__(self) -> None:
         for name in ("lengthscales", "noises", "factors"):
@@ -104,6 +108,7 @@ class AveragedGP:
             for value in values:
                 checks.positive(name, value)
         checks.one_of("warp", self.warp, (True, False))
+        checks.one_of("acquisition", self.acquisition, ("ei", "ts"))
 
     def fit(self, observed: Places, y: Tensor, known: KnownMean | None = None) -> "Fitted":
         """Fit all models to the observations y, n x t, at the observed places."""
@@ -156,7 +161,7 @@ class AveragedGP:
         index: n x t rows of the observations; psi: G x M. A row is -1 where tensor operations have to find it. None if
         there is no compiled code, or the grid is too large for tables.
         """
-        if len(grid.points) > _MOST_POINTS or not computes(y, grid.points):
+        if self.acquisition != "ei" or len(grid.points) > _MOST_POINTS or not computes(y, grid.points):
             return None
         r, v = self._factors(known, y), torch.tensor(self.noises, dtype=y.dtype)
         order, plain = _tables(grid, self.lengthscales)
@@ -239,6 +244,23 @@ class Fitted:
         if self.known is not None and at.psi is not None:
             mean = mean + self.factor[..., None] * batches.product(at.psi, self.known.mean[:, None])[:, None, :, 0]
         return mean, (self.variance[..., None] * unit).sqrt()
+
+    def draw(self, at: Places, u: Tensor, e: Tensor) -> Tensor:
+        """A posterior draw at k places, n x k, of one model each. u: n uniforms; e: n x k standard normals."""
+        model = (u[:, None] >= self.log_probability.exp().cumsum(1)[:, :-1]).sum(1)
+        each = torch.arange(len(self), device=u.device)
+        c, one = self.kernel[each, model], self.one[each, model][:, None]  # n, n x 1 x t
+        k = self.gp.kernels(self.observed, at, self.known)[each, c]  # n x t x k
+        V = torch.linalg.solve_triangular(self.L[each, model], k, upper=False)
+        rest = (1 - one @ V) / self.precision[each, model].sqrt()[:, None, None]  # n x 1 x k
+        prior = self.gp.kernels(at, at, self.known).expand(len(self), -1, -1, -1)[each, c]
+        covariance = prior - V.mT @ V + rest.mT @ rest  # n x k x k
+        covariance.diagonal(dim1=1, dim2=2).add_(_DRAW_JITTER)
+        mean, _ = self.predict(at)
+        return (
+            mean[each, model]
+            + self.variance[each, model].sqrt()[:, None] * (cholesky(covariance) @ e[..., None])[..., 0]
+        )
 
     def log_expected_improvement(self, at: Places) -> Tensor:
         """The logarithm of the expected improvement over the best observation, averaged over all models, n x k."""

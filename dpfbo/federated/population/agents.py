@@ -226,6 +226,16 @@ class Agents:
         psi = None if known is None else self.features_at(state.points)
         fitted = gp.fit(Places(embedded(self.domain, state.x), psi), state.y, known)
         shift = self.acquisition.shift(self.domain, self.streams, "acquisition", t, state.ids.device)
+        if gp.acquisition == "ts":
+            points = self.acquisition.candidates(self.domain, shift)
+            coin = self.streams.uniform("averaged_gp/model", state.ids, t, 1)[:, 0]
+            e = self.streams.normal("averaged_gp/draw", state.ids, t, len(points))
+            at_once = max(batches.PRODUCTS, _BLOCK // len(points) ** 2)
+
+            def best(r: Tensor) -> Tensor:
+                return fitted.select(r).draw(locate(points[None]), coin[r], e[r]).argmax(1)
+
+            return points[batches.in_blocks(best, len(coin), at_once, coin.device)], fitted.shared
         surface = ImprovementSurface(fitted, locate)
         return self.acquisition.maximize_improvement(surface, self.domain, shift, state.index), fitted.shared
 

@@ -401,3 +401,30 @@ def test_a_surface_is_the_improvement_at_located_points():
 def test_a_bad_setting_is_one_sentence(settings, says):
     with pytest.raises(SettingError, match=says):
         AveragedGP(**settings)
+
+
+class TestDraw:
+    """Thompson sampling from averaged GPs."""
+
+    def test_draws_have_the_mean_and_the_deviations_of_the_prediction(self):
+        gp = AveragedGP(lengthscales=(0.3,), noises=(0.01,), acquisition="ts")
+        x = torch.tensor([0.1, 0.4, 0.9], dtype=torch.float64)[None, :, None]
+        fitted = gp.fit(Places(x), torch.tensor([[0.0, 2.0, 1.0]], dtype=torch.float64))
+        at = Places(torch.linspace(0, 1, 7, dtype=torch.float64)[None, :, None])
+        mean, sd = (part[0, 0] for part in fitted.predict(at))
+        g, n = torch.Generator().manual_seed(0), 4000
+        many = fitted.select(torch.zeros(n, dtype=torch.long))
+        e = torch.randn(n, 7, generator=g, dtype=torch.float64)
+        drawn = many.draw(at, torch.rand(n, generator=g, dtype=torch.float64), e)
+        assert ((drawn.mean(0) - mean).abs() < 4 * sd / n**0.5 + 1e-3).all()
+        torch.testing.assert_close(drawn.std(0), sd, rtol=0.06, atol=2e-3)
+
+    def test_models_are_drawn_by_their_probability(self):
+        x = torch.tensor([0.1, 0.4, 0.5, 0.9], dtype=torch.float64)[None, :, None]
+        fitted = AveragedGP().fit(Places(x), torch.tensor([[0.0, 2.0, 1.0, 0.5]], dtype=torch.float64))
+        p, n = fitted.log_probability[0].exp(), 100
+        at, e = Places(torch.tensor([[[0.7]]], dtype=torch.float64)), torch.zeros(n, 1, dtype=torch.float64)
+        u = (torch.arange(n, dtype=torch.float64) + 0.5) / n
+        drawn = fitted.select(torch.zeros(n, dtype=torch.long)).draw(at, u, e)[:, 0]
+        mean = fitted.predict(at)[0][0, :, 0]
+        assert float(drawn.mean()) == pytest.approx(float((p * mean).sum()), abs=0.02)
