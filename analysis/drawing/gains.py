@@ -20,6 +20,7 @@ from dpfbo.formats.words import metric_in_words
 
 Method = tuple[str, float | None]  # an algorithm, and its target epsilon
 ALONE = "local"
+APART = 1.25  # ratio of two numbers of agents that both have a tick
 BLIND = 0.01  # target epsilon below which a release is noise alone
 
 
@@ -73,10 +74,11 @@ def figure(found: pd.DataFrame, style: PageStyle = SCREEN) -> Figure:
     pairs = zip(found["algorithm"].astype(str), found["target_epsilon"].astype(float), strict=True)
     methods = sorted({(name, math.inf if math.isnan(target) else target) for name, target in pairs}, key=_order)
     looks = _looks(methods)
-    sizes = sorted(found["n_agents"].unique())
-    axis = XAxis("agents N", min(sizes) / 1.2, max(sizes) * 1.2, True, sizes)
     panels: list[PicturePanel | None] = []
     for title, rows in found.groupby("panel"):
+        sizes = sorted(rows["n_agents"].unique(), reverse=True)
+        ticks = [N for i, N in enumerate(sizes) if i == 0 or sizes[i - 1] >= APART * N]
+        axis = XAxis("agents N", min(sizes) / 1.2, max(sizes) * 1.2, True, ticks)
         series = []
         for method in methods:
             same = (rows["algorithm"] == method[0]) & (rows["target_epsilon"].fillna(math.inf) == method[1])
