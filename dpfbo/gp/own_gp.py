@@ -96,10 +96,6 @@ class OwnGP:
         one = torch.ones(n_agents, dtype=torch.float64, device=device)
         return Hyperparameters(self.lengthscale * one, self.variance * one, self.noise * one)
 
-    def fitted(self, n_init: int, n_observations: int) -> bool:
-        """True if, at this number of observations, the hyper-parameters are given or were fitted at least once."""
-        return self.fit == "given" or n_observations // self.every * self.every >= n_init
-
     def due(self, n_observations: int) -> bool:
         """True if a fit is due at this number of observations."""
         return self.fit != "given" and n_observations % self.every == 0
