@@ -1,7 +1,7 @@
 """The finished rounds of a run, of which memory holds the newest."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import overload
 
 from dpfbo.records import RoundRecord
@@ -17,16 +17,12 @@ class RoundLog(Sequence[RoundRecord]):
     always stays.
     """
 
-    def __init__(
-        self, records: Iterable[RoundRecord] = (), read_back: Callable[[int], RoundRecord] | None = None
-    ) -> None:
-        self.read_back = read_back
+    def __init__(self) -> None:
+        self.read_back: Callable[[int], RoundRecord] | None = None
         self.means: list[float] = []
         self.standard_errors: list[float] = []
         self._newest: deque[RoundRecord] = deque()
         self._bytes = 0
-        for record in records:
-            self.append(record)
 
     def append(self, record: RoundRecord) -> None:
         """Add the next round."""

@@ -108,12 +108,6 @@ class Models:
         return model
 
 
-def gram(hyper: KernelParameters, x: Tensor) -> Tensor:
-    """`K(x, x)` without noise, N x t x t; x: N x t x D."""
-    with x.device, torch.no_grad(), exact_algebra():
-        return Models().of(hyper, x, torch.zeros_like(x[..., 0])).eval().covariance(x, x)
-
-
 @contextmanager
 def exact_algebra() -> Iterator[None]:
     """Make GPyTorch compute by dense Cholesky factors alone, and ignore its warnings of jitter, at most 1e-6."""

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from dpfbo.gp import batches, newton
-from dpfbo.gp.own_gp import BOUNDS, AnyHyperparameters, Hyperparameters, KernelParameters, OwnGP
+from dpfbo.gp.own_gp import BOUNDS, AnyHyperparameters, Hyperparameters, OwnGP
 from dpfbo.gp.posterior import cholesky
 
 _LIMITS = newton.Limits(1e-5, 40)
@@ -48,14 +48,9 @@ def fit_own(x: Tensor, y: Tensor, own: OwnGP, kernel_parameters: bool = False) -
     return Hyperparameters(lengthscale, variance, noise)
 
 
-def gram_cholesky(x: Tensor, hyper: AnyHyperparameters, noise: Tensor) -> Tensor:
+def gram_cholesky(x: Tensor, hyper: Hyperparameters, noise: Tensor) -> Tensor:
     """The Cholesky factors of `K(x, x) + noise I`, N x t x t. x: N x t x D; noise: N."""
-    if isinstance(hyper, KernelParameters):
-        from dpfbo.gp.gpytorch_model import gram
-
-        K = gram(hyper, x)
-    else:
-        K = se_kernel(squared_distances(x, x), hyper)
+    K = se_kernel(squared_distances(x, x), hyper)
     return cholesky(K + torch.diag_embed(noise[:, None].expand(-1, x.shape[1])))
 
 

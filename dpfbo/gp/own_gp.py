@@ -45,8 +45,8 @@ class OwnGP:
         warp: True to warp every axis by Kumaraswamy's `1 - (1 - x^a)^b`, with fitted a and b.
         priors: True for normal priors of the logarithms of length-scales, variance and noise, whose modes are the
             hyper-parameters given here.
-        standardize: True to standardise an agent's observations by their mean and standard deviation; with a private
-            prior, only the initial observations count for both. The hyper-parameters are then in standardised units.
+        standardize: True to standardise an agent's observations by their mean and standard deviation. The
+            hyper-parameters are then in standardised units.
 
     Raises:
         SettingError: A word is unknown, or an argument has no effect on this fit.

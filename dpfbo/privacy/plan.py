@@ -150,18 +150,9 @@ class PrivacyPlan:
         """The largest sampling probability, to four digits, that costs at most the target epsilon; or ValueError."""
         return calibrate.sampling_probability(self._cost(events_of), target)
 
-    def calibrate_rounds(self, events_of: Callable[[int], Events], target: float, alike: bool = True) -> int:
-        """The largest number of rounds that cost at most the target epsilon; ValueError if none, or too many, do.
-
-        alike: True if most rounds have the same event; otherwise at most 1000 rounds are tried.
-        """
-        if alike:
-            return calibrate.rounds(self._cost(events_of), target)
-        n, curve = 64, [0.0]
-        while curve[-1] <= target and len(curve) < checks.MOST_DIFFERENT_ROUNDS:
-            curve = self.accountant.curve(events_of(n), self.delta)
-            n = min(2 * n, checks.MOST_DIFFERENT_ROUNDS)
-        return calibrate.rounds(lambda T: curve[T - 1], target, most=len(curve) - 1)
+    def calibrate_rounds(self, events_of: Callable[[int], Events], target: float) -> int:
+        """The largest number of rounds that cost at most the target epsilon; ValueError if none, or too many, do."""
+        return calibrate.rounds(self._cost(events_of), target)
 
     def _cost(self, events_of: Callable[..., Events]) -> Callable[[float], float]:
         return lambda value: self.accountant.epsilon(events_of(value), self.delta)

@@ -1,14 +1,15 @@
 """Landmine detection (paper, Sec. 5.2): each agent tunes an SVM on its own mine field."""
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from dpfbo import checks
-from dpfbo.problems.objectives.svm import Fit, auc_parallel, load_fields
+from dpfbo.problems.objectives.parallel_scores import in_processes
+from dpfbo.problems.objectives.svm import Fit, auc, load_fields
 from dpfbo.problems.problem import ScoreProblem, check_settings, power_of_ten
 from dpfbo.problems.readers.data_files import data_file
 from dpfbo.rng import Streams
@@ -75,5 +76,5 @@ class Landmine(ScoreProblem):
             for agent, points, row in zip(agents.tolist(), natural.tolist(), seeds.tolist(), strict=True)
             for point, seed in zip(points, row, strict=True)
         ]
-        auc = auc_parallel(self._path, self.split_seed, self.score, fits, self.n_jobs)
-        return torch.from_numpy(auc).view(x.shape[:2]).to(x.device)
+        scores = in_processes(partial(auc, self._path, self.split_seed, self.score), fits, self.n_jobs)
+        return torch.from_numpy(scores).view(x.shape[:2]).to(x.device)

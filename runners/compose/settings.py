@@ -49,12 +49,11 @@ def folder_name(name: str, value: object) -> None:
 
 @dataclass(frozen=True)
 class ProblemSettings:
-    """The problem's class with its arguments (`node`), and the paper's settings for it (`preset`)."""
+    """The problem's class with its arguments; the preset of its configuration serves interpolations alone."""
 
-    OUTSIDE = ("preset", "data_dir", "n_jobs")  # keys of the node that are no part of the setting
+    OUTSIDE = ("preset", "data_dir", "n_jobs")  # keys of the configuration that are no part of the setting
 
     node: dict[str, Any]
-    preset: dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -161,7 +161,7 @@ def _check_names(node: Any, key: str, required: dict[str, bool]) -> None:
 
 
 def _problem(node: dict[str, Any]) -> ProblemSettings:
-    return ProblemSettings({k: v for k, v in node.items() if k != "preset"}, node.get("preset") or {})
+    return ProblemSettings({k: v for k, v in node.items() if k != "preset"})
 
 
 def _executor(node: Any) -> LocalExecutor:

@@ -65,12 +65,6 @@ class PlannedSetting:
     def trial(self, seed: int) -> Trial:
         return Trial(self.label, self.overrides, self.name, seed, self.rounds, self.metric, str(self.cfg.privacy.rng))
 
-    def config(self, seed: int) -> dict[str, Any]:
-        """The configuration of one trial as a plain tree, with its interpolations."""
-        cfg = self.cfg.copy()
-        cfg.seed = seed
-        return OmegaConf.to_container(cfg)  # type: ignore[return-value]
-
 
 @dataclass(frozen=True)
 class SweepOptions:

@@ -17,13 +17,19 @@ def record(t, n=4):
 ALL = [record(t) for t in range(6)]
 
 
+def log_of(records, read_back=None):
+    log = RoundLog()
+    log.read_back = read_back
+    for r in records:
+        log.append(r)
+    return log
+
+
 @pytest.mark.parametrize(("rounds", "kept"), [(0, 1), (1, 1), (2.5, 2), (6, 6), (100, 6)])
 def test_the_newest_stay_and_the_others_are_read_back(monkeypatch, rounds, kept):
     monkeypatch.setattr(round_log, "MOST_BYTES", int(rounds * ALL[0].bytes))
     asked = []
-    log = RoundLog(read_back=lambda t: asked.append(t) or ALL[t])
-    for r in ALL:
-        log.append(r)
+    log = log_of(ALL, lambda t: asked.append(t) or ALL[t])
     assert list(log) == ALL and asked == list(range(6 - kept))
     assert (len(log._newest) == 6) == (kept == 6) and len(log) == 6
     assert log.means == [r.mean for r in ALL]
@@ -38,14 +44,12 @@ def test_the_newest_stay_and_the_others_are_read_back(monkeypatch, rounds, kept)
 
 def test_without_a_place_to_read_from_all_stay(monkeypatch):
     monkeypatch.setattr(round_log, "MOST_BYTES", 0)
-    log = RoundLog(ALL)
+    log = log_of(ALL)
     assert len(log._newest) == len(log) and log[:] == ALL
 
 
 def test_the_memory_of_old_rounds_is_free(monkeypatch):
     monkeypatch.setattr(round_log, "MOST_BYTES", 3 * ALL[0].bytes)
-    log = RoundLog(read_back=lambda t: record(t))
-    for t in range(200):
-        log.append(record(t))
+    log = log_of(map(record, range(200)), record)
     assert sum(r.bytes for r in log._newest) <= 3 * ALL[0].bytes
     assert all(torch.equal(r.y, record(t).y) for t, r in enumerate(log))

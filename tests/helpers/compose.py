@@ -24,6 +24,13 @@ def setting_hash(cfg):
     return names_of(cfg).setting
 
 
+def with_seed(setting, seed):
+    """The configuration of one trial of a planned setting."""
+    cfg = setting.cfg.copy()
+    cfg.seed = seed
+    return cfg
+
+
 @cache
 def _composed(overrides):
     with composing():

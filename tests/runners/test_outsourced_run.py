@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from omegaconf import OmegaConf
 
 from dpfbo.checkpoint import Checkpoint
 from dpfbo.formats.record_tables import ROUNDS_SCHEMA, SERVER_SCHEMA
@@ -28,7 +27,7 @@ from runners.sweep.attempt import attempt
 from runners.sweep.plan import plan
 from runners.sweep.trials import write_plan
 from runners.user_errors import USER_ERRORS
-from tests.helpers.compose import compose, setting_hash
+from tests.helpers.compose import compose, setting_hash, with_seed
 from tests.helpers.small_runs import QUIET, Stop, charged, differences, folder_of, interrupted, records, undisturbed
 
 T, EPSILON = 6, 3.0042
@@ -414,7 +413,7 @@ def test_a_sweep_of_outsourced_settings(tmp_path):
     predicted = [setting.epsilon["analytic_gaussian"] for setting in grid.settings]
     assert predicted == [None, None, pytest.approx(1, rel=1e-6), pytest.approx(3, rel=1e-6)]
     for setting, trial in grid.trials:  # like a sweep's worker
-        assert attempt(OmegaConf.create(setting.config(trial.seed)), lambda done: None).phase == "done"
+        assert attempt(with_seed(setting, trial.seed), lambda done: None).phase == "done"
     summaries = [json.loads(path.read_text()) for path in tmp_path.rglob("summary.json")]
     assert len(summaries) == 8
     for summary in summaries:

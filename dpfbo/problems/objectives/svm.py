@@ -3,13 +3,12 @@
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 
 from dpfbo.extras import needing
-from dpfbo.problems.objectives.parallel_scores import in_processes
 from dpfbo.problems.readers.data_files import reading
 from dpfbo.problems.readers.mat_cells import read_cells
 
@@ -68,8 +67,3 @@ def auc(path: Path, split_seed: int, score: str, fits: Sequence[Fit]) -> list[fl
                 decision = model.fit(X_train, y_train).predict_proba(X_test)[:, 1]
         result.append(float(roc_auc_score(y_test, decision)))
     return result
-
-
-def auc_parallel(path: Path, split_seed: int, score: str, fits: Sequence[Fit], n_jobs: int) -> np.ndarray:
-    """`auc`, spread over n_jobs processes, -1 for all cores; the result does not depend on n_jobs."""
-    return in_processes(partial(auc, path, split_seed, score), fits, n_jobs)

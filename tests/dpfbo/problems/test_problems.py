@@ -234,11 +234,11 @@ def test_every_observation_has_noise_of_its_own(problem):
 def test_landmine_platt_fits_have_seeds_of_their_own(mini_landmine, monkeypatch):
     problem, seeds = Landmine(score="platt", n_agents=4, data_dir=str(mini_landmine)), []
 
-    def noted(path, split_seed, score, fits, n_jobs):
+    def noted(scores, fits, n_jobs):
         seeds.extend(fit.seed for fit in fits)
         return np.zeros(len(fits))
 
-    monkeypatch.setattr(landmine, "auc_parallel", noted)
+    monkeypatch.setattr(landmine, "in_processes", noted)
     for t in range(8):
         problem.evaluate(torch.arange(4), points(problem, 4, 3), Streams(0), t)
     assert len(set(seeds)) == len(seeds) == 8 * 4 * 3

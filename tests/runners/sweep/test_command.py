@@ -20,6 +20,7 @@ from runners.recorded_run import run_configuration
 from runners.sweep import command
 from runners.sweep.plan import parse_seeds, plan
 from runners.sweep.trials import TrialState, known_trials, record_failure, state
+from tests.helpers.compose import with_seed
 
 TINY = ["problem.n_agents=4", "rounds=2", "algorithm.M=10", "acquisition.n_candidates=20", "acquisition.n_starts=1"]
 QUIET = ["tracker.wandb.mode=disabled", "experiment_name=mine"]
@@ -108,7 +109,7 @@ def test_same_hash_and_seed_is_one_trial():
 
 def test_configuration_survives_the_way_to_a_worker():
     for setting in plan(["problem=synthetic,branin", "problem.function_seed=3,${seed}", *FAST]).settings:
-        cfg = OmegaConf.create(OmegaConf.to_yaml(OmegaConf.create(setting.config(3))))
+        cfg = OmegaConf.create(OmegaConf.to_yaml(with_seed(setting, 3)))
         assert names_of(cfg).setting == setting.name
         assert cfg.seed == 3
         assert cfg.privacy.S == setting.cfg.privacy.S
@@ -213,7 +214,7 @@ def test_dry_run_tells_all_and_leaves_nothing(tmp_path, monkeypatch, capsys):
     assert list(tmp_path.iterdir()) == []
     sweep = plan(sweeps)
     folders = [sweep.settings[0].trial(seed).folder(sweep.folder) for seed in range(3)]
-    run_configuration(OmegaConf.create(sweep.settings[0].config(0)))
+    run_configuration(with_seed(sweep.settings[0], 0))
     record_failure(folders[1], "sensor off", "")
     folders[2].path.mkdir(parents=True)
     folders[2].note_progress(Progress(7, 9, 0.5, 0.1, {}, {}))
@@ -382,7 +383,9 @@ def test_a_sweep_and_a_plain_run_give_the_same_records(folder, session, here, tm
     """The workers write the records that this process computes."""
     one = ["problem.function=sweep_objective:good", "algorithm=dp_fts"]
     (setting,) = plan([*(o for o in CUSTOM if o != SETTINGS), *one]).settings
-    summary, _ = run_configuration(OmegaConf.create({**setting.config(1), "results_dir": str(tmp_path)}))
+    cfg = with_seed(setting, 1)
+    cfg.results_dir = str(tmp_path)
+    summary, _ = run_configuration(cfg)
     swept = json.loads((folder / "results" / "mine" / setting.name / "1" / "summary.json").read_text())
     assert swept["curve"] == summary["curve"]
     assert swept["epsilon"] == summary["epsilon"]
@@ -392,7 +395,7 @@ def test_folder_that_another_process_holds(session, here, folder, monkeypatch, t
     from runners.sweep import attempt
 
     sweep = plan([*BRANIN, "algorithm=ts", f"results_dir={tmp_path}"])
-    cfg = OmegaConf.create(sweep.settings[0].config(0))
+    cfg = with_seed(sweep.settings[0], 0)
     monkeypatch.setattr(attempt, "BUSY_SECONDS", 0.1)
     held = sweep.settings[0].trial(0).folder(sweep.folder)
     with held.opened():

@@ -3,11 +3,11 @@
 import json
 
 import pytest
-from omegaconf import OmegaConf
 
 from analysis import figures, tables
 from runners.sweep import command
 from runners.sweep.plan import plan
+from tests.helpers.compose import with_seed
 
 SMALL = [
     "rounds=3", "problem.n_agents=8", "problem.grid_size=50", "n_init=3", "algorithm.M=10", "seeds=0",
@@ -22,7 +22,7 @@ def test_is_the_problem_of_the_paper():
     for cfg in cfgs:
         assert (cfg.problem.n_agents, cfg.rounds, cfg.problem.grid_size) == (200, 40, 1000)
         assert cfg.tracker.wandb.mode == "offline"
-    trials = [OmegaConf.create(demo.settings[0].config(seed)) for seed in demo.seeds]
+    trials = [with_seed(demo.settings[0], seed) for seed in demo.seeds]
     assert [trial.problem.function_seed for trial in trials] == [0, 1, 2]
     noise = [(cfg.algorithm.name, cfg.privacy.epsilon, cfg.privacy.z) for cfg in cfgs if cfg.algorithm.private]
     (*fixed, (prior, target, calibrated)) = noise

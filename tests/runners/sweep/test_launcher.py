@@ -12,6 +12,7 @@ from runners.recorded_run import run_configuration
 from runners.sweep import command, slurm
 from runners.sweep.plan import base_of, plan
 from runners.sweep.slurm import SlurmError, SlurmJob, SlurmLauncher, in_words, read, submit
+from tests.helpers.compose import with_seed
 
 SWEEP = ["problem=branin", "problem.n_agents=4", "rounds=2", "algorithm=ts", "experiment_name=mine"]
 
@@ -144,7 +145,7 @@ def test_the_sweep_is_submitted_with_its_own_command_line(tmp_path, commands, ca
 def test_a_finished_sweep_submits_nothing(tmp_path, commands, capsys):
     given = [*SWEEP, "seeds=0", f"results_dir={tmp_path / 'r'}", "tracker.wandb.mode=disabled"]
     (setting,) = plan(given).settings
-    run_configuration(OmegaConf.create(setting.config(0)))
+    run_configuration(with_seed(setting, 0))
     assert command.main([*given, "launcher=slurm"]) == 0
     assert "1 of 1 done" in capsys.readouterr().out
     assert not (tmp_path / "bin" / "script").exists()

@@ -16,7 +16,7 @@ from runners.sweep import command, shared_runs
 from runners.sweep.plan import SweepError, plan
 from runners.sweep.shared_runs import copy_shared, plan_all
 from runners.sweep.trials import known_trials, state
-from tests.helpers.compose import compose
+from tests.helpers.compose import compose, with_seed
 
 TINY = [
     "problem.n_agents=4", "rounds=2", "algorithm.M=10", "privacy.accountants=[moments,rdp,fixed_size,gdp]",
@@ -35,7 +35,7 @@ def here(monkeypatch):
     def run_trials(todo, options, table):
         for setting, trial in todo:
             ran.append((trial.label, trial.seed))
-            table.update(trial, attempt.attempt(OmegaConf.create(setting.config(trial.seed)), lambda *_: None))
+            table.update(trial, attempt.attempt(with_seed(setting, trial.seed), lambda *_: None))
         return []
 
     monkeypatch.setattr(tune, "run_trials", run_trials)

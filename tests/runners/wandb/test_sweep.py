@@ -5,7 +5,6 @@ import logging
 from contextlib import nullcontext
 
 import pytest
-from omegaconf import OmegaConf
 from rich.console import Console
 
 from analysis import claims
@@ -15,7 +14,7 @@ from runners.sweep import command, shared_runs
 from runners.wandb import summary_run
 from runners.wandb.backfill import log_experiment, log_sweep
 from runners.wandb.finished_runs import finished_runs, settings_table
-from tests.helpers.compose import compose
+from tests.helpers.compose import compose, with_seed
 from tests.helpers.wandb_records import of_kind, own_wandb, values  # noqa: F401
 
 pytest.importorskip("wandb")
@@ -34,7 +33,7 @@ def here(monkeypatch):
 
     def run_trials(todo, options, table):
         for setting, trial in todo:
-            table.update(trial, attempt.attempt(OmegaConf.create(setting.config(trial.seed)), lambda *_: None))
+            table.update(trial, attempt.attempt(with_seed(setting, trial.seed), lambda *_: None))
         return []
 
     monkeypatch.setattr(tune, "run_trials", run_trials)
