@@ -109,9 +109,9 @@ def test_runs_outside_the_source_tree(scripts, tmp_path):
     assert all(Path(place).is_relative_to(scripts.parent / "lib") for place in places), places
     call(scripts / "dpfbo", "sweep", "experiment=demo", "results_dir=here", "seeds=0", *SMALL, folder=tmp_path)
     rows = json.loads(call(scripts / "dpfbo", "tables", "demo", "results_dir=here", "--json", folder=tmp_path))
-    assert len(rows) == 7
+    assert len(rows) == 8
     summaries = [json.loads(path.read_text()) for path in (tmp_path / "here").rglob("summary.json")]
-    assert [summary["commit"] for summary in summaries] == [None] * 7
+    assert [summary["commit"] for summary in summaries] == [None] * 8
 
 
 def test_an_editable_install_is_a_path_that_type_checkers_read(editable, source, tmp_path):

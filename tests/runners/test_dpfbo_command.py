@@ -79,7 +79,7 @@ def test_exit_codes_are_the_programs(argv, code, words, capfd):
         ("dpfbo run privacy.budget.w", ["privacy.budget.when_spent="]),
         ("dpfbo run roun", ["rounds="]),
         ("dpfbo audit problem.grid_s", ["problem.grid_size="]),
-        ("dpfbo run problem=landmine problem.sc", ["problem.score="]),
+        ("dpfbo run problem=landmine problem.sco", ["problem.score="]),
         ("dpfbo sweep algorithm=ts,dp_fts_de privacy.z=1,2 roun", ["rounds="]),
         ("dpfbo  headroom  problem=school n_in", ["n_init="]),
         ("dpfbo claims fig", []),

@@ -97,13 +97,16 @@ REFUSED = [
     ("algorithm.momentum=0.5", "algorithm.momentum has no effect on algorithm=dp_prior: leave it out, got 0.5"),
     ("algorithm.paired=true", "algorithm.paired has no effect on algorithm=dp_prior: leave it out, got True"),
     ("algorithm.follow=inverse", "algorithm.follow has no effect on algorithm=dp_prior: leave it out, got 'inverse'"),
-    ("algorithm.M=0", "algorithm.M (n_features) must be an integer of at least 1, got 0"),
+    ("algorithm.M=0", "algorithm.M (n_features) must be an integer of at least 2, got 0"),
     ("algorithm.design=grid", "algorithm.design must be one of uniform, sobol, got 'grid'"),
     ("algorithm.averaged_gp.warp=perhaps", "algorithm.averaged_gp.warp must be one of True, False, got 'perhaps'"),
     ("algorithm.averaged_gp.factors=2", "algorithm.averaged_gp.factors must be a list, such as [1, 2], got 2"),
     ("algorithm.averaged_gp.factors=[]", "algorithm.averaged_gp.factors must name at least one number, got none"),
     ("algorithm.averaged_gp.noises=[0]", "algorithm.averaged_gp.noises must be a finite number above 0, got 0"),
-    ("algorithm.averaged_gp=null", "algorithm.averaged_gp must have lengthscales, noises, factors and warp, got None"),
+    (
+        "algorithm.averaged_gp=null",
+        "algorithm.averaged_gp must have lengthscales, noises, factors, warp and acquisition, got None",
+    ),
     ("~algorithm.averaged_gp", "algorithm.averaged_gp must be given for a PriorServer, got None"),
     ("+algorithm.prior.scale=1", "a key of algorithm must be one of"),
     (
