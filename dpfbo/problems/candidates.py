@@ -12,7 +12,6 @@ from dpfbo import checks
 from dpfbo.checks import SettingError
 from dpfbo.outsourced.hyperparameters import Belief
 from dpfbo.outsourced.table import Table
-from dpfbo.problems.readers.data_files import MissingData, data_file
 from dpfbo.rng import Streams
 
 _LEAST_NOISE = 1e-12  # over the variance; less costs posteriors of repeated measurements their digits
@@ -71,14 +70,6 @@ def square_grid(bounds: Sequence[tuple[float, float]], side_points: int) -> Tens
     """A grid over a rectangle with its corners, side_points^2 x 2, the second coordinate fastest."""
     axes = (torch.linspace(low, high, side_points, dtype=torch.float64, device="cpu") for low, high in bounds)
     return torch.cartesian_prod(*axes)
-
-
-def candidate_file(data_dir: str | None, relative: str) -> Path:
-    """The path of a file below the data folder; MissingData if it is not there."""
-    try:
-        return data_file(data_dir, relative, None)
-    except MissingData as error:
-        raise MissingData(f"{error}; docs/concepts/outsourced.md, Data, says how to make it") from None
 
 
 def random_ranks(n: int, seed: int) -> np.ndarray:

@@ -13,6 +13,7 @@ from dpfbo.outsourced.table import Table
 from dpfbo.problems import candidates
 from dpfbo.problems.problem import check_settings
 from dpfbo.problems.readers.csv_table import read_columns, refuse, refuse_tiny
+from dpfbo.problems.readers.data_files import data_file
 
 FILE = "loans/lendingclub_2007_2011.csv.gz"
 
@@ -102,4 +103,4 @@ class Loans(candidates.OneCurator):
 
     @property
     def data_files(self) -> tuple[Path, ...]:
-        return (candidates.candidate_file(self.data_dir, FILE),)
+        return (data_file(self.data_dir, FILE, "credit"),)

@@ -15,7 +15,7 @@ from dpfbo.outsourced.table import Table
 from dpfbo.problems import candidates
 from dpfbo.problems.problem import check_settings
 from dpfbo.problems.readers.csv_table import read_columns, refuse, refuse_tiny
-from dpfbo.problems.readers.data_files import MissingData
+from dpfbo.problems.readers.data_files import MissingData, data_file
 
 _KM_A_DEGREE = 111.32  # kilometres in a degree of latitude
 
@@ -42,10 +42,11 @@ class Area:
 
 @dataclass(frozen=True)
 class PriceSource:
-    """A file below the data folder, its column with the price of a square metre, and what its data stand in for."""
+    """A file below the data folder, its name for `runners.fetch`, its column with prices, and what it stands in for."""
 
     name: str
     file: str
+    fetch: str
     price: str
     area: Area
     stand_in: str
@@ -56,6 +57,7 @@ SOURCES = {
     "king_county": PriceSource(
         "property_king_county",
         "property/king_county_2014_2015.csv.gz",
+        "homes",
         "price_per_sqm",
         Area((-122.55, -121.3), (47.1, 47.8), lengthscale=6.1, mean=7.76, signal_sd=0.239, noise_sd=0.236),
         "house sales in King County 2014-2015 stand in for the paper's private property in Singapore",
@@ -63,6 +65,7 @@ SOURCES = {
     "singapore": PriceSource(
         "property_singapore_hdb",
         "property/singapore_hdb_resale_2023.csv.gz",
+        "flats",
         "price_per_sqm",
         Area((103.6, 104.1), (1.15, 1.48), lengthscale=0.3, mean=8.67, signal_sd=0.153, noise_sd=0.088),
         "resales of public housing in Singapore 2023 stand in for the paper's private property in Singapore",
@@ -183,7 +186,7 @@ class Property(candidates.OneCurator):
         """The csv file, and its column with the price."""
         if self.file is None:
             source = SOURCES[self.source]
-            return candidates.candidate_file(self.data_dir, source.file), source.price
+            return data_file(self.data_dir, source.file, source.fetch), source.price
         path = Path(self.file).expanduser()
         if not path.is_file():
             raise MissingData(f"file must be a csv file, there is none at {path}")

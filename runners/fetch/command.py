@@ -2,7 +2,7 @@
 
 A file appears at its place only whole and with the right checksum. Until then its bytes are in `<file>.part` beside
 it, where the next attempt, or the same command later, continues. An archive (federated EMNIST) is deleted after its
-needed file is unpacked.
+needed file is unpacked, and so are the downloads of which a table (homes, flats, credit) is made.
 """
 
 import argparse
@@ -15,6 +15,7 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
+from dpfbo.extras import MissingPackage
 from dpfbo.problems.readers.data_files import data_root
 from runners.arguments import Parser
 from runners.fetch.data_files import DATA_FILES, DataFile
@@ -46,7 +47,7 @@ def state_of(file: DataFile, root: Path) -> str:
     target = root / file.path
     if not target.exists():
         return "partial" if part_of(target).exists() else "missing"
-    if file.member:  # the published checksum is that of the archive
+    if file.member or file.make:  # the checksum is that of the download
         return "present" if target.is_file() and target.stat().st_size else "different"
     return "present" if sha256_of(target) == file.sha256 else "different"
 
@@ -57,8 +58,8 @@ def _list(root: Path) -> Table:
     for heading in ("name", "file", "size", "state", "what it is, licence, source"):
         table.add_column(heading, overflow="fold", no_wrap=heading in ("name", "size", "state"))
     for name, file in DATA_FILES.items():
-        size = "unknown" if file.bytes is None else decimal(file.bytes)
-        about = f"{file.description}\n{file.licence}\n{file.url}"
+        size = "unknown" if file.bytes is None else decimal(sum(one.bytes or 0 for one in file.downloads))
+        about = "\n".join([file.description, file.licence, *(one.url for one in file.downloads)])
         table.add_row(name, file.path, size, state_of(file, root), about)
     return table
 
@@ -75,8 +76,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             try:
                 new = fetch(file, root)
                 print(f"{name}: {'saved as' if new else 'already there,'} {root / file.path}")
-            except FetchError as error:
-                say_error(f"cannot fetch {name} from {file.url}: {error}")
+            except (FetchError, MissingPackage) as error:
+                say_error(f"cannot fetch {name} from {', '.join(one.url for one in file.downloads)}: {error}")
                 code = 1
     except KeyboardInterrupt:
         say_error("interrupted: what has arrived is kept, and the same command resumes")

@@ -1,6 +1,14 @@
 """The files that `python -m runners.fetch` knows."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from urllib.parse import urljoin
+
+from pandas import DataFrame
+
+from runners.fetch import tables
+
+_RAW = "https://raw.githubusercontent.com"
 
 
 @dataclass(frozen=True)
@@ -8,7 +16,8 @@ class DataFile:
     """One file that can be fetched.
 
     path: relative to the data folder. sha256, bytes: hex digest and size (None: unknown) of the download.
-    member: the file to unpack if the download is a tar.bz2 archive, else None.
+    member: the file to unpack if the download is a tar.bz2 archive, else None. make: the table to store as csv.gz, a
+    function of the downloads' paths, else None. more: further downloads as address relative to url, sha256, bytes.
     """
 
     name: str
@@ -19,6 +28,13 @@ class DataFile:
     description: str
     licence: str
     member: str | None = None
+    make: Callable[..., DataFrame] | None = None
+    more: tuple[tuple[str, str, int], ...] = ()
+
+    @property
+    def downloads(self) -> tuple["DataFile", ...]:
+        """One entry for each download, the first of which is this one."""
+        return (self, *(replace(self, url=urljoin(self.url, u), sha256=s, bytes=n, more=()) for u, s, n in self.more))
 
 
 _FILES = (
@@ -50,6 +66,29 @@ _FILES = (
         "57fb3238fdd03a9aa17276e2ce18d9bbb5d128c3261e794fe6233b58b6909068", 44_759,
         "exam scores in 139 London schools, 28 features (Inner London Education Authority, 1985 to 1987)",
         "distributed for research and teaching; the repository GPL-2",
+    ),
+    DataFile(
+        "homes", "property/king_county_2014_2015.csv.gz",
+        f"{_RAW}/theandyb/BDSI24_LinReg/c8bdac178e866257306570cc566d591ab7d23582/data/kc_house_data.csv",
+        "a558aecc8b4137f3166b61563797eacabce4296f7653fbcf465be31b48a32d2f", 1_752_398,
+        "houses sold in King County, 2014 and 2015 (Kaggle), for problems homes and property",
+        "CC0; the repository MIT", make=tables.homes, more=(
+            ("kc_house_data_2.csv", "d4b843adf8123931d79687ba80442f7390b1024622015474025f40dd9f2cc8f1", 546_371),
+            ("test_price.csv", "2a45126c0a891f38ce5ed3f5fe13b79de6be55b5ea1458f54bd9012b647c4ef5", 37_982)),
+    ),
+    DataFile(
+        "flats", "property/singapore_hdb_resale_2023.csv.gz",
+        f"{_RAW}/yanjie99/HedonicPriceModel/8f9e7525d52ebd48e226881003e2580ff740fd5b/data/hdb_data_2023.csv.xz",
+        "e9194ab79f4838a0ab32c128f41405c6fe99fc37b98743ce9fa994e5ba6bdf14", 593_536,
+        "resales of public housing in Singapore, 2023 (data.gov.sg), for problems flats and property",
+        "Singapore Open Data Licence; the repository MIT", make=tables.flats,
+    ),
+    DataFile(
+        "credit", "loans/lendingclub_2007_2011.csv.gz",
+        f"{_RAW}/WhiskeyYankee/EDAmigo/e0b847069e628007d88ad081fc666d38ace818c4/data/finance.rda",
+        "81a67600b2eccae937f6e267484c901968f7c15ed0d349af9e0393f37d4a30f0", 2_326_059,
+        "loans issued by LendingClub, 2007 to 2011, for problems credit and loans",
+        "none stated, published by LendingClub; the repository GPL-3 or later", make=tables.loans,
     ),
 )  # fmt: skip
 DATA_FILES = {file.name: file for file in _FILES}

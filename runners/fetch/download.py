@@ -43,25 +43,31 @@ def sha256_of(path: Path) -> str:
 
 
 def download(file: DataFile, target: Path, console: Console) -> None:
-    """Store `file`, or its member, at `target`, whole and with the right checksum; raises FetchError or OSError."""
-    part = part_of(target)
-    resumed = part.exists()
-    if not resumed or sha256_of(part) != file.sha256:
-        _receive(file, part, console)
-        if resumed and sha256_of(part) != file.sha256:  # its beginning may be that of another download
-            part.unlink()
-            _receive(file, part, console)
-        if (found := sha256_of(part)) != file.sha256:
-            part.unlink()
-            raise FetchError(f"it has checksum {found}, expected {file.sha256}, and was deleted")
-    if file.member is None:
-        return move_into_place(part, target)
-    try:
-        _unpack(part, file.member, target)
-    except ValueError as error:
+    """Download, check, and store `file`, its member or its table; raises FetchError, OSError or MissingPackage."""
+    parts = [target.with_name(f"{target.name}{n or ''}.part") for n, _ in enumerate(file.downloads)]
+    for source, part in zip(file.downloads, parts, strict=True):
+        resumed = part.exists()
+        if not resumed or sha256_of(part) != source.sha256:
+            _receive(source, part, console)
+            if resumed and sha256_of(part) != source.sha256:  # its beginning may be that of another download
+                part.unlink()
+                _receive(source, part, console)
+            if (found := sha256_of(part)) != source.sha256:
+                part.unlink()
+                raise FetchError(f"it has checksum {found}, expected {source.sha256}, and was deleted")
+    if file.make is not None:
+        table, packed = file.make(*parts), {"method": "gzip", "filename": target.name, "mtime": 1}
+        replace_file(target, lambda out: table.to_csv(out, index=False, compression=packed))
+    elif file.member is None:
+        return move_into_place(parts[0], target)
+    else:
+        try:
+            _unpack(parts[0], file.member, target)
+        except ValueError as error:
+            parts[0].unlink()
+            raise FetchError(f"{file.member} cannot be unpacked: {error}; the download was deleted") from error
+    for part in parts:
         part.unlink()
-        raise FetchError(f"{file.member} cannot be unpacked: {error}; the download was deleted") from error
-    part.unlink()
 
 
 def _receive(file: DataFile, part: Path, console: Console) -> None:

@@ -5,7 +5,6 @@ import os
 import re
 import sys
 
-import pandas as pd
 import pytest
 
 import dpfbo
@@ -14,7 +13,7 @@ from tests.docs import pages
 
 ALL = sorted(p.relative_to(pages.ROOT).as_posix() for p in (pages.ROOT / "docs").rglob("*.md"))
 TUTORIALS = ["docs/start.md", *(page for page in ALL if page.startswith("docs/tutorials/"))]
-PROGRAMS = ["docs/concepts/outsourced.md", "docs/guides/python.md", "docs/index.md", "docs/reference/files.md"]
+PROGRAMS = ["docs/guides/python.md", "docs/index.md", "docs/reference/files.md"]
 
 
 @pytest.fixture
@@ -89,17 +88,6 @@ def test_the_programs_of_the_python_page(folder):
     assert [agent.round for agent in names["agents"]] == [3, 3]
     assert names["server"].finished and names["server"].epsilon <= 1
     assert names["ax"].get_ylabel()
-
-
-def test_the_program_that_makes_a_data_file(folder):
-    columns = ["id", "date", "price", "sqft_living", "lat", "long"]
-    sales = [[2, "20150101", 250000.0, 1000, 47.5, -122.3], [1, "20140502", 300000.0, 1500, 47.6, -122.2]]
-    pd.DataFrame(sales, columns=columns).to_csv("kc_house_data.csv", index=False)
-    (folder / "data" / "property").mkdir(parents=True)
-    pages.run("docs/concepts/outsourced.md", folder)
-    made = pd.read_csv("data/property/king_county_2014_2015.csv.gz")
-    assert {"lon", "lat", "price_per_sqm", *columns} - {"long"} == {*made} and made["lon"].tolist() == [-122.2, -122.3]
-    assert made["price_per_sqm"][1] == pytest.approx(250000 / 92.90304, abs=0.01)
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", *ALL])

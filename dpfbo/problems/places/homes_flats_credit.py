@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from dpfbo import checks
-from dpfbo.problems.candidates import candidate_file
 from dpfbo.problems.objectives.parallel_scores import in_processes
 from dpfbo.problems.places.place_models import PlaceRecords, load_places, place_scores
 from dpfbo.problems.problem import ScoreProblem, check_settings
+from dpfbo.problems.readers.data_files import data_file
 from dpfbo.rng import Streams
 from dpfbo.space.axes import Float, Integer
 from dpfbo.space.mixed import MixedBox
@@ -67,7 +67,7 @@ class PlaceProblem(ScoreProblem):
 
     @cached_property
     def _path(self) -> Path:
-        return candidate_file(self.data_dir, self.records.file)
+        return data_file(self.data_dir, self.records.file, self.records.fetch)
 
     @property
     def domain(self) -> MixedBox:
@@ -89,7 +89,7 @@ class Homes(PlaceProblem):
     """
 
     records: ClassVar[PlaceRecords] = PlaceRecords(
-        "property/king_county_2014_2015.csv.gz", "zipcode", "price",
+        "property/king_county_2014_2015.csv.gz", "homes", "zipcode", "price",
         ("lon", "lat", "sqft_living", "bedrooms", "bathrooms", "sqft_lot", "floors", "view", "condition", "grade",
          "yr_built", "yr_renovated"),
         logs=("price", "sqft_living", "sqft_lot"), fewest=120, most=240,
@@ -107,7 +107,7 @@ class Flats(PlaceProblem):
     """
 
     records: ClassVar[PlaceRecords] = PlaceRecords(
-        "property/singapore_hdb_resale_2023.csv.gz", "town", "resale_price",
+        "property/singapore_hdb_resale_2023.csv.gz", "flats", "town", "resale_price",
         ("lon", "lat", "floor_area_sqm", "lease_commence_date"),
         logs=("resale_price",), fewest=100, most=300, texts=("storey_range", "flat_type"),
     )  # fmt: skip
@@ -125,7 +125,7 @@ class Credit(PlaceProblem):
     """
 
     records: ClassVar[PlaceRecords] = PlaceRecords(
-        "loans/lendingclub_2007_2011.csv.gz", "addr_state", "loan_status",
+        "loans/lendingclub_2007_2011.csv.gz", "credit", "addr_state", "loan_status",
         ("loan_amnt", "term", "int_rate", "installment", "annual_inc", "dti", "delinq_2yrs", "inq_last_6mths",
          "open_acc", "pub_rec", "revol_bal", "revol_util", "total_acc"),
         logs=("annual_inc", "revol_bal"), fewest=250, most=400, classes=("Charged Off", "Fully Paid"),

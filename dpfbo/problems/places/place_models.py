@@ -21,10 +21,11 @@ class PlaceRecords:
     place: the column that names a record's place. target: the column to predict. numbers: features that are numbers.
     texts: features of which the first number counts, such as `04 TO 06`. logs: columns in place of which log(1 + value)
     counts. classes: endings of the target, the first one for the positive class; empty for a regression. Places with
-    fewer than `fewest` records are left out; of more than `most`, a random choice counts.
+    fewer than `fewest` records are left out; of more than `most`, a random choice counts. fetch: for `runners.fetch`.
     """
 
     file: str
+    fetch: str
     place: str
     target: str
     numbers: tuple[str, ...]

@@ -253,11 +253,13 @@ def test_other_loans_are_refused(tmp_path, text, says):
         loans(tmp_path, text)
 
 
-def test_missing_files_say_where_they_belong(tmp_path):
-    with pytest.raises(MissingData, match=re.escape(f"{tmp_path}/{FILE} is missing") + ".*docs/concepts/outsourced.md"):
+def test_missing_files_say_where_they_belong_and_what_fetches_them(tmp_path):
+    with pytest.raises(MissingData, match=re.escape(f"{tmp_path}/{FILE} is missing") + ".*runners.fetch credit "):
         Loans(data_dir=str(tmp_path))
-    with pytest.raises(MissingData, match="king_county_2014_2015.*docs/concepts/outsourced.md"):
+    with pytest.raises(MissingData, match="king_county_2014_2015.*runners.fetch homes "):
         Property(data_dir=str(tmp_path))
+    with pytest.raises(MissingData, match="singapore_hdb_resale_2023.*runners.fetch flats "):
+        Property(source="singapore", data_dir=str(tmp_path))
     with pytest.raises(MissingData, match="file must be a csv file, there is none at /no/where.csv"):
         Property(source="csv", file="/no/where.csv", **SINGAPORE)
 

@@ -195,8 +195,8 @@ def test_its_preset_builds_and_its_runs_have_its_name(mini, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_missing_file_says_how_to_make_it(tmp_path, kind):
-    with pytest.raises(MissingData, match=rf"{KINDS[kind].records.file}.*docs/concepts/outsourced.md"):
+def test_missing_file_says_how_to_fetch_it(tmp_path, kind):
+    with pytest.raises(MissingData, match=rf"{KINDS[kind].records.file}.*runners.fetch {kind} "):
         KINDS[kind](data_dir=str(tmp_path))
 
 
