@@ -1,6 +1,7 @@
 """The tables of homes, flats and loans, each made from the paths of published files."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -39,8 +40,11 @@ def loans(finance: Path) -> pd.DataFrame:
     """Take the loans of an rda file, with money in cents, and percentages and months as numbers."""
     with needing("problems", "the file of loans"):
         import rdata
-    dates = {"Date": lambda days, _: pd.to_datetime(days, unit="D")}
-    read = rdata.read_rda(finance, constructor_dict={**rdata.conversion.DEFAULT_CLASS_MAP, **dates})
+    kinds: dict[Any, Any] = {
+        **rdata.conversion.DEFAULT_CLASS_MAP,
+        "Date": lambda days, _: pd.to_datetime(days, unit="D"),
+    }
+    read = rdata.read_rda(finance, constructor_dict=kinds)
     table = read["finance"].dropna(subset="loan_amnt")[_LOANS]  # a headline in the source has no amount
     rates = {name: pd.to_numeric(table[name].str.removesuffix("%")) for name in ("int_rate", "revol_util")}
     table = table.assign(term=table["term"].str.removesuffix(" months").astype(int), **rates)
