@@ -4,7 +4,6 @@ All raise MemoryError if there is too little memory, and ValueError for an index
 """
 
 import ctypes
-import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -20,7 +19,7 @@ from dpfbo.space.domain import Grid
 
 MOST_AXES = 16
 _NUMBERS = ("armijo", "hope", "near", "shorter", "flattest", "tiny", "promise", "apart", "gain", "border", "edge")
-_LEAST_IMPROVEMENT = 1e-10  # below it the table of the function is too coarse
+_LEAST_IMPROVEMENT = 1e-50  # below it the table of the function ends
 _DOUBLES, _FLOATS = 8, 32  # paddings are to multiples of these: a vector, and two
 
 
@@ -141,12 +140,14 @@ class GridColumns:
 
 def grid_improvements(
     order: GridColumns, plain: Tensor, common: tuple[Tensor, Tensor] | None, own: float, noises: Tensor, mean: Tensor,
-    factors: Tensor, prior: Tensor, index: Tensor, z: Tensor, kept: int, least_weight: float, clusters: int,
+    factors: Tensor, prior: Tensor, index: Tensor, z: Tensor, improvement: Tensor, kept: int,
+    least_weight: float, clusters: int,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The grid row of the largest expected improvement, n, and the probability of models with the mean, n.
 
     The method is that of `averaged_gp`. plain: L x G x W, the tables of the kernels; common: the covariance that all
-    share, G x W, and its diagonal, W, or None; mean: W; prior: J x R log weights; index: n x t; z: n x t. At most
+    share, G x W, and its diagonal, W, or None; mean: W; prior: J x R log weights; index: n x t; z: n x t;
+    improvement: 8193 values of `phi(u) + u Phi(u)` for u in [-16, 16]. At most
     `kept` models count, each from `least_weight` of the largest probability on. The row is -1 where the improvement is
     too small for the table of its function, or a matrix has no factor.
     """
@@ -162,13 +163,6 @@ def grid_improvements(
     )  # fmt: skip
     found, shared = torch.empty(n, dtype=torch.int64, device="cpu"), z.new_empty(n)
     tables = (plain, *(common or (plain, plain)), noises, mean, factors, prior, order.rows.int(), order.columns)
-    numbers = (_improvement_table(), index.int(), z, ctypes.c_double(_LEAST_IMPROVEMENT), found, shared)
+    numbers = (improvement, index.int(), z, ctypes.c_double(_LEAST_IMPROVEMENT), found, shared)
     call("grid_improvement", f"models of {t} observations", sizes, *tables, *numbers)
     return found, shared
-
-
-@lru_cache(maxsize=1)
-def _improvement_table() -> Tensor:
-    """`phi(u) + u Phi(u)` at the points of the table in grid_improvement.c."""
-    u = torch.linspace(-8, 8, 4097, dtype=torch.float64, device="cpu")
-    return (-0.5 * u * u).exp() / math.sqrt(2 * math.pi) + u * torch.special.ndtr(u)

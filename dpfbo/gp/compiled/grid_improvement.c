@@ -13,7 +13,7 @@
 
 #include "factor.h"
 
-enum { H_POINTS = 4096, H_REACH = 8 }; /* table of phi(u) + u Phi(u) for u in [-H_REACH, H_REACH] */
+enum { H_POINTS = 8192, H_REACH = 16 }; /* table of phi(u) + u Phi(u) for u in [-H_REACH, H_REACH] */
 
 typedef struct {
     long n, t, G;                 /* agents, observations of each, points of the grid */
