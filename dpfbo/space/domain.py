@@ -9,7 +9,7 @@ from torch import Tensor
 from dpfbo.space.mixed import MixedBox
 
 CLUSTERS = 6  # of `Grid.screening`, which a search looks into
-_SCREENED = 512  # points of a grid above which an expensive function is evaluated near its best points only
+SCREENED = 512  # points of a grid above which an expensive function is evaluated near its best points only
 
 
 class _InBox:
@@ -118,7 +118,7 @@ class Grid(_InBox):
         None for a grid of at most 512 points, of which all can be evaluated. A short list repeats its own row.
         """
         G = len(self.points)
-        if G <= _SCREENED:
+        if G <= SCREENED:
             return None
         sobol = torch.quasirandom.SobolEngine(self.dimension).draw(2 ** (G // 8).bit_length(), dtype=torch.float64)
         chosen = torch.cdist(sobol.to(self.points.device), self.unit_points).argmin(1).unique()

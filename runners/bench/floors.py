@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpfbo.gp import averaged_gp
+from dpfbo.space.domain import SCREENED
 from runners.bench.machine import KINDS
 
 Work = np.ndarray  # counts of operations in the order of KINDS
@@ -153,10 +153,9 @@ def fit(n: int, s: RunShape) -> Work:
 
 
 def improvement(n: int, s: RunShape) -> Work:
-    """The likelihoods of all averaged GPs, and the expected improvement under the most probable ones."""
-    points = s.G or s.candidates
-    values = work(flops=points * (n * n + 4 * n + 20), exp=points)
-    return s.kernels * (factor(n) + work(flops=6 * n * n)) + averaged_gp.MODELS * values
+    """The likelihoods of all averaged GPs, and the expected improvement of one at the points that all agents try."""
+    points = s.candidates if not s.G else s.G if s.G <= SCREENED else s.G / 8
+    return s.kernels * (factor(n) + work(flops=6 * n * n)) + work(flops=points * (n * n + 4 * n + 20))
 
 
 def server(s: RunShape) -> Work:
