@@ -119,7 +119,7 @@ def infer(values: Tensor, b: Tensor, noise: float, sums: DesignSums, features: N
 
 
 def expected_signal(sums: DesignSums, features: NystromFeatures, noise: float) -> float:
-    """How much of a release's mean the noise is expected to leave, from 0 to 1, by public numbers alone.
+    """The part of a release's mean that the noise is expected to leave, from 0 to 1, by public numbers alone.
 
     It is the root of the part of an objective's variance that the mean explains on average, over the same part without
     noise: the correlation of both means. The objectives are taken for draws from the model's middle length-scales that
@@ -149,7 +149,7 @@ def symmetric(triangle: Tensor, M: int) -> Tensor:
 
 
 def known_mean(prior: SharedPrior, n_init: int, t: int) -> KnownMean:
-    """What the models of an agent with t observations take from the broadcast.
+    """The mean, covariance and weights that the models of an agent with t observations take from the broadcast.
 
     Models that use the shared mean have the prior weight `6 L p_l R (n_init / t)^3`: p_l is the evidence of their
     length-scale, and R the part of an objective's variance that the release explains, so that a release of noise is

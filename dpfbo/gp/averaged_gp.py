@@ -45,7 +45,7 @@ _LEAST = 1e-9  # least variance of a prediction, over s^2
 
 @dataclass(frozen=True)
 class KnownMean:
-    """What is known of the function that all agents share, as functions of features psi: a mean and a covariance.
+    """The posterior of the function that all agents share, in features psi: a mean and a covariance.
 
     mean: M, the weights of `g = psi . w`, in units of an objective's standard deviation. covariance: M x M, of what is
     left of the shared function. own: the part of an objective's variance that is the agent's own. log_weights: L, of

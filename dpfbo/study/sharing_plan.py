@@ -1,4 +1,4 @@
-"""What sharing by the private prior can be expected to give, before anything is evaluated or spent."""
+"""The expected signal of a private prior's release, before anything is evaluated or spent."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

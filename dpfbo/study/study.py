@@ -154,7 +154,7 @@ class Study:
 
     @cached_property
     def outlook(self) -> SharingPlan | None:
-        """What the release of a private prior is expected to carry; None for other algorithms or without noise."""
+        """The expected signal of a private prior's release; None for other algorithms or without noise."""
         epsilon = self.plan.epsilon() if self.algorithm.private and self.algorithm.has_prior else None
         if not epsilon or epsilon > _NO_NOISE:
             return None

@@ -104,7 +104,7 @@ def calibrate(args: argparse.Namespace) -> Answer:
 
 
 def prior(args: argparse.Namespace) -> Answer:
-    """What the one release of dp_prior is expected to carry, from public numbers, before anything is spent."""
+    """The expected signal of the one release of dp_prior, from public numbers, before anything is spent."""
     for name in ("agents", "epsilon", "n_init", "dim"):
         if getattr(args, name) is None:
             raise ValueError(f"--{name.replace('_', '-')} must be given")
