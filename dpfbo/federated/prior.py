@@ -32,7 +32,7 @@ FEATURES = 80  # M
 _BLOCK = 2_000_000  # features of the public design that are held at once
 _SHARED = torch.arange(10, dtype=torch.float64, device="cpu") / 10  # the rho that are averaged
 _TRUST = 6.0  # prior weight of each model that uses a mean which explains everything, before any observation
-_LEAST_WEIGHT = 1e-30
+_LEAST_WEIGHT = 1e-9  # prior weight below which a model is left out
 _ROUNDING = 1e-12  # by so much messages are shorter than 1, so that rounding makes none longer than the clip norm
 _TYPICAL = 0.7  # part of an objective's variance that is shared, on tuning problems (docs/concepts/prior.md)
 _LEAST_NOISE = 0.01  # least standard deviation of the noise that inference assumes
@@ -158,4 +158,4 @@ def known_mean(prior: SharedPrior, n_init: int, t: int) -> KnownMean:
     """
     covariance = symmetric(prior.covariance, len(prior.mean))
     weights = _TRUST * (n_init / t) ** 3 * len(prior.evidence) * prior.evidence * prior.explained
-    return KnownMean(prior.mean, covariance, 1 - prior.shared, weights.clamp(min=_LEAST_WEIGHT).log())
+    return KnownMean(prior.mean, covariance, 1 - prior.shared, weights.where(weights >= _LEAST_WEIGHT, 0.0).log())

@@ -66,6 +66,13 @@ static int fit(const Sizes *s, const Given *given, const Arrays *arrays, const i
         gather(s, given, given->common, at, arrays->K + s->L * t * tp);
     for (long j = 0; j < s->kernels * s->V; j++) {
         const long c = j / s->V;
+        int counts = 0;
+        for (long r = 0; r < R; r++) {
+            counts |= given->prior[j * R + r] > -INFINITY;
+            arrays->score[j * R + r] = -INFINITY;
+        }
+        if (!counts)
+            continue;
         const double *plain = arrays->K + c % s->L * t * tp, *common = arrays->K + s->L * t * tp;
         double *L = arrays->L + j * t * tp, *wz = arrays->z + j * tp, *wg = arrays->g + j * tp;
         double *one = arrays->one + j * tp, logs = 0.0;
@@ -174,14 +181,17 @@ static Doubles evaluate(const Sizes *s, const Given *given, const Arrays *arrays
         Doubles unit = {0.0}, rest = {0.0};
         unit += c < s->L ? unit + 1.0 : s->own + *(const Doubles *)(given->diagonal + first);
         rest += 1.0;
-        for (long i = 0; i < t; i++) {
-            const double *column = L + i * tp;
-            const Doubles v = V[i] / column[i];
+        for (long i = 0; i < t; i += 2) { /* two columns at a time: half the loads and stores */
+            const long next = i + 1 < t;
+            const double *column = L + i * tp, *second = column + next * tp;
+            const Doubles v = V[i] * (1.0 / column[i]);
+            const Doubles w = next ? (V[i + 1] - column[i + 1] * v) * (1.0 / second[i + 1]) : 0.0 * v;
             V[i] = v;
-            unit -= v * v;
-            rest -= one[i] * v;
-            for (long b = i + 1; b < t; b++)
-                V[b] -= column[b] * v;
+            V[i + next] = next ? w : v;
+            unit -= v * v + w * w;
+            rest -= one[i] * v + one[i + next] * w;
+            for (long b = i + 2; b < t; b++)
+                V[b] -= column[b] * v + second[b] * w;
         }
         unit += rest * rest / arrays->p[j];
         for (; k < many && arrays->model[k] / R == j; k++) {
