@@ -19,7 +19,8 @@ class RoundRecord:
     """The queries of n agents in one round, k each.
 
     u, x: n x k x D, in the unit cube and in the problem's units. The others are n x k. region, source: the sub-region
-    and the `Source`. y: NaN if the evaluation failed. best: best value so far; regret: its metric; NaN without a value.
+    and the `Source`. y: NaN if the evaluation failed. best: best value so far, NaN before the first;
+    regret: best itself, or the reference less best.
     """
 
     round: int

@@ -85,7 +85,8 @@ class Acquisition:
 
     On a grid the result is exact. In a box, each of the best `1 + n_starts` cells gives its best candidate, in single
     precision, as a start. Newton's method climbs from it, in its sub-region, while it may still become the best. With
-    discrete axes, each start first takes the best value of one axis after the other; the best point does so twice more.
+    discrete axes, each start first moves to the best value of one axis after the other. The best end of all ascents
+    moves so and climbs again, twice.
 
     Args:
         n_candidates: The smallest number of candidates.
@@ -149,7 +150,7 @@ class Acquisition:
 
         Args:
             surface: The functions.
-            domain: The domain. On a grid of more than 512 points, all points near the best of some are evaluated.
+            domain: The domain. A grid of more than 512 points is screened (`Grid.screening`), not evaluated whole.
             shift: The result of `shift`.
             known: The rows of a grid that are left out while others remain, B x t.
         """

@@ -146,9 +146,10 @@ def profile(theta: Tensor, D2: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tenso
 
 
 def fit(x: Tensor, y: Tensor, start: Hyperparameters) -> Hyperparameters:
-    """Fit hyper-parameters by maximum likelihood within `BOUNDS`, from the l and the ratio noise / variance of `start`.
+    """Fit hyper-parameters by maximum likelihood within `BOUNDS`.
 
-    x: N x t x D; y: N x t; l: the length-scale. If an agent's likelihood is not finite there, it keeps `start`.
+    x: N x t x D; y: N x t. The search begins at the length-scale and the ratio noise / variance of `start`. An agent
+    whose likelihood is not finite there keeps `start`.
     """
     block = _BLOCK if x.device.type == "cpu" else _ACCELERATOR_BLOCK
     found = [

@@ -83,7 +83,8 @@ def _compared(
 def epsilon_interval(rounds: Rounds, delta: float, guess: float, opposite: bool) -> tuple[float, float]:
     """A lower and an upper bound of epsilon at delta after all rounds; the upper one is inf under replace-one.
 
-    guess: a rough epsilon, for the grid. opposite: replace-one, where two worlds with opposite messages give the lower.
+    guess: a rough epsilon, which sets the step of the privacy-loss grid. opposite: True for replace-one, whose lower
+    bound comes from two worlds with opposite messages.
     """
     interval = _SHARE * min(max(guess, 1e-2), 100.0) / sum(count for _, count in rounds)
     relation = NeighboringRelation.REPLACE_ONE if opposite else NeighboringRelation.REPLACE_SPECIAL
