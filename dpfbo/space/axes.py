@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from dpfbo import checks
@@ -16,6 +17,11 @@ PLAIN = (str, bool, int, float, type(None))  # types of a choice
 _EXACT = 2**53  # every whole number up to this has a float of its own
 
 Value = Any  # of a parameter: a number, a string, a boolean or None
+
+
+def quotient(x: Tensor, y: float) -> Tensor:
+    """`x / y`, rounded alike on every device: CUDA would multiply by the reciprocal of a plain number."""
+    return x / torch.full((), y, dtype=x.dtype, device=x.device)
 
 
 class Axis(ABC):
@@ -88,7 +94,7 @@ class _Interval(Axis):
 
     def unit(self, x: Tensor) -> Tensor:
         low, high = self._ends
-        return ((x.log() if self.log else x) - low) / (high - low)
+        return quotient((x.log() if self.log else x) - low, high - low)
 
     def value(self, number: float) -> Value:
         return int(number) if self._whole else float(number)
@@ -181,7 +187,7 @@ class _OneOf(Axis):
         return (u * self.size).floor().clamp(0, self.size - 1)
 
     def unit(self, x: Tensor) -> Tensor:
-        return (x + 0.5) / self.size
+        return quotient(x + 0.5, self.size)
 
     def value(self, number: float) -> Value:
         return self.all_values[int(number)]

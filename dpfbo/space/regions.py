@@ -8,6 +8,7 @@ from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.checks import SettingError
+from dpfbo.space.axes import quotient
 from dpfbo.space.domain import Domain, Grid
 from dpfbo.space.mixed import MixedBox
 
@@ -75,8 +76,8 @@ class Regions:
         lower, upper, rest = [], [], region
         for k in reversed(self.parts):
             cell, rest = (rest % k).double(), rest // k
-            lower.append(torch.where(cell == 0, 0.0, _part(cell, k) + inset))
-            upper.append(torch.where(cell == k - 1, 1.0, _part(cell + 1, k) - edge))
+            lower.append(torch.where(cell == 0, 0.0, quotient(cell, k) + inset))
+            upper.append(torch.where(cell == k - 1, 1.0, quotient(cell + 1, k) - edge))
         return torch.stack(lower[::-1], -1).to(dtype), torch.stack(upper[::-1], -1).to(dtype)
 
     def assign(self, agents: Tensor) -> Tensor:
@@ -117,12 +118,7 @@ class Regions:
 
 @lru_cache(maxsize=64)
 def _faces(k: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    return _part(torch.arange(1, k, dtype=dtype, device=device), k)
-
-
-def _part(j: Tensor, k: int) -> Tensor:
-    """`j / k`, rounded alike on every device: CUDA would multiply by the reciprocal of a plain number."""
-    return j / torch.full((), k, dtype=j.dtype, device=j.device)
+    return quotient(torch.arange(1, k, dtype=dtype, device=device), k)
 
 
 def _prime_factors(n: int) -> list[int]:

@@ -19,6 +19,7 @@ from runners.bench.fresh_process import Floors, TimedRun, no_floors
 from runners.compose.composition import build, federated
 from runners.compose.configuration import composed
 from runners.compose.federated import FederatedExperiment
+from runners.executor.deployment import device
 
 _WARM_UP_ROUNDS = 3
 
@@ -58,8 +59,9 @@ def _timed(experiment: FederatedExperiment, plain: bool) -> tuple[Mapping[str, f
 
 def library_run(experiment: FederatedExperiment) -> FederatedResult:
     """The library's run, with its ledger in memory."""
-    ids = torch.arange(experiment.problem.n_agents)
-    shard = Shard(experiment.problem, experiment.agents, ids, experiment.settings.executor.threads)
+    executor = experiment.settings.executor
+    ids = torch.arange(experiment.problem.n_agents, device=device(executor.device, given_gpu=False))
+    shard = Shard(experiment.problem, experiment.agents, ids, executor.threads)
     population = LocalPopulation(shard, experiment.study.algorithm.aggregates)
     broadcasts = experiment.settings.algorithm.broadcasts
     return federation.run(population, experiment.server(Ledger(None)), experiment.rounds, broadcasts=broadcasts)

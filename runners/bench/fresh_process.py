@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from runners.executor.deployment import use_threads
 from runners.user_errors import USER_ERRORS
 
@@ -39,13 +41,15 @@ class Timed:
     """The repeats of a measurement.
 
     runs: seconds by phase of each, with `total` and `cpu`. floors: by phase, in seconds. start_mb, peak_mb: the largest
-    memory of the process before the call, with all that it imports, and at the end.
+    memory of the process before the call, with all that it imports, and at the end. gpu_mb: the largest memory of its
+    tensors on the GPU, None if it used none.
     """
 
     runs: list[dict[str, float]]
     floors: Mapping[str, float]
     start_mb: float
     peak_mb: float
+    gpu_mb: float | None
 
 
 def no_floors(rates: Mapping[str, float]) -> Mapping[str, float]:
@@ -70,8 +74,9 @@ def timed(
     """Time the run that `prepare(**arguments)` returns, in this process, which does nothing else."""
     os.environ["PYTHONWARNINGS"] = "ignore"  # joblib's tracker of the workers that end below
     use_threads(repeats.threads)
-    free = float(Path("/proc/meminfo").read_text().partition("MemAvailable:")[2].split()[0]) * 1024
-    resource.setrlimit(resource.RLIMIT_DATA, (int(_SHARE * free),) * 2)
+    if not torch.cuda.is_available():  # CUDA reserves more address space than the machine has memory
+        free = float(Path("/proc/meminfo").read_text().partition("MemAvailable:")[2].split()[0]) * 1024
+        resource.setrlimit(resource.RLIMIT_DATA, (int(_SHARE * free),) * 2)
     start_mb, runs = _peak_mb(), list[dict[str, float]]()
     try:
         run = prepare(**arguments)
@@ -87,7 +92,8 @@ def timed(
         for worker in multiprocessing.active_children():  # of a problem's objective, which would wait for more work
             if worker.pid is not None:
                 os.kill(worker.pid, signal.SIGKILL)
-    return Timed(runs, floors(rates), start_mb, _peak_mb())
+    gpu_mb = torch.cuda.max_memory_allocated() / 1e6 if torch.cuda.is_initialized() else None
+    return Timed(runs, floors(rates), start_mb, _peak_mb(), gpu_mb)
 
 
 def _peak_mb() -> float:

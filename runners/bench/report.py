@@ -27,6 +27,7 @@ def entry(case: BenchCase, timed: Timed) -> dict[str, Any]:
     return {
         "what": case.what, "size": dict(case.size), "time": time, "quartiles": [low, high], "repeats": len(timed.runs),
         "cpu": median("cpu"), "floor": floor, "ratio": floor and time / floor, "peak_mb": timed.peak_mb,
+        "gpu_mb": timed.gpu_mb,
         "least_mb": None if case.records_mb is None else timed.start_mb + case.records_mb,
         "phases": {name: median(name) for name in phases},
         "floors": {name: case.units * seconds for name, seconds in timed.floors.items()},
@@ -43,6 +44,7 @@ def tables(entries: Sequence[dict[str, Any]]) -> str:
             "what": e["what"], "size": size, "time": _digits(e["time"]), "quartiles": f"{_digits(low)}–{_digits(high)}",
             "repeats": e["repeats"], "CPU": _digits(e["cpu"]), "floor": _digits(e["floor"]),
             "time / floor": _digits(e["ratio"], 2), "peak memory, MB": f"{e['peak_mb']:.0f}",
+            **({} if e["gpu_mb"] is None else {"on the GPU, MB": f"{e['gpu_mb']:.0f}"}),
         })  # fmt: skip
         ratios = {name: f" ({_digits(e['phases'][name] / floor, 2)})" for name, floor in e["floors"].items()
                   if e["phases"].get(name)}  # fmt: skip

@@ -63,7 +63,7 @@ def overhead(args: argparse.Namespace) -> Iterator[BenchCase]:
 def agents(args: argparse.Namespace) -> Iterator[BenchCase]:
     """The synthetic problem at all combinations of sizes."""
     for algorithm, M, T, N in product(args.algorithms, args.features or [None], args.rounds, args.agents):
-        given = [] if M is None else [f"algorithm.M={M}"]
+        given = [f"executor.device={args.device}"] + ([] if M is None else [f"algorithm.M={M}"])
         yield _federated(algorithm, "synthetic", algorithm, f"problem.n_agents={N}", f"rounds={T}", *given)
 
 
@@ -111,6 +111,7 @@ SUITES = {
             "--features": _integers(2, [], "numbers of features M, or as configured"),
             "--rounds": _integers(1, [10], "numbers of rounds T"),
             "--algorithms": _names(["dp_fts_de", "dp_prior", "fts", "local", "ts"], ["dp_fts_de", "dp_prior"]),
+            "--device": {"default": "cpu", "choices": ["cpu", "cuda"], "help": "of the agents' tensors"},
         },
     ),
     "accounting": Suite(

@@ -1,7 +1,7 @@
 """A shard on a GPU does what it does on the CPU, up to rounding: piece by piece, and over a whole run.
 
-Needs CUDA, and is skipped where there is none; `test_device` finds a forgotten device without it. Rounding may decide
-between two nearly equal maxima, so a small share of the queries may differ.
+Without CUDA both sides are the CPU, which keeps the tests themselves sound; `test_device` finds a forgotten device.
+Rounding may decide between two nearly equal maxima, so a small share of the queries may differ.
 """
 
 import math
@@ -40,9 +40,7 @@ from dpfbo.study.create import create_study
 from tests.dpfbo.gp.likelihoods import closed_form, logarithms
 from tests.helpers.federated_world import T, prior_server_for, prior_world, server_for, world
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-
-CUDA = torch.device("cuda")
+CUDA = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 STREAMS = Streams(11)
 LINE = Grid(torch.linspace(0, 1, 500, dtype=torch.float64)[:, None], (0.0,), (1.0,))
 SQUARE = Box((-5.0, 0.0), (10.0, 15.0))
@@ -82,6 +80,11 @@ def history(n: int, t: int, D: int) -> tuple[Tensor, Tensor]:
     x = uniforms(n, t, D, seed=1)
     shift = uniforms(n, 1, seed=2)
     return x, torch.sin(7 * x.sum(-1) + 6 * shift) + 0.1 * normals(n, t, seed=3)
+
+
+def on_grid(domain: Grid | Box, x: Tensor) -> Tensor:
+    """Points of the unit interval, each replaced by a point of a grid."""
+    return domain.unit_points[(x[..., 0] * len(domain.points)).long()] if isinstance(domain, Grid) else x
 
 
 def test_uniforms_are_the_same_to_the_bit_and_normals_to_rounding() -> None:
@@ -159,6 +162,7 @@ DRAWS = pytest.mark.parametrize(
 @DRAWS
 def test_queries_of_own_draws_agree(method: str, domain: Grid | Box) -> None:
     x, y = history(N, 12, domain.dimension)
+    x = on_grid(domain, x)
     hyper = Hyperparameters(*(torch.tensor([0.02, 0.5, 1e-3]) + uniforms(N, 3, seed=7)).unbind(1))
     draw, search = OwnDraw(method, 100), Acquisition()
     expected = draw.maximizers(IDS, x, y, hyper, domain, search, STREAMS, 2)
@@ -219,6 +223,7 @@ def agents_of(domain: Grid | Box) -> Agents:
 def test_messages_of_the_same_history_agree(domain: Grid | Box) -> None:
     """Within 1e-6 of a message's length; the first query is the same to the bit."""
     x, y = history(N, 9, domain.dimension)
+    x = on_grid(domain, x)
 
     def messages(agents: Agents, ids: Tensor) -> tuple[Query, Tensor]:
         state = agents.initial_state(ids)
@@ -325,6 +330,7 @@ def test_whole_runs_with_a_prior_agree(name: str) -> None:
     assert torch.all((on_cpu.mean(1) - on_gpu.mean(1)).abs() <= 3 * se)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @RUNS
 def test_everything_that_a_shard_keeps_is_on_its_device(make: Callable[[], Problem], method: str) -> None:
     """Its memory holds at least the buffers; the records, which leave it, are on the CPU."""

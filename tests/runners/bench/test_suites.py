@@ -135,12 +135,12 @@ def test_the_machine_measures_itself(monkeypatch, tmp_path):
 def test_numbers_are_medians_without_the_objective():
     runs = [{"total": t, "cpu": 2.0, "objective": 1.0, "fit": 0.5} for t in (3.0, 5.0, 2.0)]
     case = BenchCase("a", {"N": 10}, ends_well, {}, units=10.0, records_mb=5.0)
-    found = report.entry(case, Timed(runs, {"fit": 0.25}, 100.0, 200.0))
+    found = report.entry(case, Timed(runs, {"fit": 0.25}, 100.0, 200.0, 300.0))
     assert (found["time"], found["quartiles"], found["repeats"]) == (20.0, [15.0, 30.0], 3)
     assert (found["cpu"], found["floor"], found["ratio"], found["least_mb"]) == (20.0, 2.5, 8.0, 105.0)
     assert found["phases"] == {"objective": 10.0, "fit": 5.0}
     text = report.tables([found])
-    assert "15–30" in text and "5 (2)" in text
+    assert "15–30" in text and "5 (2)" in text and "on the GPU, MB" in text
 
 
 def test_repeats_of_accounting_do_not_meet_what_was_kept(monkeypatch):
