@@ -9,9 +9,9 @@ from pathlib import Path
 
 from analysis.arguments import exit_code, parsed
 from analysis.evidence import verdict_table
-from analysis.evidence.claim import CONTROL, OWN, JudgedClaim, StatedClaim, all_claims, figure_number
+from analysis.evidence.claim import CONTROL, OWN, PAPER, JudgedClaim, StatedClaim, all_claims, figure_number
 from analysis.evidence.claim_tests import AGREEMENT, BAND, EPSILON, SUPERIORITY, Comparison, Outcome
-from analysis.evidence.verdicts import NOT_RUN
+from analysis.evidence.verdicts import HOLDS, NOT_RUN, OPEN, Evidence, family_verdicts
 from analysis.load import LoadError, Run, finished_experiments, load, with_parts
 from dpfbo.formats.files import replace_text
 
@@ -41,33 +41,60 @@ def judge(runs: Mapping[str, Sequence[Run] | LoadError]) -> list[JudgedClaim]:
     """The verdicts on the claims about some experiments, given their runs, in the order of the paper.
 
     A claim whose settings have no finished run, or none that can be read, is "not run"; one that could be about several
-    settings is "not decided".
+    settings is "not decided". The claims about one figure are a family.
     """
-    found = []
+    stated, outcomes = claims(runs), list[Outcome]()
     seen: dict[object, str] = {}  # by the numbers of an own finding, the first with them
     first: dict[object, str] = {}
     for claim in claims():
         first.setdefault(claim.tested, claim.id)
-    for claim in claims(runs):
+    repeats = []
+    for claim in stated:
         given = runs[claim.experiment]
+        same = "" if first[claim.tested] == claim.id else first[claim.tested]
         if isinstance(given, LoadError):
-            outcome = Outcome(f"results cannot be read: {given}", None, "–", NOT_RUN, None)
+            unread = f"results cannot be read: {given}"
+            outcomes.append(Outcome(unread, None, "–", Evidence(otherwise=NOT_RUN)))
         else:
-            outcome = claim.outcome(given)
-        repeats = "" if first[claim.tested] == claim.id else first[claim.tested]
-        if claim.source == OWN and outcome.p is not None and not isinstance(given, LoadError):
-            same = seen.setdefault(_numbers(claim, given), claim.id)
-            repeats = repeats or ("" if same == claim.id else same)
-        form = claim.test.form
-        of_form = AGREEMENT if form in (AGREEMENT, BAND) else EPSILON if form == EPSILON else "effect"
-        kind = claim.source if claim.source in (CONTROL, OWN) else of_form
-        found.append(
-            JudgedClaim(
-                claim.id, claim.figure, claim.experiment, claim.in_words, claim.source, claim.published, outcome.ours,
-                outcome.standard_errors, outcome.units, outcome.verdict, kind, form, repeats, outcome.p,
-            )
-        )  # fmt: skip
-    return found
+            outcomes.append(claim.outcome(given))
+            if claim.source == OWN and outcomes[-1].evidence.p:
+                of_numbers = seen.setdefault(_numbers(claim, given), claim.id)
+                same = same or ("" if of_numbers == claim.id else of_numbers)
+        repeats.append(same)
+    families: dict[str, list[int]] = {}
+    for k, claim in enumerate(stated):
+        families.setdefault(claim.figure, []).append(k)
+    verdicts = dict[int, tuple[str, int | None]]()
+    for ks in families.values():
+        verdicts |= dict(zip(ks, family_verdicts([outcomes[k].evidence for k in ks]), strict=True))
+        for k in ks:
+            if verdicts[k][0] == HOLDS and stated[k].test.form == AGREEMENT and _other_sign(k, ks, stated, outcomes):
+                verdicts[k] = OPEN, None
+    return [
+        JudgedClaim(
+            claim.id, claim.figure, claim.experiment, claim.in_words, claim.source, claim.published, outcome.ours,
+            outcome.standard_errors, outcome.units, *verdicts[k][:1], _kind(claim), claim.test.form, repeats[k],
+            getattr(claim.test, "margin", None), verdicts[k][1], outcome.evidence.p.get(HOLDS), claim.shows,
+        )
+        for k, (claim, outcome) in enumerate(zip(stated, outcomes, strict=True))
+    ]  # fmt: skip
+
+
+def _other_sign(k: int, family: Sequence[int], stated: Sequence[StatedClaim], outcomes: Sequence[Outcome]) -> bool:
+    """Whether a published effect of the setting of claim k has the other sign here: then its number does not agree."""
+    (where,) = stated[k].test.settings
+    effects = (
+        outcomes[j].evidence.holds
+        for j in family
+        if stated[j].source == PAPER and stated[j].test.form == SUPERIORITY and where in stated[j].test.settings[:1]
+    )
+    return any(d.value < 0 for ds in effects for d in ds)
+
+
+def _kind(claim: StatedClaim) -> str:
+    form = claim.test.form
+    of_form = AGREEMENT if form in (AGREEMENT, BAND) else EPSILON if form == EPSILON else "effect"
+    return claim.source if claim.source in (CONTROL, OWN) else of_form
 
 
 def claims(experiments: Iterable[str] | None = None) -> list[StatedClaim]:
@@ -113,7 +140,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     runs = read(args.results_dir, _checked(args.results_dir, args.experiments))
     found = judge(runs)
     try:
-        paths = [] if out is None else verdict_table.write(found, out)
+        paths = [] if out is None else verdict_table.write(found, out, _facts(runs))
         for name in dict.fromkeys(f.experiment for f in found) if args.keep else ():
             if (args.results_dir / name).is_dir():
                 paths.append(args.results_dir / name / "claims.json")
@@ -128,6 +155,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, why in unread.items():
         print(f"error: the claims about {name} were not judged: {why}", file=sys.stderr)
     return 1 if unread else 0
+
+
+def _facts(runs: Mapping[str, Sequence[Run] | LoadError]) -> dict[str, str]:
+    """By experiment: its runs, their time, and the command that makes them."""
+    found = {}
+    for name, given in runs.items():
+        if given and not isinstance(given, LoadError):
+            hours = sum(run.summary["seconds"]["total"] for run in given) / 3600
+            command = f"`python -m runners.sweep experiment={name} scale=paper`"
+            found[name] = f"{len(given)} runs, {hours:.2g} core hours: {command}"
+    return found
 
 
 def _as_json(found: Sequence[JudgedClaim]) -> str:

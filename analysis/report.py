@@ -68,6 +68,7 @@ def render(sections: Sequence[Section], found: Sequence[JudgedClaim], notes: Seq
         anchors={s.experiment: s.anchor for s in sections},
         notes=notes,
         commits=_commits(runs),
+        families=verdict_table.FAMILIES,
         rule=verdict_table.RULE,
         remarks=verdict_table.notes(known),
         judged=known,

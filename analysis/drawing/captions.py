@@ -6,7 +6,7 @@ import numpy as np
 
 from analysis.drawing.picture import Span
 from analysis.evidence.claim import CONTROL, OWN, PAPER, REIMPLEMENTATION, JudgedClaim
-from analysis.evidence.verdicts import FAILS, HOLDS, NOT_RUN, OPEN
+from analysis.evidence.verdicts import CONTRARY, HOLDS, NOT_RUN, OPEN, SAME
 from analysis.labels import NAMES, joined_by_or
 from analysis.load import SettingRuns, seeds_phrase
 from analysis.tables import stand_ins
@@ -153,14 +153,14 @@ def verdicts(findings: Sequence[JudgedClaim]) -> list[str]:
     """
     ids = {f.id for f in findings}
     known = [f for f in findings if f.verdict != NOT_RUN and f.repeats not in ids]
-    decided = [f for f in known if f.verdict == FAILS or (f.verdict == HOLDS and f.kind != "epsilon")]
-    told = sorted(decided, key=lambda f: (SOURCES.index(f.source), f.verdict != FAILS))[:MOST]
+    decided = [f for f in known if f.verdict in (CONTRARY, SAME) or (f.verdict == HOLDS and f.kind != "epsilon")]
+    told = sorted(decided, key=lambda f: (SOURCES.index(f.source), f.verdict != CONTRARY))[:MOST]
     lines = []
     for f in told:
         source = "" if f.source == "paper" else f" ({f.source})"
         errors = [] if f.standard_errors is None else [f"{f.standard_errors:.1f} standard errors".replace("-", "−")]
-        lines.append(f"{f.claim}{source}: {f.verdict} ({', '.join([*errors, f.units])}).")
+        lines.append(f"{f.claim}{source}: {f.in_words} ({', '.join([*errors, f.units])}).")
     rest = [f.verdict for f in known if f not in told]
-    counts = {verdict: rest.count(verdict) for verdict in (HOLDS, FAILS, OPEN)}
+    counts = {verdict: rest.count(verdict) for verdict in (HOLDS, CONTRARY, SAME, OPEN)}
     others = ", ".join(f"{n} × {verdict}" for verdict, n in counts.items() if n)
     return lines + [f"{'Others' if lines else 'Claims'} about these settings: {others}."] * bool(others)

@@ -9,8 +9,8 @@ from functools import cache, partial
 from typing import Any
 
 from analysis.evidence import claim_tests, selection
-from analysis.evidence.claim_tests import EPSILON, Agreement, BeatsBlind, ClaimTest, Comparison, Outcome, PrintedEpsilon
-from analysis.evidence.verdicts import NOT_RUN, OPEN, PublishedMean
+from analysis.evidence.claim_tests import EPSILON, Agreement, ClaimTest, Comparison, Outcome, PrintedEpsilon
+from analysis.evidence.verdicts import NOT_RUN, OPEN, SAME, Evidence, PublishedMean
 from analysis.load import Run
 
 PAPER, REIMPLEMENTATION, CONTROL, OWN = "paper", "reimplementation", "control", "own"
@@ -31,7 +31,8 @@ class StatedClaim:
 
     A reimplementation is a program written independently of this one, whose numbers were not published.
 
-    published: what was seen, in words and numbers. case: the problem and size it was seen at.
+    published: what was seen, in words and numbers. case: the problem and size it was seen at. figure: the figure or
+    table of the paper, whose claims are a family; shows: what it shows, in a sentence.
     """
 
     id: str
@@ -42,6 +43,7 @@ class StatedClaim:
     published: str
     test: ClaimTest
     source: str = PAPER
+    shows: str = ""
 
     @property
     def in_words(self) -> str:
@@ -54,15 +56,15 @@ class StatedClaim:
         return replace(self.case, variant=()) if self.test.form == EPSILON else self.case, self.test
 
     def outcome(self, runs: Sequence[Run]) -> Outcome:
-        """The verdict on these runs: "not run" if a setting has none, "not decided" if it matches several settings."""
+        """What these runs say: "not run" if a setting has none, "not decided" if it matches several settings."""
         if not runs:
-            return Outcome(f"no finished run of {self.experiment}", None, "–", NOT_RUN, None)
+            return Outcome(f"no finished run of {self.experiment}", None, "–", Evidence(otherwise=NOT_RUN))
         try:
             return self.test.outcome(self.case.among(runs))
         except selection.NotRun as error:
-            return Outcome(f"no finished run of {error} ({self.case})", None, "–", NOT_RUN, None)
+            return Outcome(f"no finished run of {error} ({self.case})", None, "–", Evidence(otherwise=NOT_RUN))
         except selection.Unclear as error:
-            return Outcome(str(error), None, "–", OPEN, None)
+            return Outcome(str(error), None, "–", Evidence(otherwise=OPEN))
 
 
 @dataclass(frozen=True)
@@ -72,8 +74,9 @@ class JudgedClaim:
     ours: estimate ± standard error, a difference positive where it supports the claim. standard_errors: the estimate in
     its standard errors, positive in support; of a number to agree with, minus the distance. units: what n counts.
     kind: "effect", "agreement", "epsilon", "control" or "own". form: of the test. repeats: id of an earlier claim with
-    the same settings and test, or, of an own finding, with runs that are the same. p: of the test that would make it
-    hold.
+    the same settings and test, or, of an own finding, with runs that are the same. margin: within which "level" is
+    meant, as a share. needed: of an open claim, the number of units that would decide. p: of the test that would make
+    it hold.
     """
 
     id: str
@@ -89,7 +92,17 @@ class JudgedClaim:
     kind: str = "effect"
     form: str = "superiority"
     repeats: str = ""
+    margin: float | None = None
+    needed: int | None = None
     p: float | None = None
+    shows: str = ""
+
+    @property
+    def in_words(self) -> str:
+        """The verdict; what "level" is within, and the units that an open claim needs."""
+        if self.verdict == SAME and self.margin is not None:
+            return f"level within {100 * self.margin:g} %"
+        return f"{self.verdict} (needs {self.needed})" if self.needed else self.verdict
 
 
 @cache
@@ -142,16 +155,26 @@ def _claim(keys: Mapping[str, Any], values: Mapping[str, Any]) -> StatedClaim:
     figure = keys.get("figure", f"Fig. {experiment.removeprefix('fig')}")
     id = f"{experiment}.{keys['id']}"
     measure = selection.MEASURES[keys["measure"]]
+    shows = keys.get("shows", "")
     if "control" in keys:
-        own, blind = keys["control"], selection.blind_servers(keys.get("servers", keys["control"]))
-        beats = BeatsBlind((selection.SettingFilter.of(own), *blind), measure)
-        words = f"Sharing helps: {beats.settings[0].words} beats blind servers"
-        return StatedClaim(id, experiment, figure, case, words, keys["published"], beats, CONTROL)
+        texts = [keys["control"]] if isinstance(keys["control"], str) else keys["control"]
+        kinds = keys.get("servers", ["random_server"])
+        pairs = [
+            (
+                selection.SettingFilter.of(text),
+                [selection.blind_server(kind, keys.get("options", text)) for kind in kinds],
+            )
+            for text in texts
+        ]
+        test: ClaimTest = claim_tests.control(pairs, measure, case.margin)
+        who = pairs[0][0].words if len(pairs) == 1 else f"the mean of {len(pairs)} settings"
+        words = f"Sharing helps: {who} beats servers that query blindly"
+        return StatedClaim(id, experiment, figure, case, words, keys["published"], test, CONTROL, shows)
     test, value = _test(keys, case, measure)
     names = dict(values) | ({"value": value} if value else {})
     words = keys["claim"].format(*(where.words for where in test.settings), **names)
     published = keys["published"].format(**names)
-    return StatedClaim(id, experiment, figure, case, words, published, test, keys.get("source", PAPER))
+    return StatedClaim(id, experiment, figure, case, words, published, test, keys.get("source", PAPER), shows)
 
 
 def _test(keys: Mapping[str, Any], case: selection.Case, measure: selection.Measure) -> tuple[ClaimTest, str]:
@@ -171,10 +194,10 @@ def _test(keys: Mapping[str, Any], case: selection.Case, measure: selection.Meas
         return claim_tests.band(settings, measure, keys.get("above"), keys.get("below")), ""
     if kind in LIMITS:
         make, limit = LIMITS[kind]
-        return make(*settings, keys[limit], measure), ""
+        return make(*settings, keys.get(limit, case.margin), measure), ""
     if kind == "trend":
-        return claim_tests.trend(settings, measure), ""
-    return claim_tests.between(settings[:-1], settings[-1], measure), ""
+        return claim_tests.trend(settings, measure, case.margin), ""
+    return claim_tests.between(settings[:-1], settings[-1], measure, case.margin), ""
 
 
 def _points(

@@ -1,4 +1,4 @@
-"""The tests of claims: an estimate over some settings' runs, with its error and verdict.
+"""The tests of claims: an estimate over some settings' runs, with its error, and the evidence for each verdict.
 
 Each has the `settings` it is about, its `form`, and `words`: how it is measured, ending the sentence of the claim.
 Tests of one thing are equal. `outcome` raises NotRun where a setting has no run, Unclear where runs do not say.
@@ -11,22 +11,22 @@ from typing import ClassVar
 
 from analysis.evidence import verdicts
 from analysis.evidence.selection import Measure, NotRun, SettingFilter, Unclear, units_in_words
-from analysis.evidence.verdicts import FAILS, OPEN, Estimate, PublishedMean
+from analysis.evidence.verdicts import CONTRARY, HOLDS, OPEN, Estimate, Evidence, PublishedMean
 from analysis.load import Run
 
 # forms of a test
-SUPERIORITY, MARGIN, BAND, AGREEMENT, EPSILON = "superiority", "margin", "band", "agreement", "epsilon"
+SUPERIORITY, CONTROL, MARGIN, BAND = "superiority", "control", "margin", "band"
+AGREEMENT, EPSILON = "agreement", "epsilon"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a test. p: of the test that would make it hold; None where no test of an effect is made."""
+    """The outcome of a test. ours: the estimate in words; standard_errors: it, or what decides, in its own."""
 
     ours: str
     standard_errors: float | None
     units: str
-    verdict: str
-    p: float | None
+    evidence: Evidence
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,15 @@ class End:
 
     weights: tuple[float, ...]
     constant: float = 0.0
+    words: str = ""
 
 
 @dataclass(frozen=True)
 class Comparison:
     """Claim: conditions on the settings' measures hold, seed by seed.
 
-    weights: of the sum that is printed. before, after: words around the measure's.
+    weights: of the sum that is printed. level: conditions that all hold where the settings are level within `margin`.
+    before, after: words around the measure's.
     """
 
     form: str
@@ -51,6 +53,8 @@ class Comparison:
     ends: tuple[End, ...]
     before: str = ""
     after: str = ""
+    level: tuple[End, ...] = ()
+    margin: float | None = None
 
     @property
     def words(self) -> str:
@@ -60,41 +64,82 @@ class Comparison:
         found = [where.among(runs) for where in self.settings]
         values = [self.measure.by_unit(group) for group in found]
         d = verdicts.contrast(self.weights, values)
-        ends = [verdicts.contrast(end.weights, values, end.constant) for end in self.ends]
         if d is None:
-            return no_pairs()
+            return Outcome("no seed in common", None, "0 units", Evidence())
+        holds, level = (
+            tuple(_known(verdicts.contrast(end.weights, values, end.constant)) for end in ends)
+            for ends in (self.ends, self.level)
+        )
         if self.measure.ratio:
             ratio = math.exp(d.value)
             ours = with_error(Estimate(ratio, None if d.se is None else ratio * d.se, d.df, d.n), "ratios")
+        elif self.form == CONTROL:
+            ours = "; ".join(f"{with_error(e)} ({end.words})" for e, end in zip(holds, self.ends, strict=True))
         else:
             ours = with_error(d, "differences" if len(values) > 1 else "values")
-        if len(values) > 1 and self.form != MARGIN:
-            shared = set.intersection(*(set(v) for v in values))
-            ours += f" ({' / '.join(number(sum(v[u] for u in shared) / len(shared), d.se) for v in values)})"
-        outcome = decided(ours, [end for end in ends if end is not None], found[0])
-        return Outcome(ours, outcome.standard_errors, outcome.units, OPEN, outcome.p) if d.se == 0 else outcome
+            if len(values) > 1 and self.form != MARGIN:
+                shared = set.intersection(*(set(v) for v in values))
+                ours += f" ({' / '.join(number(sum(v[u] for u in shared) / len(shared), d.se) for v in values)})"
+        decides = max(holds, key=lambda e: (e.p, -e.value))
+        evidence = Evidence(otherwise=OPEN) if d.se == 0 else Evidence(holds, level)
+        return Outcome(ours, decides.standard_errors, units_in_words(decides.n, found[0]), evidence)
 
 
-def decided(ours: str, ends: Sequence[Estimate], runs: Sequence[Run]) -> Outcome:
-    """The outcome where all ends must lie above 0; the one that decides has the printed error."""
-    verdict = verdicts.above_all(ends)
-    most = max(ends, key=lambda d: (d.p, -d.value))
-    decides = min(ends, key=lambda d: d.negated().p) if verdict == FAILS else most
-    return Outcome(ours, decides.standard_errors, units_in_words(decides.n, runs), verdict, most.p)
+def _known(estimate: Estimate | None) -> Estimate:
+    assert estimate is not None  # the units are those of the printed sum
+    return estimate
 
 
-def between(inner: Sequence[SettingFilter], outer: SettingFilter, measure: Measure) -> Comparison:
-    """The mean of some settings is below another one."""
+def between(
+    inner: Sequence[SettingFilter], outer: SettingFilter, measure: Measure, margin: float | None = None
+) -> Comparison:
+    """The mean of some settings is below another one; level if it differs by less than a share `margin` of that."""
     weights = (*(-1 / len(inner) for _ in inner), 1.0)
-    return Comparison(SUPERIORITY, (*inner, outer), weights, measure, (End(weights),))
+    scale = (*(0.0 for _ in inner), 1.0)
+    level = _within(margin, weights, scale)
+    return Comparison(SUPERIORITY, (*inner, outer), weights, measure, (End(weights),), level=level, margin=margin)
 
 
-def trend(best_first: Sequence[SettingFilter], measure: Measure) -> Comparison:
-    """From step to step it gets worse: the least-squares slope over the ranks."""
-    middle = (len(best_first) - 1) / 2
-    scale = sum((k - middle) ** 2 for k in range(len(best_first)))
-    weights = tuple((k - middle) / scale for k in range(len(best_first)))
-    return Comparison(SUPERIORITY, tuple(best_first), weights, measure, (End(weights),), "slope per step of ")
+def _within(margin: float | None, weights: Sequence[float], scale: Sequence[float]) -> tuple[End, ...]:
+    """Conditions that a sum with these weights is above `-margin` and below `margin` times the sum with `scale`."""
+    if margin is None:
+        return ()
+    return tuple(End(tuple(sign * w + margin * s for w, s in zip(weights, scale, strict=True))) for sign in (1, -1))
+
+
+def trend(best_first: Sequence[SettingFilter], measure: Measure, margin: float | None = None) -> Comparison:
+    """From step to step it gets worse: the least-squares slope over the ranks.
+
+    Level if from the first to the last it changes by less than a share `margin` of the mean.
+    """
+    n = len(best_first)
+    middle = (n - 1) / 2
+    scale = sum((k - middle) ** 2 for k in range(n))
+    weights = tuple((k - middle) / scale for k in range(n))
+    level = _within(margin, weights, (1 / (n * (n - 1)),) * n)
+    settings = tuple(best_first)
+    return Comparison(SUPERIORITY, settings, weights, measure, (End(weights),), "slope per step of ", "", level, margin)
+
+
+def control(
+    pairs: Sequence[tuple[SettingFilter, Sequence[SettingFilter]]], measure: Measure, margin: float | None = None
+) -> Comparison:
+    """The mean over settings is below that of each kind of blind server with the options of the setting beside it.
+
+    pairs: a setting and its servers, of the same kinds for all.
+    """
+    settings = tuple(dict.fromkeys(where for good, servers in pairs for where in (good, *servers)))
+    ends, level = [], list[End]()
+    for kind in range(len(pairs[0][1])):
+        weights, scale = dict.fromkeys(settings, 0.0), dict.fromkeys(settings, 0.0)
+        for good, servers in pairs:
+            weights[good] -= 1 / len(pairs)
+            weights[servers[kind]] += 1 / len(pairs)
+            scale[servers[kind]] += 1 / len(pairs)
+        words = pairs[0][1][kind].words.partition(",")[0]
+        ends.append(End(tuple(weights.values()), words=words))
+        level += _within(margin, tuple(weights.values()), tuple(scale.values()))
+    return Comparison(CONTROL, settings, ends[0].weights, measure, tuple(ends), level=tuple(level), margin=margin)
 
 
 def level(
@@ -133,46 +178,6 @@ def band(
 
 
 @dataclass(frozen=True)
-class BeatsBlind:
-    """Claim: a setting is below its controls: the first, and each of the others that was run on enough of its units.
-
-    settings: the setting, then the controls. Of those after the first one counts from `ENOUGH` of the units of the
-    setting on, at least 2, and is named as left out below.
-    """
-
-    form: ClassVar[str] = SUPERIORITY
-    ENOUGH: ClassVar[float] = 0.5
-
-    settings: tuple[SettingFilter, ...]
-    measure: Measure
-
-    @property
-    def words(self) -> str:
-        return self.measure.words
-
-    def outcome(self, runs: Sequence[Run]) -> Outcome:
-        good, first, *others = self.settings
-        found = good.among(runs)
-        ours = self.measure.by_unit(found)
-        d = verdicts.contrast((-1.0, 1.0), (ours, self.measure.by_unit(first.among(runs))))
-        if d is None:
-            return no_pairs(f" with {first.words}")
-        ds, text = [d], [f"{with_error(d)} ({first.words})"]
-        for where in others:
-            try:
-                d = verdicts.contrast((-1.0, 1.0), (ours, self.measure.by_unit(where.among(runs))))
-            except NotRun:
-                continue
-            n = 0 if d is None else d.n
-            if d is None or n < max(2, self.ENOUGH * len(ours)):
-                text.append(f"{where.words} left out, run on {n} of {units_in_words(len(ours), found)}")
-                continue
-            ds.append(d)
-            text.append(f"{with_error(d)} ({where.words})")
-        return decided("; ".join(text), ds, found)
-
-
-@dataclass(frozen=True)
 class Agreement:
     """Claim: our means are the published numbers, within the errors of both."""
 
@@ -195,7 +200,8 @@ class Agreement:
         if len(pairs) > 1:
             text = f"farthest {measure.words.removeprefix('{metric} ')}: {text}"
         far = None if distance is None else -abs(distance)
-        return Outcome(text, far, units_in_words(ours.n, found), verdicts.agrees(pairs), None)
+        evidence = Evidence(excluded=verdicts.exclusion(pairs), otherwise=HOLDS if verdicts.agrees(pairs) else OPEN)
+        return Outcome(text, far, units_in_words(ours.n, found), evidence)
 
 
 @dataclass(frozen=True)
@@ -221,15 +227,10 @@ class PrintedEpsilon:
         if len(known) > 1:
             raise Unclear(f"runs with different ε: {', '.join(f'{value:.4g}' for value in known)}")
         same = abs(known[0] - self.epsilon) <= 0.005 + 1e-9
-        return Outcome(f"{known[0]:.2f}", None, "exact", verdicts.HOLDS if same else FAILS, None)
+        return Outcome(f"{known[0]:.2f}", None, "exact", Evidence(otherwise=HOLDS if same else CONTRARY))
 
 
-ClaimTest = Comparison | BeatsBlind | Agreement | PrintedEpsilon
-
-
-def no_pairs(words: str = "") -> Outcome:
-    """Nothing to compare seed by seed."""
-    return Outcome(f"no seed in common{words}", None, "0 units", OPEN, None)
+ClaimTest = Comparison | Agreement | PrintedEpsilon
 
 
 def with_error(estimate: Estimate, what: str = "differences") -> str:

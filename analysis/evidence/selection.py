@@ -42,7 +42,8 @@ class Case:
     """The subject of a published claim: a problem with N agents, T rounds and a metric. Other runs do not count.
 
     problem: its name, or with `_` at the end how the name begins. variant: by the names of the problem's settings.
-    longest: the most rounds of a run that counts by its first T; T where not given.
+    longest: the most rounds of a run that counts by its first T; T where not given. margin: the share of the metric
+    within which two settings are level.
     """
 
     problem: str
@@ -51,6 +52,7 @@ class Case:
     metric: str
     variant: tuple[tuple[str, Any], ...] = ()
     longest: int | None = None
+    margin: float = 0.05
 
     def __post_init__(self) -> None:
         if self.metric not in _METRICS:
@@ -145,11 +147,11 @@ def _entry(known: dict[str, Any], name: str, text: str) -> Any:
     return known[name]
 
 
-def blind_servers(text: str) -> tuple[SettingFilter, SettingFilter]:
-    """The controls of a setting: random and Sobol queries in place of the server's, with the options it shares."""
+def blind_server(kind: str, text: str) -> SettingFilter:
+    """The control of a setting: queries of this kind in place of the server's, with the options it shares."""
     shared = published_yaml("settings.yaml")["blind_options"]
     options = " ".join(part for part in text.split() if part.partition("=")[0] in shared)
-    return SettingFilter.of(f"random_server {options}"), SettingFilter.of(f"sobol_server {options}")
+    return SettingFilter.of(f"{kind} {options}")
 
 
 @dataclass(frozen=True)

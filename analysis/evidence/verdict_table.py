@@ -10,32 +10,30 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from analysis.evidence import verdicts
 from analysis.evidence.claim import REIMPLEMENTATION, JudgedClaim
-from analysis.evidence.verdicts import FAILS, HOLDS, LEVEL, NEAR, NOT_RUN, OPEN, SHARP, VERDICTS
+from analysis.evidence.verdicts import CONTRARY, HOLDS, LEVEL, NEAR, NOT_RUN, OPEN, SAME, SHARP, VERDICTS
 from dpfbo.formats.files import replace_text
 
-TOGETHER = 0.05  # chance of one wrong verdict among those that stand together
 WIDTH = 150  # columns, where there is no terminal to ask
-COLOURS = {HOLDS: "green", FAILS: "red", OPEN: "yellow", NOT_RUN: "dim"}
+COLOURS = {HOLDS: "green", CONTRARY: "red", SAME: "cyan", OPEN: "yellow", NOT_RUN: "dim"}
 
-RULE = f"""How a verdict is reached. The unit is an independent function, or a seed where the data are the same for all;
-a unit's number is the mean over its agents. Settings are compared seed by seed. Student's t with n − 1 degrees of
-freedom, one-sided at {LEVEL:g}: significantly as claimed, "holds"; significantly the other way, "does not hold". A
-slope per step is the least-squares slope over the ranks of the settings, the best as claimed first. "Beats blind
-servers" must hold against the random server and against the Sobol server where it was run on at least half of the units
-(and two); n and standard errors are those of the comparison that decides. A claim of no difference, or of no harm,
-holds where the difference is significantly inside the stated margin, and does not where it is significantly outside. A
-number lies in a band ("above", "below") where its mean is significantly inside each end, and does not where it is
-significantly outside one (the level divided by the number of ends). A published number holds where all its points are
-within {NEAR:g} standard errors of the difference (both errors; without a published one, our spread over the published
-number of runs, or of functions where ours differ) and we are as precise: as many units, and at most twice the published
-error, or without one an error of the difference of less than {100 * SHARP:g} % of the number. It does not hold where a
-point is excluded at {LEVEL:g} (two-sided, corrected for the number of points). All else is "not decided": with few
-units that is the common answer, and says nothing against a claim. Fewer than three units decide nothing, nor do units
-that are all equal. The t test takes differences to be without much skew: where a few functions decide, verdicts by
-chance are more than one in a hundred in one direction and fewer in the other. Standard errors: the estimate in its own,
-positive in support of the claim; inside a margin or a band, to its nearer end; of a published number, minus the
+FAMILIES = f"""The claims about one figure or table are a family: all its tests together are wrong anywhere with a
+chance of at most {100 * LEVEL:g} % (Holm's correction). "Holds" and "contrary" are significant differences, as
+claimed or the other way; "level within m" is a difference significantly smaller than m of the number that was to be
+beaten. All else is "not decided", with the number of units that would decide four times in five."""
+RULE = f"""Tests are one-sided t tests of differences between settings, seed by seed. The unit is an independent
+function, or a seed, with its own split of real data; a unit's number is the mean over its agents. A slope per step is
+the least-squares slope over the ranks of the settings, the best as claimed first; it is level if the whole change
+from first to last is. "Servers that query blindly" send random queries, and Sobol queries where these were run, in
+the same sub-regions; the claims of a family share their runs, so their errors are not independent, which Holm's
+correction does not need. A claim of no difference, or of no harm, holds where the difference is significantly inside
+the stated margin. A number lies in a band ("above", "below") where its mean is significantly inside each end. A
+published number is contrary where one of its points is excluded (two-sided), and holds where all are within {NEAR:g}
+standard errors of the difference (both errors; without a published one, our spread over the published number of
+runs), we are as precise (as many units, and at most twice the published error, or without one an error of the
+difference of less than {100 * SHARP:g} % of the number), and no published effect of its setting has the other sign
+here. Fewer than three units decide nothing, nor do units that are all equal. Standard errors: the estimate in its
+own, positive in support of the claim; inside a margin or a band, to its nearer end; of a published number, minus the
 distance."""
 
 KINDS = {
@@ -85,25 +83,18 @@ def kinds(found: Sequence[JudgedClaim]) -> list[tuple[str, dict[str, int]]]:
 
 
 def summary(found: Sequence[JudgedClaim]) -> list[str]:
-    """`Published effects: 12 hold, 3 do not hold, ...`, a line for each kind, and one for all together."""
+    """`Published effects: 12 holds, 3 contrary, ...`, a line for each kind, and one for all together."""
     lines = [f"{words[0].upper()}{words[1:]}: {_in_words(n)}." for words, n in kinds(found)]
     return [*lines, f"All together: {_in_words(counts(found))}."]
 
 
 def _in_words(n: Mapping[str, int]) -> str:
-    return (
-        f"{n[HOLDS]} hold{'s' * (n[HOLDS] == 1)}, {n[FAILS]} do{'es' * (n[FAILS] == 1)} not hold, "
-        f"{n[OPEN]} {'is' if n[OPEN] == 1 else 'are'} not decided, {n[NOT_RUN]} {'was' if n[NOT_RUN] == 1 else 'were'} "
-        "not run"
-    )
+    return ", ".join(f"{number} {verdict}" for verdict, number in n.items() if number) or "none"
 
 
 def notes(found: Sequence[JudgedClaim]) -> list[str]:
-    """Notes for the reader: what counts once, one rule for chance among many tests, and what these data are."""
-    once = distinct(found)
-    result = _repeats(found, len(found) - len(once))
-    if chance := _chance(once):
-        result.append(chance)
+    """Notes for the reader: what counts once, and what these data are."""
+    result = _repeats(found, len(found) - len(distinct(found)))
     if any("same data" in f.units for f in found):
         result.append("Seeds on the same data: a verdict is about these data sets, not about others like them.")
     if any(f.source == REIMPLEMENTATION for f in found):
@@ -114,36 +105,6 @@ def notes(found: Sequence[JudgedClaim]) -> list[str]:
             "wording of claims is a summary of each figure's message, not a quotation."
         )
     return result
-
-
-def _chance(once: Sequence[JudgedClaim]) -> str:
-    """The rule for chance among many tests, with its numbers; empty where there is no test that something is better."""
-    tests = [
-        (f.verdict == HOLDS, f.p)
-        for f in once
-        if f.form == "superiority" and f.p is not None and f.standard_errors is not None
-    ]
-    if not tests:
-        return ""
-    n, held = len(tests), sum(holds for holds, _ in tests)
-    rejected = sorted(p for _, p in tests)[: verdicts.holm([p for _, p in tests], TOGETHER)]
-    stand = sum(holds and p in rejected for holds, p in tests)
-    are = f"Here are {n} tests" if n > 1 else "Here is 1 test"
-    text = (
-        'Chance. Each test is made on its own: a claim that is wrong comes out as "holds" with a chance of at most '
-        f"{LEVEL:g}. {are} that something is better: if nothing were better anywhere, at most {n * LEVEL:.1f} would "
-        f"hold on average; {held} {'holds' if held == 1 else 'hold'}. "
-    )
-    if held:
-        text += (
-            f"Holm's correction, which keeps the chance of even one wrong verdict among all of them at {TOGETHER:g} or "
-            f"less, leaves {stand} of the {held} standing. "
-        )
-    text += "The table has the verdicts of the single tests"
-    others = sum(f.form in ("margin", "band") and f.p is not None for f in once)
-    if others:
-        text += f"; {others} more, of no difference or of a band, are not among the {n}"
-    return f"{text}."
 
 
 def _repeats(found: Sequence[JudgedClaim], n: int) -> list[str]:
@@ -160,28 +121,49 @@ def _repeats(found: Sequence[JudgedClaim], n: int) -> list[str]:
     return result
 
 
-def markdown(found: Sequence[JudgedClaim]) -> str:
-    """The table, with the counts above, and below the rule, the notes, and what was not run."""
-    head = ("figure", "claim", "published", "ours ± SE", "n", "standard errors", "verdict")
+def markdown(found: Sequence[JudgedClaim], facts: Mapping[str, str] | None = None, pictures: Path | None = None) -> str:
+    """The page: the rule, the counts, a row for each figure, and below, for each, its picture and its claims, folded.
+
+    facts: by experiment, what its runs are. pictures: a folder; a file `<experiment>.png` in it is shown.
+    """
     *kinds_of_claims, together = summary(found)
-    lines = ["# Claims", "", *(f"- {line}" for line in kinds_of_claims), "", together, ""]
-    lines += [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    lines = ["# Claims", "", " ".join(FAMILIES.split()), "", f"**{together}**", ""]
+    lines += [f"- {line}" for line in kinds_of_claims]
+    lines += ["", "| figure | verdicts | what it shows |", "|---|---|---|"]
+    figures: dict[str, list[JudgedClaim]] = {}
     for f in found:
         if f.verdict != NOT_RUN:
-            cells = (f.figure, *_cells(f), f"**{f.verdict}**")
-            lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
-    lines += ["", " ".join(RULE.split()), *(f"\n{note}" for note in notes(found))]
+            figures.setdefault(f.figure, []).append(f)
+    for figure, claims in figures.items():
+        lines.append(f"| [{figure}](#{_anchor(figure)}) | {_in_words(counts(claims))} | {claims[0].shows} |")
+    for figure, claims in figures.items():
+        experiment = claims[0].experiment
+        lines += ["", f"## {figure} {{ #{_anchor(figure)} }}", "", f"{claims[0].shows}." if claims[0].shows else ""]
+        lines += [f"**{_in_words(counts(claims))}.** {(facts or {}).get(experiment, '')}".rstrip(), ""]
+        if pictures is not None and (pictures / f"{experiment}.png").is_file():
+            lines += [f"![{figure}]({pictures.name}/{experiment}.png)", ""]
+        lines += [f"<details markdown><summary>{len(claims)} claims</summary>", ""]
+        lines += ["| verdict | claim | ours ± SE | published | n | SEs |", "|---|---|---|---|---|---|"]
+        for f in claims:
+            claim, published, ours, n, errors = (cell.replace("|", "\\|") for cell in _cells(f))
+            lines.append(f"| **{f.in_words}** | {claim} | {ours} | {published} | {n} | {errors} |")
+        lines += ["", "</details>"]
+    lines += ["", "## How a verdict is reached", "", " ".join(RULE.split()), *(f"\n{note}" for note in notes(found))]
     missing = _not_run(found)
     if missing:
         lines += ["", "## Not run", "", *(f"- {line}" for line in missing)]
     return "\n".join(lines) + "\n"
 
 
-def write(found: Sequence[JudgedClaim], out: Path) -> list[Path]:
+def _anchor(figure: str) -> str:
+    return "-".join("".join(c if c.isalnum() else " " for c in figure.lower()).split())
+
+
+def write(found: Sequence[JudgedClaim], out: Path, facts: Mapping[str, str]) -> list[Path]:
     """Write claims.md, and claims.csv with a row of all fields for each finding."""
     table = pd.DataFrame([asdict(f) for f in found]).to_csv(index=False)
     out.mkdir(parents=True, exist_ok=True)
-    for name, text in (("claims.md", markdown(found)), ("claims.csv", table)):
+    for name, text in (("claims.md", markdown(found, facts, out)), ("claims.csv", table)):
         replace_text(out / name, text, durable=False, mode=0o644)
     return [out / "claims.md", out / "claims.csv"]
 
@@ -201,7 +183,7 @@ def show(found: Sequence[JudgedClaim], paths: Sequence[Path]) -> None:
         if not k or shown[k - 1].figure != f.figure:
             table.add_section()
             table.add_row(Text(f.figure, "bold"))
-        table.add_row(*map(Text, _cells(f)), Text(f.verdict, COLOURS[f.verdict]))
+        table.add_row(*map(Text, _cells(f)), Text(f.in_words, COLOURS[f.verdict]))
     if shown:
         console.print(table)
     for line in [*summary(found), *notes(found)]:

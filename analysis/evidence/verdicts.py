@@ -1,9 +1,10 @@
-"""From an estimate and its error to a verdict: one rule for every claim.
+"""From estimates and their errors to verdicts: one rule for every claim.
 
 The unit is what is independent: another function, or another seed on the same data (an agent is not one). A claim is a
 linear contrast of settings, unit by unit over the units that all have. With `n` units its mean `d` has the standard
-error `s / sqrt(n)`, and `t = d / se` is held against Student's t with `n - 1` degrees of freedom, one-sided, at
-`LEVEL`. Fewer than `FEWEST` units decide nothing, nor do units that are all equal.
+error `s / sqrt(n)`, and `t = d / se` is held against Student's t with `n - 1` degrees of freedom, one-sided. Fewer than
+`FEWEST` units decide nothing, nor do units that are all equal. The claims about one figure are a family: all their
+tests together are wrong anywhere with a chance of at most `LEVEL` (Holm, 1979).
 """
 
 import math
@@ -11,16 +12,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import stdtr  # the law that scipy.stats, slow to import, would use
+from scipy.special import ndtri, stdtr  # the laws that scipy.stats, slow to import, would use
 
-LEVEL = 0.01  # of every test, one-sided
+LEVEL = 0.05  # chance of one wrong verdict or more in a family
+POWER = 0.8  # chance of a verdict with as many units as an open claim is said to need
 FEWEST = 3  # units that can decide
 
 HOLDS = "holds"
-FAILS = "does not hold"
+CONTRARY = "contrary"
+SAME = "level"  # within a margin
 OPEN = "not decided"
 NOT_RUN = "not run"
-VERDICTS = (HOLDS, FAILS, OPEN, NOT_RUN)
+VERDICTS = (HOLDS, CONTRARY, SAME, OPEN, NOT_RUN)
 
 NEAR = 2.0  # standard errors of the difference, within which a published number is reproduced
 SHARP = 0.15  # of a published number without an error: the standard error of the difference that can confirm it
@@ -54,6 +57,12 @@ class Estimate:
 
     def negated(self) -> "Estimate":
         return Estimate(-self.value, self.se, self.df, self.n)
+
+    def units_needed(self, level: float) -> float:
+        """With how many units the test against "not above 0" holds with chance `POWER`, if this is the truth."""
+        if not self.se or self.n < FEWEST or self.value <= 0:
+            return math.inf
+        return self.n * float((ndtri(1 - level) + ndtri(POWER)) * self.se / self.value) ** 2
 
 
 @dataclass(frozen=True)
@@ -99,14 +108,56 @@ def contrast(weights: Sequence[float], values: Sequence[Mapping[int, float]], co
     return replace(d, value=d.value + constant)
 
 
-def above_all(ds: Sequence[Estimate]) -> str:
-    """Verdict that all are above 0: each must pass at `LEVEL`, which needs no correction (intersection-union test).
+@dataclass(frozen=True)
+class Evidence:
+    """The tests of a claim, by the verdict that each would give.
 
-    That one is below counts at LEVEL / len(ds), so that the chance of a wrong `FAILS` stays LEVEL.
+    holds: what must all be above 0 for the claim. level: what must all be above 0 where it is level within its margin.
+    excluded: the p-value of the test that excludes a published number. otherwise: the verdict if no test decides.
     """
-    if all(d.p <= LEVEL for d in ds):
-        return HOLDS
-    return FAILS if any(d.negated().p <= LEVEL / len(ds) for d in ds) else OPEN
+
+    holds: tuple[Estimate, ...] = ()
+    level: tuple[Estimate, ...] = ()
+    excluded: float | None = None
+    otherwise: str = OPEN
+
+    @property
+    def p(self) -> dict[str, float]:
+        """The p-value of each verdict: each of several conditions at its own level, or any of them with Bonferroni."""
+        found = {}
+        if self.holds:
+            found[HOLDS] = max(d.p for d in self.holds)
+            found[CONTRARY] = min(1.0, len(self.holds) * min(d.negated().p for d in self.holds))
+        if self.level:
+            found[SAME] = max(d.p for d in self.level)
+        if self.excluded is not None:
+            found[CONTRARY] = self.excluded
+        return found
+
+    def units_needed(self, level: float) -> int | None:
+        """With how many units a test at this level decides with chance `POWER`, if the estimates are the truth."""
+        wanted = [max(d.units_needed(level) for d in ds) for ds in (self.holds, self.level) if ds]
+        wanted += [d.negated().units_needed(level / len(self.holds)) for d in self.holds]
+        least = min(wanted, default=math.inf)
+        return math.ceil(least) if math.isfinite(least) else None
+
+
+def family_verdicts(family: Sequence[Evidence]) -> list[tuple[str, int | None]]:
+    """The verdict on each claim of a family, and for an open one the number of units that would decide.
+
+    Holm's correction over all tests of the family. A claim has the first verdict of `VERDICTS` whose test stands.
+    """
+    tests = sorted((p, k, verdict) for k, claim in enumerate(family) for verdict, p in claim.p.items())
+    stand = set[tuple[int, str]]()
+    for rank, (p, k, verdict) in enumerate(tests):
+        if p > LEVEL / (len(tests) - rank):
+            break
+        stand.add((k, verdict))
+    found: list[tuple[str, int | None]] = []
+    for k, claim in enumerate(family):
+        verdict = next((v for v in VERDICTS if (k, v) in stand), claim.otherwise)
+        found.append((verdict, claim.units_needed(LEVEL / len(tests)) if verdict == OPEN and tests else None))
+    return found
 
 
 def deviation(ours: Estimate, published: PublishedMean) -> tuple[float | None, float | None]:
@@ -126,25 +177,20 @@ def _error_of_difference(se: float, n: int, published: PublishedMean) -> float:
     return se * math.sqrt(1 + n / published.runs) if published.se is None else math.hypot(se, published.se)
 
 
-def excluded(ours: Estimate, published: PublishedMean, tests: int = 1) -> bool:
-    """True where the published number is excluded at `LEVEL`, two-sided, as one of `tests` numbers (Bonferroni)."""
-    z, df = deviation(ours, published)
-    if z is None or df is None:
-        return False
-    return bool(2 * stdtr(df, -abs(z)) <= LEVEL / tests)
+def exclusion(pairs: Sequence[tuple[Estimate, PublishedMean]]) -> float | None:
+    """The p-value of the test that a published number is another one: two-sided, the least of all (Bonferroni)."""
+    known = [(z, df) for z, df in (deviation(*pair) for pair in pairs) if z is not None and df is not None]
+    return min((1.0, *(2 * len(pairs) * float(stdtr(df, -abs(z))) for z, df in known))) if known else None
 
 
-def agrees(pairs: Sequence[tuple[Estimate, PublishedMean]]) -> str:
-    """Verdict that published numbers are reproduced.
+def agrees(pairs: Sequence[tuple[Estimate, PublishedMean]]) -> bool:
+    """Whether published numbers are reproduced, if none is excluded.
 
-    `FAILS` where one is excluded; `HOLDS` where all are within `NEAR` standard errors of the difference and ours are as
-    precise: means over as many units, with errors at most twice theirs, or with the error of the difference below
-    `SHARP` of a number without one (a large error agrees with anything, and that of a few units may be small by
-    chance); else `OPEN`.
+    All are within `NEAR` standard errors of the difference and ours are as precise: means over as many units, with
+    errors at most twice theirs, or with the error of the difference below `SHARP` of a number without one (a large
+    error agrees with anything, and that of a few units may be small by chance).
     """
-    if any(excluded(ours, published, len(pairs)) for ours, published in pairs):
-        return FAILS
-    return HOLDS if all(_near(*pair) and _as_precise(*pair) for pair in pairs) else OPEN
+    return all(_near(*pair) and _as_precise(*pair) for pair in pairs)
 
 
 def _near(ours: Estimate, published: PublishedMean) -> bool:
@@ -158,13 +204,3 @@ def _as_precise(ours: Estimate, published: PublishedMean) -> bool:
     if published.se is not None:
         return ours.se <= 2 * published.se
     return _error_of_difference(ours.se, ours.n, published) < SHARP * abs(published.value)
-
-
-def holm(ps: Sequence[float], level: float = 0.05) -> int:
-    """The number of tests that stand when the chance of a single wrong one among all is to be `level` (Holm, 1979)."""
-    rejected = 0
-    for k, p in enumerate(sorted(ps)):
-        if p > level / (len(ps) - k):
-            break
-        rejected += 1
-    return rejected

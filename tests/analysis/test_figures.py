@@ -368,7 +368,7 @@ def finding(claim, errors, verdict, source="paper", kind="effect", units="20 fun
 def test_caption_says_which_claims_hold(results):
     found = [
         finding("the print; moments", None, "holds", kind="epsilon", units="exact"),
-        finding("S = 3 hurts", -3.7, "does not hold", "reimplementation", units="9 seeds"),
+        finding("S = 3 hurts", -3.7, "contrary", "reimplementation", units="9 seeds"),
         finding("DE beats FTS; regret", -0.04, "not decided"), finding("FTS beats TS; regret", 5.12, "holds"),
         finding("P = 2 beats P = 1; regret", 3.0, "holds"), finding("more with P", None, "not run"),
         finding("Sharing helps: FTS beats blind servers; regret", 2.9, "holds", "control", "control"),
@@ -378,11 +378,11 @@ def test_caption_says_which_claims_hold(results):
         "FTS beats TS; regret: holds (5.1 standard errors, 20 functions).",
         "P = 2 beats P = 1; regret: holds (3.0 standard errors, 20 functions).",
         "Sharing helps: FTS beats blind servers; regret (control): holds (2.9 standard errors, 20 functions).",
-        "S = 3 hurts (reimplementation): does not hold (−3.7 standard errors, 9 seeds).",
+        "S = 3 hurts (reimplementation): contrary (−3.7 standard errors, 9 seeds).",
         "Others about these settings: 1 × holds, 3 × not decided.",
     ]
-    many = verdicts([finding(f"{i}", 1.0, "holds" if i else "does not hold") for i in range(9)])
-    assert many[0].startswith("0: does not hold") and many[6:] == ["Others about these settings: 3 × holds."]
+    many = verdicts([finding(f"{i}", 1.0, "holds" if i else "contrary") for i in range(9)])
+    assert many[0].startswith("0: contrary") and many[6:] == ["Others about these settings: 3 × holds."]
     assert verdicts([found[5]]) == []
     assert len(verdicts([found[3], replace(found[3], id="again", repeats=found[3].id)])) == 1
     said = "N = 7 agents, P = 1 or 2 sub-regions, q = 0.25, S = 8. ε: PLD accountant, δ = 0.01, zero-out, user level."

@@ -57,7 +57,7 @@ def write_run(results, experiment, setting, seed, algorithm="ts", q=0.25, privat
 
 def fabricated(runs):
     """Claims about fig2c, one for each verdict, and one about an experiment without runs."""
-    kinds = [("holds", 4.7), ("does not hold", -2.5), ("not decided", None), ("not run", None)]
+    kinds = [("holds", 4.7), ("contrary", -2.5), ("not decided", None), ("not run", None)]
     found = [
         JudgedClaim(
             str(i), "Fig. 2c", "fig2c", f"{HOSTILE}, claim {i}", "paper", "lower", "0.1 ± 0.2", se, "2 functions", v
@@ -220,10 +220,10 @@ def test_commits(page):
 
 
 def test_verdicts_in_words(page):
-    assert "Published effects ✓ 1 holds ✗ 1 does not hold ? 1 not decided" in page.words
-    claims = [[" ".join(cell.split()) for cell in row] for row in page.rows if "claim " in row[0]]
-    assert [row[0] for row in claims] == [f"{HOSTILE}, claim {i}" for i in range(3)]
-    assert [row[1] for row in claims] == ["✓ holds", "✗ does not hold", "? not decided"]
+    assert "Published effects ✓ 1 holds ✗ 1 contrary ? 1 not decided" in page.words
+    claims = [[" ".join(cell.split()) for cell in row] for row in page.rows if len(row) > 1 and "claim " in row[1]]
+    assert [row[1] for row in claims] == [f"{HOSTILE}, claim {i}" for i in range(3)]
+    assert [row[0] for row in claims] == ["✓ holds", "✗ contrary", "? not decided"]
     assert [row[4] for row in claims] == ["+4.7 2 functions", "−2.5 2 functions", "– 2 functions"]
 
 

@@ -8,6 +8,7 @@ import pandas as pd
 import yaml
 
 from analysis import claims, figures, load
+from analysis.evidence.verdicts import family_verdicts
 
 CURVES = {0: [0.8, 0.4, 0.2], 1: [0.9, 0.5, 0.1], 2: [0.7, 0.6, 0.6]}
 TWO_ROUNDS = {"moments": 3.0, "rdp": 2.5, "pld": 2.0}
@@ -75,6 +76,11 @@ def read(results, experiment="made_up"):
 def judged(results, *experiments):
     """The verdicts on the claims about some experiments, or about all."""
     return claims.judge(claims.read(results, experiments or {claim.experiment for claim in claims.claims()}))
+
+
+def alone(outcome):
+    """The verdict on a claim that is a family of its own."""
+    return family_verdicts([outcome.evidence])[0][0]
 
 
 def drawn(results, experiment, *more):
