@@ -127,7 +127,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     widths = ", ".join(f"{style.name} {style.width:g} or {style.wide:g}" for style in STYLES.values())
     known = f"of {', '.join(UNDATED)} (default: png,pdf)"
-    style = "screen (default), paper (a column; text of 8 points, no title, no caption) or talk (large text)"
+    style = "screen (default), paper (a column; text of 8 points, no title, no caption), talk (large) or web (small)"
     add = parser.add_argument
     add("names", metavar="NAME", nargs="*", help="experiment: a folder in the results folder")
     add("--all", action="store_true", help="all experiments in the results folder")

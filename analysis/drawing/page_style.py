@@ -1,4 +1,4 @@
-"""Styles of pictures: for a screen, for a column of a paper, for a talk. All lengths follow from the size of text."""
+"""Styles of pictures: for a screen, a column of a paper, a talk, a web page. All lengths follow from that of text."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -75,4 +75,5 @@ TALK = PageStyle(
     "talk", 10.0, 13.33, 7.0, font=16, legend=14, title=20, caption=12, panel=4.2, beside=4.6, line=2.6, marker=9,
     dpi=150, titled=True, captioned=True,
 )  # fmt: skip
-STYLES = {style.name: style for style in (SCREEN, PAPER, TALK)}
+WEB = replace(SCREEN, name="web", dpi=100)
+STYLES = {style.name: style for style in (SCREEN, PAPER, TALK, WEB)}

@@ -124,7 +124,7 @@ def _repeats(found: Sequence[JudgedClaim], n: int) -> list[str]:
 def markdown(found: Sequence[JudgedClaim], facts: Mapping[str, str] | None = None, pictures: Path | None = None) -> str:
     """The page: the rule, the counts, a row for each figure, and below, for each, its picture and its claims, folded.
 
-    facts: by experiment, what its runs are. pictures: a folder; a file `<experiment>.png` in it is shown.
+    facts: by experiment, what its runs are. pictures: a folder of what `analysis.figures` has drawn.
     """
     *kinds_of_claims, together = summary(found)
     lines = ["# Claims", "", " ".join(FAMILIES.split()), "", f"**{together}**", ""]
@@ -138,10 +138,12 @@ def markdown(found: Sequence[JudgedClaim], facts: Mapping[str, str] | None = Non
         lines.append(f"| [{figure}](#{_anchor(figure)}) | {_in_words(counts(claims))} | {claims[0].shows} |")
     for figure, claims in figures.items():
         experiment = claims[0].experiment
-        lines += ["", f"## {figure} {{ #{_anchor(figure)} }}", "", f"{claims[0].shows}." if claims[0].shows else ""]
+        lines += ["", f'<a id="{_anchor(figure)}"></a>', "", f"## {figure}", ""]
+        lines += [f"{claims[0].shows}." if claims[0].shows else ""]
         lines += [f"**{_in_words(counts(claims))}.** {(facts or {}).get(experiment, '')}".rstrip(), ""]
-        if pictures is not None and (pictures / f"{experiment}.png").is_file():
-            lines += [f"![{figure}]({pictures.name}/{experiment}.png)", ""]
+        drawn = [] if pictures is None else sorted(pictures.glob(f"{experiment}_*.png"), key=_by_iteration_first)
+        lines += [f"![{figure}]({pictures.name}/{path.name})" for path in drawn[:1] if pictures is not None]
+        lines += [""]
         lines += [f"<details markdown><summary>{len(claims)} claims</summary>", ""]
         lines += ["| verdict | claim | ours ± SE | published | n | SEs |", "|---|---|---|---|---|---|"]
         for f in claims:
@@ -155,6 +157,10 @@ def markdown(found: Sequence[JudgedClaim], facts: Mapping[str, str] | None = Non
     return "\n".join(lines) + "\n"
 
 
+def _by_iteration_first(path: Path) -> tuple[bool, str]:
+    return "by_iteration" not in path.name, path.name
+
+
 def _anchor(figure: str) -> str:
     return "-".join("".join(c if c.isalnum() else " " for c in figure.lower()).split())
 
@@ -163,7 +169,7 @@ def write(found: Sequence[JudgedClaim], out: Path, facts: Mapping[str, str]) -> 
     """Write claims.md, and claims.csv with a row of all fields for each finding."""
     table = pd.DataFrame([asdict(f) for f in found]).to_csv(index=False)
     out.mkdir(parents=True, exist_ok=True)
-    for name, text in (("claims.md", markdown(found, facts, out)), ("claims.csv", table)):
+    for name, text in (("claims.md", markdown(found, facts, out / "figures")), ("claims.csv", table)):
         replace_text(out / name, text, durable=False, mode=0o644)
     return [out / "claims.md", out / "claims.csv"]
 
