@@ -83,10 +83,11 @@ def _sobol(n: int, dimension: int) -> Tensor:
 class Acquisition:
     """Maximises functions over the domain.
 
-    On a grid the result is exact. In a box, each of the best `1 + n_starts` cells gives its best candidate, in single
-    precision, as a start. Newton's method climbs from it, in its sub-region, while it may still become the best. With
-    discrete axes, each start first moves to the best value of one axis after the other. The best end of all ascents
-    moves so and climbs again, twice.
+    On a grid the result is exact. A box is divided into cells; the candidates, shifted Sobol points in it, are
+    evaluated in single precision. The best candidate of each of the best `1 + n_starts` cells is a start. Newton's
+    method climbs from it, in its sub-region, while it may still become the best. If there are discrete axes, each start
+    first moves to the best value of one discrete axis after the other, and the best end of all ascents repeats this
+    move and its ascent twice.
 
     Args:
         n_candidates: The smallest number of candidates.
@@ -138,7 +139,7 @@ class Acquisition:
         )
 
     def candidates(self, domain: Domain, shift: Tensor) -> Tensor:
-        """Points for draws that are known at points alone, k x D: those of a grid, or at most 512 of a box."""
+        """The points, k x D, at which a function is drawn together: all points of a grid, or at most 512 of a box."""
         if isinstance(domain, Grid):
             return domain.unit_points
         return BoxCandidates.of(domain, min(self.n_candidates, _SCREENED), shift).points
@@ -152,7 +153,7 @@ class Acquisition:
             surface: The functions.
             domain: The domain. A grid of more than 512 points is screened (`Grid.screening`), not evaluated whole.
             shift: The result of `shift`.
-            known: The rows of a grid that are left out while others remain, B x t.
+            known: The rows of a grid that a function does not choose, unless they are all rows, B x t.
         """
         models, device = surface.n_models, shift.device
         if isinstance(domain, Grid):

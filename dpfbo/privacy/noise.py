@@ -66,14 +66,14 @@ class DiscreteGaussian:
         bits: The fineness of the grid: the step g is at most 2^-bits times the sensitivity.
 
     Guarantee:
-        Rounding moves each of the `size` numbers by at most g/2. Floating-point summation of n messages moves it by at
-        most `n^2 2^-53` sensitivities. Two sums at distance Delta thus end up at most
-        `Delta + (g + n^2 2^-52 sensitivity) sqrt(size)` apart; `inflation` is the ratio to Delta, and sigma grows by
-        it. All that follows the exact draw is post-processing, even saturation of 64-bit integers. The accountants
-        analyse a continuous Gaussian, of which the rounded Gaussian is a post-processing. Within k standard deviations,
-        this discrete noise has the probabilities of the rounded Gaussian up to a factor
-        `exp(±size (k^2 + 1) g^2 / (24 sigma^2))`, which no epsilon includes. For 30 bits the factor differs from 1 by
-        less than 1e-9 if `size (k^2 + 1) < 2e10 (sigma / sensitivity)^2`.
+        A sum of n messages has `size` numbers. Rounding moves each number by at most g/2, and floating-point summation
+        moves it by at most `n^2 2^-53` sensitivities. So two sums that are one sensitivity apart end up at most
+        `inflation = 1 + (2^-bits + n^2 2^-52) sqrt(size)` sensitivities apart, and sigma grows by this factor. All that
+        follows the exact draw is post-processing, even saturation of 64-bit integers. The accountants analyse a
+        continuous Gaussian, of which the rounded Gaussian is a post-processing. Within k standard deviations, this
+        discrete noise has the probabilities of the rounded Gaussian up to a factor `exp(±size (k^2 + 1) g^2 / (24
+        sigma^2))`, which no epsilon includes. For 30 bits the factor differs from 1 by less than 1e-9 if `size (k^2 +
+        1) < 2e10 (sigma / sensitivity)^2`.
 
     Raises:
         SettingError: bits lies outside 20..32.

@@ -27,9 +27,10 @@ _DOMAINS = {
 class PlaceProblem(ScoreProblem):
     """A problem with one agent for each place of a csv file, in the order of the places' names.
 
-    A place's records (at most `records.most`, chosen at random) are split at random in two halves, one for training and
-    one for validation; features, and the target of a regression, are standardised by the training half. The objective
-    is deterministic. Points x are those of the model, and "log" marks axes that are searched as logarithms:
+    A place's records (at most a number that the problem fixes, chosen at random) are split at random in two halves, one
+    for training and one for validation; features, and the target of a regression, are standardised by the training
+    half. The objective is deterministic. Points x are those of the model, and "log" marks axes that are searched as
+    logarithms:
 
     - `svr`, a support vector regression with an RBF kernel: (C, gamma, epsilon) in [0.01, 100], [0.001, 10] and
       [0.001, 1], all log.
@@ -83,7 +84,7 @@ class PlaceProblem(ScoreProblem):
 class Homes(PlaceProblem):
     """Tunes a regression of house prices for each of 63 zip codes of King County (Seattle, 2014-2015); y is its R2.
 
-    The agents are the zip codes with at least 120 sales, of each of which up to 240 count. The regression predicts the
+    The agents are the zip codes with at least 120 sales; at most 240 of each are used. The regression predicts the
     logarithm of the price; y is at most 1, and below 0 for a model that is worse than the mean. The metric is 1 - best
     R2 so far. `PlaceProblem` describes models, search spaces and settings.
     """
@@ -103,7 +104,7 @@ class Homes(PlaceProblem):
 class Flats(PlaceProblem):
     """Tunes a regression of resale prices for each of 25 towns of Singapore (public housing, 2023); y is its R2.
 
-    The agents are the towns with at least 100 resales, of each of which up to 300 count. The rest is as for `Homes`.
+    The agents are the towns with at least 100 resales; at most 300 of each are used. The rest is as for `Homes`.
     """
 
     records: ClassVar[PlaceRecords] = PlaceRecords(
@@ -120,7 +121,7 @@ class Flats(PlaceProblem):
 class Credit(PlaceProblem):
     """Tunes a classifier of loans that default for each of 31 US states (LendingClub, 2007-2011); y is its AUC.
 
-    The agents are the states with at least 250 finished loans, of each of which up to 400 count. The classifier is
+    The agents are the states with at least 250 finished loans; at most 400 of each are used. The classifier is
     `trees`, see `PlaceProblem`; the metric is 1 - best AUC so far.
     """
 
