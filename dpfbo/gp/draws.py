@@ -36,10 +36,10 @@ class ConfidenceScale:
 
         beta_t = B + R sqrt(2 (gamma + 1 + log(4 / delta))),    gamma = 1/2 log det(I + K / noise)
 
-    This is Theorem 2 of Chowdhury and Gopalan (2017) at the probability delta / 4, where `|f - mu| <= beta_t sd` holds
-    for all t and x. There gamma is the largest information gain of any t - 1 observations; here it is the gain of the
-    agent's own observations, which is at most that, and which their Theorem 1 bounds first. The bound needs
-    `noise = 1 + 2 / T` (`dpfbo.federated.theory.regularization`) and a kernel that is given, not fitted.
+    This is Theorem 2 of Chowdhury and Gopalan (2017), `|f - mu| <= beta_t sd` for all t and x, at the probability
+    delta / 4, as the maintainers read Algo. 2. There gamma is the largest information gain of any t - 1 observations;
+    here it is the gain of the agent's own observations, which is at most that, and from which their proof starts. The
+    bound needs `noise = 1 + 2 / T` (`dpfbo.federated.theory.regularization`) and a kernel that is given, not fitted.
 
     Args:
         norm_bound: B, a bound of the objective's norm in the RKHS of the agent's kernel, in the units of its model.

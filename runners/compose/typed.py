@@ -29,6 +29,7 @@ from runners.compose.settings import (
 )
 
 T = TypeVar("T")
+_NOISES = ("algorithm.message_noise", "algorithm.own_gp.noise")  # keys that may be lambda
 Make = Callable[[Any], Any]
 
 # Groups whose file names a class, each with the keys of the library's words that are in other groups.
@@ -78,9 +79,8 @@ def _with_space(cfg: DictConfig) -> DictConfig:
 
 def _with_theory(cfg: DictConfig) -> DictConfig:
     """The configuration with lambda = 1 + 2 / T in place of the word `theory`; so another T is another setting."""
-    keys = [
-        key for key in ("algorithm.message_noise", "algorithm.own_gp.noise") if OmegaConf.select(cfg, key) == "theory"
-    ]
+    found = {key: OmegaConf.select(cfg, key, throw_on_resolution_failure=False) for key in _NOISES}
+    keys = [key for key, value in found.items() if value == "theory"]
     if "algorithm.own_gp.noise" in keys and cfg.algorithm.own_gp.fit != "given":
         fit = cfg.algorithm.own_gp.fit
         raise ValueError(f"algorithm.own_gp.noise=theory needs algorithm.own_gp.fit=given, which keeps it, got {fit!r}")

@@ -1,4 +1,4 @@
-"""PO-GP-UCB's projection: the columns r at which it raises no singular value (`sigma_min >= w(r)`), and its theorems."""
+"""PO-GP-UCB's projection: the r at which it raises no singular value (`sigma_min >= w(r)`), and its theorems."""
 
 import math
 from collections.abc import Sequence
