@@ -11,20 +11,38 @@ regret, `||f_n|| <= B` in the RKHS and `|k(x, x') - phi(x)^T phi(x')| <= eps`:
 Proposition 1: for constants c1, c2 and any eps < c1 q^2 T and delta > 0, DP-FTS-DE is (eps, delta)-private if
 `z >= c2 q sqrt(T log(1 / delta)) / eps`.
 
-Reliability: both are restated from memory and have NOT been compared with the paper's text; Proposition 1 has the form
-of Theorem 1 of Abadi et al. (2016). Every constant hidden in O~ is 1 here. Terms of round t belong to the broadcast of
-round t - 1, which its query may follow; phi_max is the largest weight of that broadcast; `z S phi_max / q` is the
-standard deviation of the noise that was really added to each number.
+In these formulas every constant hidden in O~ is 1. Lemma 6 has the constants of psi_t (`explicit_psi`), for a Delta_t
+that bounds the agents' errors (`explicit_agent_errors`, which is derived there). Its three terms are those that the
+maintainers quote from the paper; that the factor (1 - p_t) P of Theorem 1 stands before them is assumed:
+
+    psi_t = (1 - p_t) P ( ((phi_max + 2) / q + 6) Delta_t + B (2 + N phi_max) / q
+                          + 2 (z S phi_max / q) sqrt(2 M log(8 M / delta)) )
+
+Terms of round t belong to the broadcast of round t - 1, which its query may follow; phi_max is the largest weight of
+that broadcast; `z S phi_max / q` is the standard deviation of the noise that was really added to each number.
 """
 
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.federated.population.agents import Agents
+from dpfbo.gp.draws import ConfidenceScale
+
+
+def regularization(rounds: int) -> float:
+    """The theory's `lam = 1 + 2 / T` of posteriors and of eq. 2. Raises SettingError for a T below 1.
+
+    Example:
+        >>> regularization(40)
+        1.05
+    """
+    checks.integer("rounds", rounds, minimum=1)
+    return 1 + 2 / rounds
 
 
 def greedy_information_gain(K: Tensor, steps: int, noise: float) -> Tensor:
@@ -85,6 +103,46 @@ def psi(follow: Tensor, weights: Tensor, q: float, Delta: Tensor, sigma: Tensor,
     """
     phi_max = weights.amax((1, 2))
     return follow * weights.shape[1] * (phi_max * Delta / q + sigma * math.sqrt(n_features))
+
+
+def explicit_agent_errors(
+    gamma: Tensor, n_observations: Tensor, confidence: ConfidenceScale, eps: float, lam: float, n_features: int,
+    rounds: int, d: Tensor,
+) -> Tensor:  # fmt: skip
+    """`Delta_{n,t}` with constants, `|phi(x)^T omega_n - f_1(x)| <= Delta_{n,t}` for all x, n and t, T x N.
+
+    With k = n_observations, `lam = 1 + 2 / T`, observations within R (sub-Gaussian) of f_n, and probability at least
+    `1 - 3 delta / 8`:
+
+        Delta_{n,t} = eps k / lam (1 + k / lam) (B + R sqrt(2 log(16 N k_T / delta)))      |phi^T nu_n - mu_n|
+                    + B + R sqrt(2 (gamma + 1 + log(8 N / delta)))                         |mu_n - f_n|
+                    + sqrt(M) + sqrt(2 log(8 N T / delta))                                 |phi^T (omega_n - nu_n)|
+                    + d_n                                                                  |f_n - f_1|
+
+    This is derived here, in the order of Lemma 3, whose own constants may differ. Line 1: a change of the kernel by
+    eps changes `k(x)` by at most `eps sqrt(k)` and K by at most `eps k`; `|y_i| <= B + |noise_i|`. Line 2: Theorem 2 of
+    Chowdhury and Gopalan (2017), with posterior deviations of at most 1. Line 3: `lam Sigma^-1 <= I`, and M standard
+    normals have a norm above `sqrt(M) + u` with a probability of at most `exp(-u^2 / 2)`.
+
+    gamma, n_observations: T, of the messages that round t's broadcast adds up; confidence: B, R and delta; d: N.
+    """
+    k, N, scale = n_observations, len(d), confidence
+    largest = scale.norm_bound + scale.noise_sd * math.sqrt(2 * math.log(16 * N * float(k.max()) / scale.delta))
+    features = eps * k / lam * (1 + k / lam) * largest
+    beta = replace(scale, delta=scale.delta / (2 * N)).beta(gamma)
+    draw = math.sqrt(n_features) + math.sqrt(2 * math.log(8 * N * rounds / scale.delta))
+    return (features + beta + draw)[:, None] + d
+
+
+def explicit_psi(
+    follow: Tensor, weights: Tensor, q: float, Delta: Tensor, sigma: Tensor, n_features: int, norm_bound: float,
+    delta: float,
+) -> Tensor:  # fmt: skip
+    """`psi_t` with the constants of Lemma 6, T; the factor (1 - p_t) P is that of Theorem 1. Arguments: as of `psi`."""
+    _, P, N = weights.shape
+    phi_max = weights.amax((1, 2))
+    noise = 2 * sigma * math.sqrt(2 * n_features * math.log(8 * n_features / delta))
+    return follow * P * (((phi_max + 2) / q + 6) * Delta + norm_bound * (2 + N * phi_max) / q + noise)
 
 
 def largest_c2(z: float, epsilon: float, q: float, rounds: int, delta: float) -> float:

@@ -7,6 +7,7 @@ from dpfbo import lazy
 __all__ = [
     "Acquisition",
     "AveragedGP",
+    "ConfidenceScale",
     "Design",
     "NystromFeatures",
     "OwnDraw",
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from dpfbo.gp.acquisition import Acquisition
     from dpfbo.gp.averaged_gp import AveragedGP
     from dpfbo.gp.design import Design
-    from dpfbo.gp.draws import OwnDraw
+    from dpfbo.gp.draws import ConfidenceScale, OwnDraw
     from dpfbo.gp.features import RandomFeatures, shared_features
     from dpfbo.gp.nystrom import NystromFeatures
     from dpfbo.gp.own_gp import OwnGP

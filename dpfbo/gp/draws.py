@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import torch
@@ -31,6 +31,44 @@ Normals = Callable[[int, Tensor, int], Tensor]  # of an octave, rows and a size:
 
 
 @dataclass(frozen=True)
+class ConfidenceScale:
+    """Scales a draw's deviation from the posterior mean by beta_t (Algo. 2 line 6).
+
+        beta_t = B + R sqrt(2 (gamma + 1 + log(4 / delta))),    gamma = 1/2 log det(I + K / noise)
+
+    This is Theorem 2 of Chowdhury and Gopalan (2017), `|f - mu| <= beta_t sd` for all t and x, at the probability
+    delta / 4, as the maintainers read Algo. 2. There gamma is the largest information gain of any t - 1 observations;
+    here it is the gain of the agent's own observations, which is at most that, and from which their proof starts. The
+    bound needs `noise = 1 + 2 / T` (`dpfbo.federated.theory.regularization`) and a kernel that is given, not fitted.
+
+    Args:
+        norm_bound: B, a bound of the objective's norm in the RKHS of the agent's kernel, in the units of its model.
+        noise_sd: R, the sub-Gaussian constant of the observation noise; its standard deviation if it is normal.
+        delta: delta, a probability; it has nothing to do with the delta of privacy.
+
+    Raises:
+        SettingError: norm_bound or noise_sd is not positive, or delta lies outside (0, 1].
+
+    Example:
+        >>> ConfidenceScale(norm_bound=1.0, noise_sd=0.5, delta=0.1).beta(torch.tensor([0.0, 2.0]))
+        tensor([2.5312, 2.8288])
+    """
+
+    norm_bound: float
+    noise_sd: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        checks.positive("norm_bound", self.norm_bound)
+        checks.positive("noise_sd", self.noise_sd)
+        checks.probability("delta", self.delta)
+
+    def beta(self, gain: Tensor) -> Tensor:
+        """`beta_t` of the information gains gamma."""
+        return self.norm_bound + self.noise_sd * (2 * (gain + 1 + math.log(4 / self.delta))).sqrt()
+
+
+@dataclass(frozen=True)
 class OwnDraw:
     """Draws a function from an agent's own posterior, and finds its maximiser, which the agent queries.
 
@@ -38,9 +76,10 @@ class OwnDraw:
         method: `rff` draws in new random features of the fitted length-scale; `exact` draws without approximation, but
             needs a one-dimensional grid; `gpytorch` draws under any kernel of `OwnGP`.
         n_features: The number of random features of `rff`, and of `gpytorch` in a box.
+        scale: The theory's scaling beta_t of a draw by `rff` or `exact`; None for 1, as in the paper's experiments.
 
     Raises:
-        SettingError: The method is unknown, or n_features is out of range.
+        SettingError: The method is unknown, n_features is out of range, or the method has no scale.
 
     Example:
         >>> own = OwnGP("given", lengthscale=0.2, variance=1.0, noise=1e-4)
@@ -52,10 +91,13 @@ class OwnDraw:
 
     method: str = "rff"
     n_features: int = 100
+    scale: ConfidenceScale | None = field(default=None, metadata={"named": "if given"})
 
     def __post_init__(self) -> None:
         checks.one_of("method", self.method, METHODS)
         checks.integer("n_features", self.n_features, minimum=1, maximum=checks.MOST_FEATURES)
+        if self.scale is not None and self.method == "gpytorch":
+            raise SettingError("scale", "has no effect on method=gpytorch: leave it out")
 
     def check_against(self, domain: Domain, own_gp: OwnGP = OwnGP()) -> None:
         """Raise SettingError if the domain or the agents' GPs do not allow this kind of draw."""
@@ -89,6 +131,12 @@ class OwnDraw:
             return draw.maximizers(domain, acquisition, self.n_features)
         if isinstance(hyper, KernelParameters):
             raise SettingError("method", f"must be gpytorch for {hyper.own.extensions[0]}, got {self.method!r}")
+        if (
+            self.scale is not None
+        ):  # a draw is linear in y and its normals: with y / beta it is 1 / beta of the scaled one
+            L = hyperparameters.gram_cholesky(embedded(domain, x), hyper, noise)
+            gain = L.diagonal(dim1=1, dim2=2).log().sum(1) - 0.5 * y.shape[1] * noise.log()
+            y = y / self.scale.beta(gain)[:, None]
         if self.method == "exact" and isinstance(domain, Grid):
             e = noise.sqrt()[:, None] * streams.normal("own_draw/noise", agents, round, y.shape[1])
 

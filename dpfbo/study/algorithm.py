@@ -119,6 +119,11 @@ class Algorithm:
             if (value := getattr(self, name)) != default and not effective:
                 yield name, f"has no effect on algorithm={self.name}: leave it out, got {value!r}"
         if self.averaged_gp is not None:
+            if self.own_draw.scale is not None:
+                yield (
+                    "own_draw.scale",
+                    f"has no effect on algorithm={self.name}, whose agents use averaged_gp: leave it out",
+                )
             for setting in self.own_gp.extensions:
                 name, _, value = setting.partition("=")
                 rule = f"has no effect on algorithm={self.name}, whose agents use averaged_gp: leave it out"

@@ -288,6 +288,7 @@ class Study:
 def _canonical(value: Any) -> str:
     """Class paths, field names and values in their order; a tensor by its shape, type and the SHA-256 of its bytes.
 
+    A field that a later version added is named only if it differs from its default: older studies keep their digest.
     Raises SettingError, named after the class, for an object that is none of these.
     """
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -302,7 +303,8 @@ def _canonical(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_canonical, value))}]"
     if is_dataclass(value):
-        parts = (f"{f.name}={_canonical(getattr(value, f.name))}" for f in fields(value))
+        named = [f for f in fields(value) if f.metadata.get("named") is None or getattr(value, f.name) != f.default]
+        parts = (f"{f.name}={_canonical(getattr(value, f.name))}" for f in named)
         return f"{_canonical(type(value))}({', '.join(parts)})"
     name = type(value).__qualname__
     raise SettingError(name, f"must be a dataclass, a tensor or a plain value to be part of a study, got {value!r}")

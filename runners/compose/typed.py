@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
+from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from omegaconf import DictConfig, OmegaConf
@@ -12,6 +13,7 @@ from yaml import YAMLError
 from dpfbo import checks
 from dpfbo.checks import SettingError
 from dpfbo.federated.mechanism import SubsampledGaussian
+from dpfbo.federated.theory import regularization
 from dpfbo.formats.bounded import check_yaml
 from dpfbo.outsourced.curator import Curator
 from runners.compose.instantiate import check_targets, class_named, instantiate
@@ -27,6 +29,7 @@ from runners.compose.settings import (
 )
 
 T = TypeVar("T")
+_NOISES = ("algorithm.message_noise", "algorithm.own_gp.noise")  # keys that may be lambda
 Make = Callable[[Any], Any]
 
 # Groups whose file names a class, each with the keys of the library's words that are in other groups.
@@ -47,7 +50,7 @@ def checked_settings(cfg: DictConfig) -> tuple[DictConfig, Settings]:
     missing = OmegaConf.missing_keys(cfg) if "'???'" in repr(OmegaConf.to_container(cfg)) else ()  # it resolves all
     if missing:
         raise ValueError(f"{min(missing)} must be given")
-    given = _with_space(cfg)
+    given = _with_theory(_with_space(cfg))
     return given, typed(plain_tree(given))
 
 
@@ -71,6 +74,20 @@ def _with_space(cfg: DictConfig) -> DictConfig:
         raise ValueError(f"problem.space must be parameters, or a YAML file of them, got {given!r}: {error}") from error
     cfg = cfg.copy()
     OmegaConf.update(cfg, "problem.space", space)
+    return cfg
+
+
+def _with_theory(cfg: DictConfig) -> DictConfig:
+    """The configuration with lambda = 1 + 2 / T in place of the word `theory`; so another T is another setting."""
+    found = {key: OmegaConf.select(cfg, key, throw_on_resolution_failure=False) for key in _NOISES}
+    keys = [key for key, value in found.items() if value == "theory"]
+    if "algorithm.own_gp.noise" in keys and cfg.algorithm.own_gp.fit != "given":
+        fit = cfg.algorithm.own_gp.fit
+        raise ValueError(f"algorithm.own_gp.noise=theory needs algorithm.own_gp.fit=given, which keeps it, got {fit!r}")
+    if keys:
+        cfg = cfg.copy()
+    for key in keys:
+        OmegaConf.update(cfg, key, regularization(cfg.rounds))
     return cfg
 
 
@@ -138,7 +155,8 @@ def section(cls: type[T], node: Any, key: str, made: Mapping[str, Make]) -> T:
             else:
                 if get_origin(kind) is tuple and not isinstance(node[name], list):
                     raise ValueError(f"{inner} must be a list, such as [1, 2], got {node[name]!r}")
-                values[name] = section(parts[0], node[name], inner, made) if parts else node[name]
+                none = node[name] is None and NoneType in get_args(kind)
+                values[name] = section(parts[0], node[name], inner, made) if parts and not none else node[name]
     try:
         for name, value in values.items():
             for rule in getattr(kinds[name], "__metadata__", ()):

@@ -90,8 +90,10 @@ def _identity(cfg: DictConfig) -> dict[str, Any]:
         privacy = resolved.pop("privacy")
         if outsourced and privacy["rng"] == "os":  # a random release, private or not
             resolved["privacy"] = {"rng": "os"}
+    a = resolved["algorithm"]
+    if not outsourced and a["own_draw"].get("scale") is None:  # so that runs older than the key keep their names
+        a["own_draw"].pop("scale", None)
     if outsourced:
-        a = resolved["algorithm"]
         del a["transform"]  # the transform itself is in the hash
         unused = ["every"] if a["modeler"]["fit"] == "given" else []
         if a["modeler"]["policy"] == "random":

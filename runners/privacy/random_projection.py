@@ -1,12 +1,17 @@
-"""The largest number of columns r at which PO-GP-UCB's projection raises no singular value: `sigma_min >= w(r)`."""
+"""PO-GP-UCB's projection: the r at which it raises no singular value (`sigma_min >= w(r)`), and its theorems."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from rich.table import Table
 
 from dpfbo import checks
+from dpfbo.federated.theory import greedy_information_gain, se_kernel
 from dpfbo.formats.words import delta_in_words
+from dpfbo.outsourced.modeler import beta
+from dpfbo.outsourced.table import CandidateProblem
+from dpfbo.outsourced.theory import fewest_columns, gp_ucb_regret, stretch
 from dpfbo.outsourced.transforms.random_projection import singular_values, threshold
 from dpfbo.privacy.accounting import check_delta
 
@@ -15,9 +20,12 @@ NOTES = (
     "nor the algorithm's own test sigma_min >= w",
     "the (epsilon, delta) in w is the published claim, and no guarantee when n > d + 1; the attack: "
     "python -m runners.audit transform=random_projection",
+    "Theorem 3 adds terms of nu and C' to GP-UCB's regret, which are not computed: their constants are not known here",
 )
 _MOST_COLUMNS = 1_000_000  # largest r searched
 _ROWS = 20  # values of r in the table
+_NU, _MU = 0.5, 0.05  # of Theorem 2: the loosest nu, and the probability that it fails
+_MOST_CANDIDATES = 2048  # rows at which gamma_T is computed; a larger table is thinned evenly
 
 
 def projection(
@@ -45,11 +53,28 @@ def projection(
     for epsilon in (privacy.epsilon if epsilon is None else epsilon for epsilon in epsilons):
         checks.positive("--epsilon", epsilon)
         thresholds = {r: threshold(r, epsilon, delta) for r in range(1, _ROWS + 1)}
-        rows = [{"r": r, "w": w, "reached": sigma_min >= w} for r, w in thresholds.items()]
+        how = getattr(experiment.transform, "inflation", "paper")
+        rows = [
+            {"r": r, "w": w, "reached": sigma_min >= w, "C": stretch(sigma_min, w, how)} for r, w in thresholds.items()
+        ]
         claims.append({"epsilon": epsilon, "largest_r": largest_r(sigma_min, epsilon, delta), "rows": rows})
     return {
         "sigma_min": sigma_min, "problem": problem, "overrides": list(overrides), "delta": delta, "claims": claims,
+        "theorems": theorems(experiment.problem, experiment.rounds, experiment.settings.algorithm.modeler.delta_ucb),
         "notes": list(NOTES),
+    }  # fmt: skip
+
+
+def theorems(problem: CandidateProblem, steps: int, delta_ucb: float) -> dict[str, float]:
+    """The least r of Theorem 2, and GP-UCB's part of Theorem 3 after `steps` (`dpfbo.outsourced.theory`)."""
+    rows, prior = problem.table.rows, problem.prior
+    n, noise = len(rows), prior.noise / prior.variance
+    K = se_kernel(rows[:: math.ceil(n / _MOST_CANDIDATES)], prior.lengthscale)
+    gain = float(greedy_information_gain(K, steps, noise)[-1])
+    last = beta(steps, n, delta_ucb)
+    return {
+        "nu": _NU, "mu": _MU, "fewest_r": fewest_columns(n, _NU, _MU), "T": steps, "gamma_T": gain, "beta_T": last,
+        "gp_ucb_regret": gp_ucb_regret(last, gain, noise, steps),
     }  # fmt: skip
 
 
@@ -65,6 +90,11 @@ def largest_r(sigma_min: float, epsilon: float, delta: float) -> int | None:
     return low or None
 
 
+def raised(C: float | None) -> str:
+    """The words for raised singular values, with Theorem 2's C'."""
+    return "raised, C' unbounded" if C is None else f"raised, C' = {C:.2f}"
+
+
 def shown(answer: dict[str, Any]) -> list[str | Table]:
     """The answer as a table and sentences."""
     sigma = f"sigma_min = {answer['sigma_min']:.5g} of problem={answer['problem']}"
@@ -72,9 +102,18 @@ def shown(answer: dict[str, Any]) -> list[str | Table]:
     table = Table("r", *(f"claimed {name}" for name in claims))
     table.title = f"w(r) at {delta_in_words(answer['delta'])}, and {sigma}"
     for rows in zip(*(claim["rows"] for claim in claims.values()), strict=True):
-        cells = (f"{one['w']:.1f} {'reached' if one['reached'] else 'raised '}" for one in rows)
+        cells = (f"{one['w']:.1f} {'reached' if one['reached'] else raised(one['C'])}" for one in rows)
         table.add_row(str(rows[0]["r"]), *cells)
     largest = [
         f"{name}: largest r with sigma_min >= w is {claim['largest_r'] or 'none'}" for name, claim in claims.items()
     ]
-    return [table, *largest, *(f"note: {note}" for note in answer["notes"])]
+    known = answer["theorems"]
+    theorem = (
+        "Theorem 2: with probability {:g} all squared distances keep within 1 - nu and (1 + nu) C' of themselves, "
+        "nu = {:g}, if r >= {}; of fewer columns it says nothing"
+    ).format(1 - known["mu"], known["nu"], known["fewest_r"])
+    regret = (
+        "Theorem 3: GP-UCB's part of the regret after T = {T} is sqrt(C1 beta_T gamma_T / T) = {gp_ucb_regret:.3g} "
+        "sigma_y, with gamma_T = {gamma_T:.3g} (greedy) and beta_T = {beta_T:.3g}"
+    ).format(**known)
+    return [table, *largest, theorem, regret, *(f"note: {note}" for note in answer["notes"])]

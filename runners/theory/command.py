@@ -21,7 +21,7 @@ from runners.compose.instantiate import allowed_names
 from runners.record.run_folder import ResultsError
 from runners.record.terminal import say_error
 from runners.sweep.trials import read_plan
-from runners.theory.terms import NoTerms, read, terms
+from runners.theory.terms import DELTA, NoTerms, read, terms
 from runners.user_errors import USER_ERRORS, exit_code
 
 HELP = """The terms of the paper's Theorem 1 (gamma_t, psi_t, vartheta_t, the clipped set C_t) and the condition of its
@@ -81,6 +81,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(args: argparse.Namespace) -> int:
     """Compute the terms of all runs, write each theory.json, and print the table; returns the exit code."""
     checks.positive("--norm-bound", args.norm_bound)
+    checks.probability("--failure-probability", args.failure_probability)
+    if args.noise_sd is not None:
+        checks.positive("--noise-sd", args.noise_sd)
     allowed_names(args.allow)
     experiment = args.results_dir / args.experiment
     runs = sorted(path.parent for path in experiment.glob("*/*/summary.json"))
@@ -93,7 +96,7 @@ def _run(args: argparse.Namespace) -> int:
         label = labels.get(folder.parent.name, folder.parent.name)
         try:
             run = read(folder, args.data_dir, args.allow)
-            content = terms(run, args.norm_bound)
+            content = terms(run, args.norm_bound, args.noise_sd, args.failure_probability)
             text = json.dumps(content, indent=1, allow_nan=False) + "\n"
         except NoTerms as reason:
             said[f"skipped {label}: {reason}"] = None
@@ -109,7 +112,9 @@ def _run(args: argparse.Namespace) -> int:
         Console(highlight=False).print(table(rows))
         said["c1, c2: what Proposition 1's constants may be for the accountant's epsilon."] = None
         said["regret: measured, cumulative, mean over the agents."] = None
-        said[f"{FILE} written into {len(rows)} folders."] = None
+        said[
+            f"{FILE} written into {len(rows)} folders; where R is known, psi_explicit has the constants of Lemma 6."
+        ] = None
     for line in said:
         print(line)
     return code
@@ -120,6 +125,10 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(prog="python -m runners.theory", description=HELP, formatter_class=raw)
     parser.add_argument("experiment", metavar="EXPERIMENT", help="its experiment_name")
     parser.add_argument("--norm-bound", type=float, default=1.0, metavar="B", help="of the objectives (default: 1)")
+    says = "of an observation, for the explicit constants (default: that of the problem, if it is known)"
+    parser.add_argument("--noise-sd", type=float, metavar="R", help=says)
+    says = f"probability that the bounds with explicit constants fail (default: {DELTA})"
+    parser.add_argument("--failure-probability", type=float, default=DELTA, metavar="D", help=says)
     says = "a package or module whose classes or functions a run's config.yaml may name; may be repeated"
     parser.add_argument("--allow", action="append", default=[], metavar="PACKAGE", help=says)
     parser.add_folder("results_dir", Path("results"), "results folder (default: results)")

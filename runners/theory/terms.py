@@ -16,6 +16,7 @@ from dpfbo.federated import theory
 from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.population.agents import FOLLOW_PROBABILITY
 from dpfbo.formats.bounded import plain
+from dpfbo.gp.draws import ConfidenceScale
 from dpfbo.privacy.entropy import SeededEntropy
 from dpfbo.space.domain import Grid
 from dpfbo.space.mixed import MixedBox
@@ -27,12 +28,15 @@ from runners.replay import recorded
 _CANDIDATES = 1024  # points of a box at which gamma_t and eps are computed
 _MOST_CANDIDATES = 4096  # points of a grid; a larger grid is thinned evenly
 _AGENTS = 1024  # agents of a block
+DELTA = 0.1  # probability that the bounds with constants fail, unless given
 
 COLUMNS = {
     "gamma": "gamma_t, greedy information gain of t observations",
     "follow": "1 - p_t, probability to follow the broadcast",
     "Delta": "Delta_t, sum over the agents of Delta_{n,t}",
     "psi": "psi_t",
+    "Delta_explicit": "Delta_t with the constants that dpfbo/federated/theory.py derives, for lambda = 1 + 2 / T",
+    "psi_explicit": "psi_t with the constants of Lemma 6, and Delta_explicit",
     "clipped": "|C_t|, agents whose message was longer than S / sqrt(P)",
     "vartheta": "vartheta_t",
     "regret": "measured: cumulative regret against the reference of the run's metric, mean over the agents",
@@ -140,15 +144,20 @@ def clipped_sets(run: RebuiltRun) -> Tensor:
     return in_C
 
 
-def terms(run: RebuiltRun, norm_bound: float) -> dict[str, Any]:
-    """The contents of theory.json. norm_bound: B. Raises ValueError if the records are not those of its settings."""
+def terms(run: RebuiltRun, norm_bound: float, noise_sd: float | None = None, delta: float = DELTA) -> dict[str, Any]:
+    """The contents of theory.json. Raises ValueError if the records are not those of its settings.
+
+    norm_bound: B; noise_sd: R of the observations, None for the problem's own, and no explicit constants if that is
+    unknown; delta: the probability that the bounds with constants fail.
+    """
     e, in_C = run.experiment, clipped_sets(run)
     a, T, N, P = e.agents, e.rounds, e.problem.n_agents, e.agents.regions.P
     sent, M = len(in_C), a.features.size
     candidates = _candidates(e)
     K = theory.se_kernel(candidates, e.settings.algorithm.lengthscale)
     eps = theory.feature_error(K, a.features(candidates[None])[0])
-    gamma = theory.greedy_information_gain(K, T, a.message_noise)
+    gains = theory.greedy_information_gain(K, a.n_init - 1 + T, a.message_noise)
+    gamma, of_messages = gains[:T], gains[a.n_init - 1 :]  # of t observations; of those behind the broadcast before t
     d, d_exact = _disagreement(run, candidates)
     Delta = theory.agent_errors(gamma, norm_bound, eps, M, d).sum(1)
     follow = torch.tensor([FOLLOW_PROBABILITY[a.follow](t) for t in range(1, T + 1)], dtype=torch.float64)
@@ -157,14 +166,21 @@ def terms(run: RebuiltRun, norm_bound: float) -> dict[str, Any]:
     sigma = torch.zeros(T, dtype=torch.float64)
     sigma[:sent] = torch.tensor(run.server["sigma"], dtype=torch.float64)
     in_C = torch.cat([in_C, torch.zeros(T - sent, N, dtype=torch.bool)])
+    q = run.mechanism.sampling_probability
     columns = {
         "gamma": gamma,
         "follow": follow,
         "Delta": Delta,
-        "psi": theory.psi(follow, weights, run.mechanism.sampling_probability, Delta, sigma, M),
+        "psi": theory.psi(follow, weights, q, Delta, sigma, M),
         "clipped": in_C.sum(1),
         "vartheta": theory.vartheta(follow, weights, in_C),
     }
+    R = math.sqrt(e.problem.noise_variance or 0) if noise_sd is None else noise_sd
+    if R > 0:
+        confidence, counts = ConfidenceScale(norm_bound, R, delta), a.n_init + torch.arange(T, dtype=gamma.dtype)
+        errors = theory.explicit_agent_errors(of_messages, counts, confidence, eps, a.message_noise, M, T, d).sum(1)
+        columns["Delta_explicit"] = errors
+        columns["psi_explicit"] = theory.explicit_psi(follow, weights, q, errors, sigma, M, norm_bound, delta)
     if (reference := e.problem.reference) is not None:
         x, y = run.x[:, a.n_init :], run.y[:, a.n_init :]
         value = e.problem.true_value(torch.arange(N), x, y)
@@ -175,7 +191,8 @@ def terms(run: RebuiltRun, norm_bound: float) -> dict[str, Any]:
         "rounds": [{"round": t + 1, **{name: values[t] for name, values in known.items()}} for t in range(T)],
         "proposition_1": proposition_1(run),
         "inputs": {
-            "B": norm_bound, "p_1": 1 - float(follow[0]), "lambda": a.message_noise, "eps": eps, "d": float(d.mean()),
+            "B": norm_bound, "R": R or None, "failure_probability": delta, "p_1": 1 - float(follow[0]),
+            "lambda": a.message_noise, "eps": eps, "d": float(d.mean()),
             "d_is": "exact on the candidates" if d_exact else "the range of all observations, an estimate",
             "replay_checked": run.checkable,
         },
@@ -211,6 +228,8 @@ def note(e: FederatedExperiment, norm_bound: float) -> str:
     a, s = e.settings.algorithm, e.settings
     not_covered = {
         "p_1 = 0 makes (B + 1/p_1) gamma_T sqrt(T) infinite": FOLLOW_PROBABILITY[a.follow](1) == 1,
+        f"lambda = {a.message_noise:g} instead of 1 + 2/T": a.message_noise != theory.regularization(e.rounds),
+        "own draws that beta_t does not scale": a.own_draw.scale is None,
         f"message {a.message}": a.message != "sample",
         "centred observations": a.message_center,
         "normalised messages": a.message_normalize,
@@ -219,8 +238,8 @@ def note(e: FederatedExperiment, norm_bound: float) -> str:
         "subsets of fixed size": s.privacy.mechanism.sampling != "poisson",
     }
     words = (
-        "Terms of upper bounds up to constants and logarithms, not predictions: every constant hidden in O~ is 1, "
-        f"B = {norm_bound:g} is assumed (dpfbo/federated/theory.py has the formulas and how far they were checked)"
+        "Terms of upper bounds up to constants and logarithms, not predictions: every constant hidden in O~ is 1, but "
+        f"not in the explicit columns, B = {norm_bound:g} is assumed (dpfbo/federated/theory.py has the formulas)"
     )
     outside = [name for name, applies in not_covered.items() if applies]
     return f"{words}; outside Theorem 1: {', '.join(outside)}" if outside else words

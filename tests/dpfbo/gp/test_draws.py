@@ -2,14 +2,16 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from scipy import stats
 from torch import Tensor
 
+from dpfbo.checks import SettingError
 from dpfbo.gp import hyperparameters
 from dpfbo.gp.acquisition import Acquisition
-from dpfbo.gp.draws import OwnDraw, exact_draw_on_grid
+from dpfbo.gp.draws import ConfidenceScale, OwnDraw, exact_draw_on_grid
 from dpfbo.gp.own_gp import Hyperparameters
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Box, Grid
@@ -281,3 +283,68 @@ def test_the_law_of_the_maximum_is_reached_with_many_features_and_not_with_few()
 
     assert p_value(histogram(OwnDraw("rff", 400))) > 1e-3
     assert p_value(histogram(OwnDraw("rff", 5))) < 1e-6
+
+
+class TestConfidenceScale:
+    scale, n, noise = ConfidenceScale(norm_bound=1.5, noise_sd=0.3, delta=0.2), 40, 1.1
+
+    def beta(self, lengthscale, variance=0.7):
+        """By NumPy, of the observations at X."""
+        K = variance * np.exp(-0.5 * ((X[:, None] - X).numpy() / lengthscale) ** 2)
+        gamma = 0.5 * np.linalg.slogdet(np.eye(4) + K / self.noise)[1]
+        return 1.5 + 0.3 * math.sqrt(2 * (gamma + 1 + math.log(4 / 0.2)))
+
+    def observed(self):
+        hyper, grid = hyper_of(self.n, 0.2, noise=self.noise), Grid(GRID[:, None], (0.0,), (1.0,))
+        return hyper, grid, ROWS.expand(self.n, -1), Y.expand(self.n, -1), torch.arange(self.n)
+
+    def test_exact_draws_deviate_from_the_mean_by_beta(self):
+        hyper, grid, rows, y, agents = self.observed()
+        e = hyper.noise.sqrt()[:, None] * STREAMS.normal("own_draw/noise", agents, 1, 4)
+        normals = lambda k, n, size: STREAMS.normal(f"own_draw/weights/{k}", agents[n], 1, size)
+        f = exact_draw_on_grid(GRID, rows, y, hyper, hyper.noise, normals, e).numpy()
+        K = 0.7 * np.exp(-0.5 * ((GRID[:, None] - X).numpy() / 0.2) ** 2)  # G x t
+        mean = K @ np.linalg.solve(K[ROWS] + self.noise * np.eye(4), Y.numpy())
+        expected = GRID.numpy()[(mean + self.beta(0.2) * (f - mean)).argmax(1)]
+        u = OwnDraw("exact", scale=self.scale).maximizers(
+            agents, X.expand(self.n, -1)[..., None], y, hyper, grid, Acquisition(), STREAMS, 1
+        )
+        assert u[:, 0].tolist() == pytest.approx(expected)
+        assert expected.tolist() != GRID.numpy()[f.argmax(1)].tolist()  # unscaled
+
+    def test_feature_draws_deviate_from_the_mean_by_beta(self):
+        hyper, grid, _, y, agents = self.observed()
+        x, F = X.expand(self.n, -1)[..., None], 30
+        s = STREAMS.normal("own_draw/frequencies", agents, 1, F).numpy() / 0.2
+        b = 2 * math.pi * STREAMS.uniform("own_draw/phases", agents, 1, F).numpy()
+        w0, e = (
+            STREAMS.normal(f"own_draw/{name}", agents, 1, size).numpy() for name, size in (("weights", F), ("noise", 4))
+        )
+        for n in range(self.n):
+            Phi = np.sqrt(2 / F) * np.cos(np.outer(GRID.numpy(), s[n]) + b[n])
+            Phi *= math.sqrt(0.7) / np.linalg.norm(Phi, axis=1, keepdims=True)
+            at = Phi[ROWS]
+            K = at @ at.T + self.noise * np.eye(4)
+            mean = at.T @ np.linalg.solve(K, Y.numpy())
+            w = w0[n] + at.T @ np.linalg.solve(K, Y.numpy() - at @ w0[n] - math.sqrt(self.noise) * e[n])
+            best = GRID[(Phi @ (mean + self.beta(0.2) * (w - mean))).argmax()]
+            u = OwnDraw("rff", F, self.scale).maximizers(
+                agents[n : n + 1], x[:1], y[:1], hyper.select(agents[:1]), grid, Acquisition(), STREAMS, 1
+            )
+            assert float(u) == pytest.approx(float(best))
+
+    @pytest.mark.parametrize(
+        ("changed", "says"),
+        [
+            ({"norm_bound": 0}, "norm_bound must be a finite number above 0"),
+            ({"noise_sd": -1.0}, "noise_sd must be"),
+            ({"delta": 1.5}, r"delta must lie in \(0, 1\]"),
+        ],
+    )
+    def test_refusals(self, changed, says):
+        with pytest.raises(SettingError, match=says):
+            ConfidenceScale(**{"norm_bound": 1.0, "noise_sd": 1.0, "delta": 0.1, **changed})
+
+    def test_gpytorch_has_none(self):
+        with pytest.raises(SettingError, match="scale has no effect on method=gpytorch"):
+            OwnDraw("gpytorch", scale=self.scale)

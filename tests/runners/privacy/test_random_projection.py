@@ -1,7 +1,9 @@
 """python -m runners.privacy projection: the largest r, and one sentence for every wrong input."""
 
 import json
+import math
 
+import numpy as np
 import pytest
 
 from dpfbo.outsourced.transforms.random_projection import threshold
@@ -26,6 +28,22 @@ def test_published_setting(capsys):
     assert by_r[15]["w"] == pytest.approx(1224.7, abs=0.05) and not by_r[15]["reached"]
     assert claim["largest_r"] == 11  # w(11) = 1029.6
     assert list(by_r) == list(range(1, 21))
+    assert by_r[10]["C"] == 1 and by_r[15]["C"] == pytest.approx(1 + (1224.7 / 1030.88) ** 2, rel=1e-4)
+
+
+def test_theorems(capsys):
+    known = answer(capsys, "--problem", "grid_gp", "problem.side_points=12", "rounds=9")["theorems"]
+    assert known["fewest_r"] == math.ceil(8 * math.log(144**2 / 0.05) / 0.5**2) and known["T"] == 9
+    axis = np.linspace(-4, 4, 12) / 1.25
+    K = np.exp(-0.5 * ((axis[:, None] - axis) ** 2))
+    K, chosen = np.kron(K, K), []
+    gain = lambda rows: 0.5 * np.linalg.slogdet(np.eye(len(rows)) + K[np.ix_(rows, rows)] / 1e-5)[1]
+    for _ in range(9):
+        chosen.append(max(range(144), key=lambda j: gain([*chosen, j])))
+    beta = 2 * math.log(144 * 9**2 * math.pi**2 / (6 * 0.025))
+    assert known["gamma_T"] == pytest.approx(gain(chosen), rel=1e-3) and known["beta_T"] == pytest.approx(beta)
+    bound = math.sqrt(8 / math.log(1 + 1e5) * beta * known["gamma_T"] / 9)
+    assert known["gp_ucb_regret"] == pytest.approx(bound)
 
 
 def test_largest_r_is_where_the_threshold_crosses():
@@ -41,7 +59,8 @@ def test_several_epsilons_and_none_at_all(capsys):
     text = " ".join(capsys.readouterr().out.split())
     assert "epsilon 0.1: largest r with sigma_min >= w is none" in text
     assert "epsilon 3.004: largest r with sigma_min >= w is 11" in text
-    assert "reached" in text and "raised" in text
+    assert "reached" in text and "raised, C' = " in text and "if r >= 686; of fewer columns it says nothing" in text
+    assert "their constants are not known here" in text
     assert "sigma_min is computed from private data" in text and "no guarantee when n > d + 1" in text
 
 

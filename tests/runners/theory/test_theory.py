@@ -3,7 +3,9 @@
 import itertools
 import json
 import math
+import re
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -12,8 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+import dpfbo
 from dpfbo.federated import theory
 from dpfbo.federated.server import Server
+from dpfbo.gp import ConfidenceScale, OwnDraw, shared_features
+from dpfbo.gp.posterior import sample_weights
+from runners.compose.composition import Composition
+from runners.identity.setting import names_of
 from runners.recorded_run import run_configuration
 from runners.theory import command
 from runners.theory.terms import clipped_sets, read
@@ -90,6 +97,94 @@ def test_terms_of_the_regret_against_loops():
         phi_max = max(float(weights[t, i, n]) for i in range(P) for n in range(N))
         inside = phi_max / q * sum(errors) + float(sigma[t]) * M**0.5
         assert float(psi[t]) == pytest.approx(float(follow[t]) * P * inside)
+
+
+def test_explicit_constants_against_loops():
+    T, P, N, M, q, B, R, eps, lam, delta = 4, 2, 5, 9, 0.4, 1.5, 0.3, 0.1, 1.5, 0.2
+    generator = np.random.default_rng(2)
+    follow, gamma, sigma, d = (torch.from_numpy(generator.random(n)) for n in (T, T, T, N))
+    weights, counts = torch.from_numpy(generator.random((T, P, N))), 3 + torch.arange(T).double()
+    Delta = theory.explicit_agent_errors(gamma, counts, ConfidenceScale(B, R, delta), eps, lam, M, T, d)
+    psi = theory.explicit_psi(follow, weights, q, Delta.sum(1), sigma, M, B, delta)
+    for t in range(T):
+        k, phi_max = 3 + t, float(weights[t].max())
+        errors = [
+            eps * k / lam * (1 + k / lam) * (B + R * math.sqrt(2 * math.log(16 * N * (2 + T) / delta)))
+            + B + R * math.sqrt(2 * (float(gamma[t]) + 1 + math.log(8 * N / delta)))
+            + math.sqrt(M) + math.sqrt(2 * math.log(8 * N * T / delta)) + float(d[n])
+            for n in range(N)
+        ]  # fmt: skip
+        assert Delta[t].tolist() == pytest.approx(errors)
+        noise = 2 * float(sigma[t]) * math.sqrt(2 * M * math.log(8 * M / delta))
+        inside = ((phi_max + 2) / q + 6) * sum(errors) + B * (2 + N * phi_max) / q + noise
+        assert float(psi[t]) == pytest.approx(float(follow[t]) * P * inside)
+
+
+def test_agents_errors_are_bounded():
+    """Of 200 draws of eq. 2, at the theory's lambda: far from the bound, and with features that err by more than 0."""
+    n, T, M, R, lam, generator = 200, 8, 40, 0.1, theory.regularization(8), torch.Generator().manual_seed(3)
+    u = torch.linspace(0, 1, 50, dtype=torch.float64)[:, None]
+    features = shared_features(M, 1, 0.3, np.random.default_rng(0))
+    Phi, K = features(u[None])[0], theory.se_kernel(u, 0.3)
+    f = K[:, 20]  # its norm in the RKHS is 1
+    at = torch.randint(50, (n, T), generator=generator)
+    y = f[at] + R * torch.randn(n, T, generator=generator, dtype=torch.float64)
+    A = Phi[at]
+    L = torch.linalg.cholesky(A @ A.mT + lam * torch.eye(T, dtype=torch.float64))
+    w0, e = (torch.randn(n, size, generator=generator, dtype=torch.float64) for size in (M, T))
+    errors = (sample_weights(A, L, y, w0, lam**0.5 * e) @ Phi.mT - f).abs().amax(1)
+    gamma = theory.greedy_information_gain(K, T, lam)[-1:]
+    eps, d = theory.feature_error(K, Phi), torch.zeros(n).double()
+    confidence = ConfidenceScale(1.0, R, 0.1)
+    bound = theory.explicit_agent_errors(gamma, torch.tensor([float(T)]), confidence, eps, lam, M, T, d)
+    assert eps > 0 and 1 < float(errors.max()) < float(bound.min())
+
+
+@pytest.mark.parametrize("rounds", [0, 1.5, True])
+def test_lambda(rounds):
+    assert theory.regularization(8) == 1.25
+    with pytest.raises(ValueError, match="rounds must be an integer of at least 1"):
+        theory.regularization(rounds)
+
+
+class TestOptions:
+    scaled = "algorithm.own_draw.scale={norm_bound:2,noise_sd:0.1,delta:0.1}"
+
+    def test_lambda_follows_the_rounds(self):
+        given = ["algorithm.message_noise=theory", "algorithm.own_gp.noise=theory", "algorithm.own_gp.fit=given"]
+        e, longer = (Composition.of(compose(*SMALL, *given, *more)) for more in ([], ["rounds=8"]))
+        assert e.experiment.agents.message_noise == e.experiment.agents.own_gp.noise == 1.4
+        assert longer.experiment.agents.message_noise == 1.25
+        assert names_of(e.given).family != names_of(longer.given).family  # a longer run does not continue the shorter
+
+    def test_runs_without_the_options_keep_their_names(self):
+        """As before the options existed; an update of these means that finished runs are not found again."""
+        for given, name in (
+            ([], "7977bfea85a6"),
+            (["problem=branin"], "e30203d275f4"),
+            (["algorithm=local"], "68c13188e610"),
+        ):
+            assert names_of(compose(*given)).setting == name
+        assert names_of(compose(self.scaled)).setting != "7977bfea85a6"
+        plain = dpfbo.create_study(dpfbo.Box((0.0,), (1.0,)), n_agents=3, delta=1e-3, rng="seeded", algorithm="ts")
+        own = OwnDraw(scale=ConfidenceScale(2.0, 0.1, 0.1))
+        assert plain.digest == "aad1d89a09c44b38"
+        assert replace(plain, algorithm=replace(plain.algorithm, own_draw=own)).digest != plain.digest
+
+    @pytest.mark.parametrize(
+        ("given", "says"),
+        [
+            (["problem=branin", "algorithm.own_gp.noise=theory"], "needs algorithm.own_gp.fit=given"),
+            (["algorithm.message_noise=theory", "rounds=0"], "rounds must be an integer of at least 1"),
+            (["algorithm.message_noise=theorem"], "algorithm.message_noise must be a finite number above 0"),
+            (["algorithm=local", scaled], "algorithm.own_draw.scale has no effect on algorithm=local"),
+            (["algorithm.own_draw.scale=2"], "algorithm.own_draw.scale must have norm_bound, noise_sd and delta"),
+            ([scaled.replace("delta:0.1", "delta:2")], "algorithm.own_draw.scale.delta must lie in"),
+        ],
+    )
+    def test_refusals(self, given, says):
+        with pytest.raises(ValueError, match=re.escape(says)):
+            Composition.of(compose(*given))
 
 
 def test_proposition_1_holds_with_equality():
@@ -181,6 +276,21 @@ class TestCommand:
         psi = 1.0 * 2 * phi_max / m.sampling_probability * (first["Delta"] + noise)
         assert first["psi"] == pytest.approx(psi)
 
+    def test_explicit_columns_have_the_observations_behind_each_broadcast(self, runs):
+        results, _ = runs
+        content = self.answer(results, "grid")
+        e = read(only(results, "grid", "summary.json").parent).experiment
+        inputs, first = content["inputs"], content["rounds"][0]
+        assert inputs["R"] == pytest.approx(math.sqrt(e.problem.noise_variance)) and inputs["lambda"] == 0.01
+        assert "lambda = 0.01 instead of 1 + 2/T, own draws that beta_t does not scale" in content["note"]
+        u = e.problem.domain.unit_points
+        gamma = theory.greedy_information_gain(theory.se_kernel(u, e.settings.algorithm.lengthscale), 3, 0.01)[-1:]
+        confidence, d = ConfidenceScale(1.0, inputs["R"], 0.1), torch.full((12,), inputs["d"]).double()
+        given = (torch.tensor([7.0]).double(), confidence, inputs["eps"], 0.01, 20, 5, d)  # k_T = n_init + T - 1
+        latest = float(theory.explicit_agent_errors(gamma, *given).sum())
+        assert first["Delta_explicit"] < latest < content["rounds"][-1]["Delta_explicit"]
+        assert all(entry["psi_explicit"] > entry["psi"] > 0 for entry in content["rounds"])
+
     def test_regret_is_the_recorded_one(self, runs):
         """After one round the cumulative regret is the agents' mean distance to their optimum, without noise."""
         results, _ = runs
@@ -210,6 +320,10 @@ class TestCommand:
     def test_refusals(self, runs, capsys, tmp_path):
         results, _ = runs
         assert "no finished run of 'other'" in self.refusal(capsys, "other", f"results_dir={results}")
+        words = self.refusal(capsys, "grid", f"results_dir={results}", "--failure-probability", "2")
+        assert "--failure-probability must lie in (0, 1], got 2.0" in words
+        words = self.refusal(capsys, "grid", f"results_dir={results}", "--noise-sd", "0")
+        assert "--noise-sd must be a finite number above 0, got 0.0" in words
         words = self.refusal(capsys, "grid", f"results_dir={results}", "--norm-bound", "-1")
         assert "--norm-bound must be a finite number above 0, got -1.0" in words
 

@@ -1,0 +1,52 @@
+"""Theorem 2 of PO-GP-UCB (distances), and the part of its Theorem 3 (regret) that is GP-UCB's own, as numbers.
+
+Theorem 2 (Kharkovskii, Dai, Low 2020): for nu in (0, 1/2], mu in (0, 1) and `r >= 8 ln(n^2 / mu) / nu^2`, with
+probability at least 1 - mu, all n rows x and their images z satisfy
+
+    (1 - nu) |x - x'|^2 <= |z - z'|^2 <= (1 + nu) C' |x - x'|^2,    C' = 1 + (w / sigma_min)^2 if raised, else 1.
+
+It is restated from memory and follows from the transform: `|z - z'|^2` over the same distance of raised rows is
+chi^2_r / r, which leaves [1 - nu, 1 + nu] with probability `2 exp(-r (nu^2 / 4 - nu^3 / 6)) <= 2 exp(-r nu^2 / 8)`, for
+each of fewer than n^2 / 2 pairs; and raising stretches no difference of rows by more than sqrt(C').
+
+Theorem 3 bounds the simple regret by that of GP-UCB and by terms of nu and C'. The constants of these terms are not
+known here, so they are left out: `gp_ucb_regret` alone bounds the regret only for exact distances (`transform=none`).
+"""
+
+import math
+
+from dpfbo import checks
+from dpfbo.checks import SettingError
+
+
+def fewest_columns(n: int, nu: float, mu: float) -> int:
+    """The least r to which Theorem 2 applies. Raises SettingError for nu outside (0, 1/2], or mu outside (0, 1]."""
+    checks.integer("n", n, minimum=2)
+    checks.probability("mu", mu)
+    if not 0 < nu <= 0.5:
+        raise SettingError("nu", f"must lie in (0, 0.5], got {nu!r}")
+    return math.ceil(8 * math.log(n**2 / mu) / nu**2)
+
+
+def stretch(sigma_min: float, w: float, inflation: str = "paper") -> float | None:
+    """C', the largest factor by which raised singular values change a squared distance; None if it has no bound.
+
+    inflation: `paper` raises s to sqrt(s^2 + w^2), `authors` to s + w, for which C' is `(1 + w / sigma_min)^2`.
+    """
+    if sigma_min >= w:
+        return 1.0
+    if sigma_min == 0:
+        return None
+    return 1 + (w / sigma_min) ** 2 if inflation == "paper" else (1 + w / sigma_min) ** 2
+
+
+def gp_ucb_regret(beta: float, gain: float, noise: float, steps: int) -> float:
+    """`sqrt(C1 beta_T gamma_T / T)`, `C1 = 8 / ln(1 + 1 / noise)`: a bound of GP-UCB's simple regret after T steps.
+
+    It is Theorem 1 of Srinivas et al. (2010), as `S_T <= R_T / T`, and holds with probability at least 1 - delta'
+    (`dpfbo.outsourced.modeler`). beta: beta_T; gain: gamma_T; noise: variance of a measurement over that of the
+    objective. The bound is in units of sigma_y.
+    """
+    checks.positive("noise", noise)
+    checks.integer("steps", steps, minimum=1)
+    return math.sqrt(8 / math.log1p(1 / noise) * beta * gain / steps)
