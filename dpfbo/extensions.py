@@ -29,7 +29,8 @@ class Message(Protocol):
     """A function that computes an agent's message, a vector for the server, from the agent's observations.
 
     dpfbo calls the function for one agent at a time (under `torch.vmap` if its operations allow that). The server clips
-    every message to norm S / sqrt(P), so the guarantee holds for any function that keeps no state between calls.
+    or scales every message to norm S / sqrt(P), with S the clip norm and P the number of sub-regions, so the guarantee
+    holds for any function that keeps no state between calls.
     """
 
     def __call__(self, features: Tensor, y: Tensor, noise_variance: float) -> Tensor:

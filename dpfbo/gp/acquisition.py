@@ -83,11 +83,13 @@ def _sobol(n: int, dimension: int) -> Tensor:
 class Acquisition:
     """Maximises functions over the domain.
 
-    On a grid the result is exact. A box is divided into cells; the candidates, shifted Sobol points in it, are
-    evaluated in single precision. The best candidate of each of the best `1 + n_starts` cells is a start. Newton's
-    method climbs from it, in its sub-region, while it may still become the best. If there are discrete axes, each start
-    first moves to the best value of one discrete axis after the other, and the best end of all ascents repeats this
-    move and its ascent twice.
+    On a grid, `maximize` and `maximize_shared` are exact. In a box, the candidates are shifted Sobol points. The box is
+    divided into cells, and the best candidate of each of the best `1 + n_starts` cells is a start. If there are discrete
+    axes, every start is moved to the best value of each discrete axis in turn. Newton's method climbs from the starts,
+    each within its own region; an ascent that can no longer become the best ends early. With discrete axes, the best
+    end point is moved and climbs twice more.
+
+    `maximize_improvement` does the same with BFGS from the 5 best cells, whatever n_starts is.
 
     Args:
         n_candidates: The smallest number of candidates.
@@ -116,7 +118,7 @@ class Acquisition:
         return streams.uniform(purpose, everybody, round, 0 if isinstance(domain, Grid) else domain.dimension)[0]
 
     def maximize(self, function: FeatureFunction, domain: Domain, shift: Tensor) -> Tensor:
-        """The maximiser of each of B functions, `B x D` unit-cube points; `1 x D` if all rows share one function.
+        """The maximiser of each of B functions: unit-cube points, `B x D`.
 
         Args:
             function: The functions.
@@ -139,7 +141,7 @@ class Acquisition:
         )
 
     def candidates(self, domain: Domain, shift: Tensor) -> Tensor:
-        """The points, k x D, at which a function is drawn together: all points of a grid, or at most 512 of a box."""
+        """The points, k x D, at which a posterior draw is evaluated: all points of a grid, or at most 512 of a box."""
         if isinstance(domain, Grid):
             return domain.unit_points
         return BoxCandidates.of(domain, min(self.n_candidates, _SCREENED), shift).points
@@ -147,13 +149,14 @@ class Acquisition:
     def maximize_improvement(
         self, surface: ImprovementSurface, domain: Domain, shift: Tensor, known: Tensor | None = None
     ) -> Tensor:
-        """The maximiser of each of B functions by values and their derivatives, B x D unit-cube points.
+        """The maximiser of each of B improvement surfaces: unit-cube points, B x D.
 
         Args:
-            surface: The functions.
+            surface: The surfaces.
             domain: The domain. A grid of more than 512 points is screened (`Grid.screening`), not evaluated whole.
             shift: The result of `shift`.
-            known: The rows of a grid that a function does not choose, unless they are all rows, B x t.
+            known: The rows of the grid to exclude for each surface, B x t; none is excluded if they are all rows. Not
+                used in a box.
         """
         models, device = surface.n_models, shift.device
         if isinstance(domain, Grid):
