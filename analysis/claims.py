@@ -179,13 +179,14 @@ def _as_json(found: Sequence[JudgedClaim]) -> str:
 
 
 def _checked(results_dir: Path, experiments: Sequence[str]) -> list[str]:
-    """The named experiments. Raises LoadError if one has no claim, or none has a finished run."""
+    """The named experiments with claims. Raises LoadError if one has neither claims nor runs, or none has a run."""
     names = list(dict.fromkeys(claim.experiment for claim in claims()))
     asked = with_parts(results_dir, experiments) or names
+    finished = finished_experiments(results_dir)
     for name in asked:
-        if name not in names:
+        if name not in names and name not in finished:
             raise LoadError(f"there is no claim about {name!r}: there are claims about {', '.join(names)}")
-    if not set(asked).intersection(finished_experiments(results_dir)):
+    if not set(asked).intersection(finished):
         of = f"of {', '.join(asked)} " if experiments else ""
         raise LoadError(f"no finished run {of}in {results_dir}: run python -m runners.sweep experiment={asked[0]}")
     return [name for name in names if name in asked]

@@ -145,25 +145,27 @@ def _rounds(text: str) -> list[int]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the tables; the exit code is 0, or 1 when there is nothing to show."""
     parser = argparse.ArgumentParser(prog="python -m analysis.tables", description="Regret beside epsilon, by setting.")
-    parser.add_argument("name", metavar="NAME", help="experiment: a folder in the results folder")
+    parser.add_argument("names", metavar="NAME", nargs="+", help="experiment: a folder in the results folder")
     parser.add_argument(
         "--rounds", type=_rounds, help="rounds to show, such as 5,20,40 (the default where all have them)"
     )
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
     args = parsed(parser, argv)
-    found = [settings(runs) for runs in by_metric(load(args.results_dir, args.name))]
-    shown = [(groups, args.rounds or default_rounds(groups)) for groups in found]
-    for groups, rounds in shown:
+    found = [(n, settings(runs)) for n in args.names for runs in by_metric(load(args.results_dir, n))]
+    shown = [(name, groups, args.rounds or default_rounds(groups)) for name, groups in found]
+    for name, groups, rounds in shown:
         T = max(g.rounds for g in groups)
         if wrong := [t for t in rounds if not 0 <= t <= T]:
-            raise LoadError(f"round {wrong[0]} is not in the results of {args.name}: 0 to {T} are")
+            raise LoadError(f"round {wrong[0]} is not in the results of {name}: 0 to {T} are")
     if args.json:
-        print(json.dumps([row for groups, rounds in shown for row in rows(groups, rounds)], indent=2))
+        print(json.dumps([row for _, groups, rounds in shown for row in rows(groups, rounds)], indent=2))
         return 0
     console = Console()
     if not console.is_terminal:
         console = Console(width=max(WIDTH, console.width))
-    for groups, rounds in shown:
+    for name, groups, rounds in shown:
+        if len(args.names) > 1:
+            console.print(name, highlight=False, markup=False)
         console.print(table(groups, rounds))
         for line in caption(groups):
             console.print(line, highlight=False, markup=False)

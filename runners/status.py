@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from rich.text import Text
 from runners.arguments import Parser
 from runners.record.terminal import say_error
 from runners.sweep import progress_table, slurm
+from runners.sweep.durations import seconds_left
 from runners.sweep.trials import PHASES, Trial, TrialState, known_trials, states_of
 
 HELP = """How far the trials of a sweep (or plain runs) are, while it runs or afterwards, read from its files alone.
@@ -37,6 +39,8 @@ class ExperimentStatus:
 
     def shown(self) -> RenderableType:
         head = f"{self.folder.name}: {progress_table.counts(progress_table.rows(self.trials, self.states))}"
+        if (seconds := seconds_left(self.folder, self.trials, self.states)) is not None:
+            head += f", about {timedelta(seconds=round(seconds))} left"
         job = slurm.in_words(self.folder)
         head = f"{head}\n{job}" if job else head
         return Group(Text(head), progress_table.report(self.trials, self.states), Text(""))
@@ -44,7 +48,9 @@ class ExperimentStatus:
     def as_json(self) -> dict[str, Any]:
         counts = {phase: sum(s.phase == phase for s in self.states.values()) for phase in PHASES}
         trials = [{**asdict(trial), **self.states[trial.key].as_json()} for trial in self.trials]
-        return {"experiment": self.folder.name, "results": str(self.folder), "counts": counts, "trials": trials}
+        left = seconds_left(self.folder, self.trials, self.states)
+        head = {"experiment": self.folder.name, "results": str(self.folder), "counts": counts, "seconds_left": left}
+        return {**head, "trials": trials}
 
 
 def report(folder: Path) -> ExperimentStatus:

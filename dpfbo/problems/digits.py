@@ -105,7 +105,7 @@ class Digits(ScoreProblem):
         try:
             return data_file(self.data_dir, files[self.source], None if self.source == "mnist_by_writer" else "emnist")
         except MissingData as error:
-            raise MissingData(f"{error}; source=sklearn needs no file") from None
+            raise MissingData(f"{error}; source=sklearn needs no file", error.fetch_name) from None
 
     @cached_property
     def _sets(self) -> cnn.ImageSets:

@@ -18,9 +18,10 @@ from dpfbo.extras import needing
 from runners.arguments import Parser
 from runners.compose.conf_folder import groups
 from runners.compose.overrides import no_setting, quoted
-from runners.sweep import preview, progress_table
+from runners.sweep import estimate, preview, progress_table
 from runners.sweep.plan import SweepPlan, base_of, folder_of
-from runners.sweep.shared_runs import command_lines, copy_shared, plan_all
+from runners.sweep.results_folder import write_results
+from runners.sweep.shared_runs import command_lines, copy_shared, each_once, plan_all, sharing
 from runners.sweep.slurm import SlurmError, SlurmLauncher, read, submit
 from runners.sweep.trials import States, TrialState, states_of, write_plan
 from runners.user_errors import exit_code
@@ -36,6 +37,8 @@ Examples
   python -m runners.sweep experiment=fig2c scale=paper               with all its seeds
   python -m runners.sweep experiment=fig2a,fig2b,fig2c               several; what they share runs once
   python -m runners.sweep experiment=fig2c --dry-run                 what would run, at which epsilon
+  python -m runners.sweep experiment=paper --estimate                trials, hours, disk, before anything starts
+  python -m runners.sweep experiment=paper scale=paper               all of both papers, then figures and a report
   python -m runners.sweep problem=branin algorithm=ts,dp_fts_de privacy.z=1,2 seeds=0..4 experiment_name=mine
   python -m runners.sweep experiment=fig2c rounds=10 results_dir=try overrides for every trial
   python -m runners.sweep experiment=fig2c launcher=slurm launcher.nodes=4 launcher.cpus_per_task=16
@@ -56,6 +59,8 @@ Keys of a sweep
   sweep.gpus_per_trial     may be a fraction
   sweep.max_retries        of a trial whose node or process goes away (default 5)
   sweep.retry_failed       true: run trials again that failed before
+  sweep.skip_missing       true: of several experiments, leave out those whose data files are missing
+  sweep.report             true: then draw figures, tables, verdicts and report.html, into results_dir/EXPERIMENT
   sweep.address            HOST:PORT of a Ray cluster; null: RAY_ADDRESS, or a Ray on this machine, else its own;
                            local: always its own
   launcher                 local or slurm; launcher.nodes, .cpus_per_task, .gpus_per_node, .mem, .time, .partition,
@@ -64,8 +69,8 @@ Keys of a sweep
 
 All settings of a trial: python -m runners.run --help. On a cluster every node needs this code and results_dir at the
 same paths.
-Exit code: 0 all finished, 1 a trial failed or a value is refused, 2 unknown overrides, 130 interrupted
-(Ctrl-C or SIGTERM)."""
+Exit code: 0 all finished, 1 a trial failed, a result was not written or a value is refused, 2 unknown overrides,
+130 interrupted (Ctrl-C or SIGTERM)."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -81,18 +86,23 @@ def _sweep(args: argparse.Namespace) -> int:
     console, out, begin = Console(stderr=True, highlight=False), Console(highlight=False), time.monotonic()
     with console.status("composing") as status:
         sweeps = plan_all(args.overrides, status.update)
-    states = [_states(sweep) for sweep in sweeps]
-    known = {key: state for found in states for key, state in found.items()}
-    done = {key for found in states for key, state in found.items() if state.phase == "done"}
-    n_to_run = sum(preview.is_to_run(sweeps[0], state) for key, state in known.items() if key not in done)
-    warnings: list[str] = []
+        states = [_states(sweep) for sweep in sweeps]
+        costs = estimate.Costs(sweeps, status.update if args.estimate else None)
+        estimated = [] if args.dry_run else estimate.estimates(sweeps, states, costs)
+    if args.estimate:
+        report = estimate.report(sweeps, estimated)
+        print(json.dumps(estimate.as_json(estimated), indent=1)) if args.json else out.print(report)
+        return 0
+    once, warnings = each_once(sweeps, states), list[str]()
+    n_to_run = sum(preview.is_to_run(each.sweep, each.state) for each in once)
+    if n_to_run and not args.dry_run:
+        console.print(estimate.line(sweeps, estimated), soft_wrap=True)
     if n_to_run and sweeps[0].slurm is not None and not args.dry_run:
         return _submit(sweeps[0].slurm, sweeps, args)
     if not args.dry_run:
         with ExitStack() as ray:
             for number, sweep in enumerate(sweeps):
-                others = [other for other in sweeps if other is not sweep]
-                states[number], said = _run(sweep, others, ray, console)
+                states[number], said = _run(sweep, sharing(sweep, sweeps), ray, console)
                 warnings += said
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
@@ -105,9 +115,13 @@ def _sweep(args: argparse.Namespace) -> int:
             out.print(preview.report(sweep, found) if args.dry_run else progress_table.report(trials, found))
             counts = "" if args.dry_run else f"{progress_table.counts(progress_table.rows(trials, found))}; "
             out.print(f"{counts}results: {sweep.folder}", soft_wrap=True)
-        together = f"together, without what they share: {len(known)} trials, {n_to_run} to run"
+        together = f"together, without what they share: {len(once)} trials, {n_to_run} to run"
         out.print(together if args.dry_run else f"{time.monotonic() - begin:.0f} s")
-    return 0 if args.dry_run else int(any(s.phase != "done" for found in states for s in found.values()))
+    if args.dry_run:
+        return 0
+    unfinished = any(s.phase != "done" for found in states for s in found.values())
+    written = not sweeps[0].options.report or write_results(sweeps, states, args.overrides, console)
+    return int(unfinished or not written)
 
 
 def _states(sweep: SweepPlan) -> States:
@@ -191,12 +205,14 @@ def _run(sweep: SweepPlan, others: Sequence[SweepPlan], ray: ExitStack, console:
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     options_of_groups = "".join(f"  {name}: {', '.join(options)}\n" for name, options in groups().items())
     parser = Parser(
-        prog="python -m runners.sweep", usage="%(prog)s [--dry-run | --cancel] [--json] [KEY=VALUE ...]",
+        prog="python -m runners.sweep", usage="%(prog)s [--dry-run | --estimate | --cancel] [--json] [KEY=VALUE ...]",
         description=HELP,
         epilog=f"Groups (choose with group=option)\n{options_of_groups}\n{KEYS}", allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("--dry-run", action="store_true", help="list trials and predicted epsilon, run nothing")
+    add_estimate = "trials, core hours, disk and end, from finished trials or short probes; run nothing else"
+    parser.add_argument("--estimate", action="store_true", help=add_estimate)
     parser.add_argument("--cancel", action="store_true", help="end the Slurm job of the experiment, run nothing")
     parser.add_argument("--json", action="store_true", help="the result for a program, on standard output")
     parser.add_argument("overrides", nargs="*", type=quoted, metavar="KEY=VALUE", help="settings, as for runners.run")

@@ -49,6 +49,7 @@ class PlannedSetting:
     label: str
     overrides: tuple[str, ...]
     name: str
+    problem: str
     cfg: DictConfig
     rounds: int
     metric: str
@@ -77,6 +78,7 @@ class SweepOptions:
     retry_failed: bool
     address: str | None
     alone: bool
+    report: bool
 
     def __post_init__(self) -> None:
         if self.max_concurrent is not None:
@@ -89,6 +91,7 @@ class SweepOptions:
                 raise ValueError(f"{name} above 1 must be a whole number, got {count!r}")
         checks.one_of("sweep.retry_failed", self.retry_failed, (True, False))
         checks.one_of("sweep.alone", self.alone, (True, False))
+        checks.one_of("sweep.report", self.report, (True, False))
         if not isinstance(self.address, str | None):
             raise ValueError(f"sweep.address must be the address of a Ray cluster, got {self.address!r}")
         if "://" in (self.address or ""):  # Tune, and with it the table, would run in another process
@@ -203,7 +206,7 @@ def _checked(composition: Composition, name: str) -> PlannedSetting:
     """The setting without its label, checked by building all parts of a run with one seed."""
     experiment = composition.experiment
     return PlannedSetting(
-        "", (), name, composition.given, experiment.rounds, experiment.problem.metric,
+        "", (), name, experiment.problem.name, composition.given, experiment.rounds, experiment.problem.metric,
         experiment.plan.delta, experiment.plan.relation, experiment.plan.totals(), experiment.plan.approximations,
     )  # fmt: skip
 
@@ -214,7 +217,9 @@ def _options(base: DictConfig) -> SweepOptions:
     cpus = s["cpus_per_trial"] if s["cpus_per_trial"] is not None else float(not on_ray)
     limit = s["max_concurrent"] if s["max_concurrent"] is not None or not on_ray else 1
     address = s["address"] if s["address"] is not None or not on_ray else base.executor.address
-    return SweepOptions(limit, cpus, s["gpus_per_trial"], s["max_retries"], s["retry_failed"], address, s["alone"])
+    return SweepOptions(
+        limit, cpus, s["gpus_per_trial"], s["max_retries"], s["retry_failed"], address, s["alone"], s["report"]
+    )
 
 
 def _scaled(base: DictConfig) -> tuple[Any, Any]:

@@ -5,31 +5,49 @@ is refused, because its releases happened once. W&B gets a copied run from its f
 """
 
 import json
+import logging
+import shlex
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from omegaconf import OmegaConf
 
+from dpfbo import checks
 from dpfbo.formats.bounded import read_yaml
+from dpfbo.problems.readers.data_files import MissingData, data_root
 from runners.compose.conf_folder import CONF
 from runners.record.config_text import config_text
 from runners.record.run_folder import ResultsError, RunFolder
-from runners.sweep.plan import SweepError, SweepPlan, plan
-from runners.sweep.trials import FAILURE, state
+from runners.sweep.plan import PlannedSetting, SweepError, SweepPlan, base_of, plan
+from runners.sweep.trials import FAILURE, States, TrialState, state
+
+logger = logging.getLogger(__name__)
 
 COPIED = ("ledger.jsonl", "rounds.parquet", "server.parquet")
+
+
+@dataclass(frozen=True)
+class TrialOnce:
+    """A trial in the first experiment that has it. state: finished if it is finished in any of them."""
+
+    sweep: SweepPlan
+    setting: PlannedSetting
+    state: TrialState
 
 
 def command_lines(arguments: Sequence[str]) -> list[list[str]]:
     """The command line of each experiment that one names, as in experiment=fig2a,fig2b; itself for a single one.
 
-    An experiment with `sweep.experiments` stands for those. Raises SweepError where several do not go together.
+    An experiment with `sweep.experiments` stands for those, with its other options of the sweep.
+    Raises SweepError where several do not go together.
     """
     given = {a.lstrip("+").partition("=")[0]: a.partition("=")[2] for a in arguments}
     asked = [name.strip() for name in given.get("experiment", "").split(",")]
-    names = [part for name in asked for part in _parts(name)]
+    groups = [_group(name) for name in asked]
+    names = [part for parts, _ in groups for part in parts]
     if names == asked and len(names) < 2:
         return [list(arguments)]
     if not all(names) or len(set(names)) < len(names):
@@ -37,32 +55,78 @@ def command_lines(arguments: Sequence[str]) -> list[list[str]]:
     if "experiment_name" in given:
         raise SweepError("experiment_name cannot be given to several experiments, each has its own")
     rest = [a for a in arguments if a.lstrip("+").partition("=")[0] != "experiment"]
-    return [[f"experiment={name}", *rest] for name in names]
+    return [[f"experiment={name}", *options, *rest] for parts, options in groups for name in parts]
 
 
 def plan_all(arguments: Sequence[str], say: Callable[[str], None] = lambda message: None) -> list[SweepPlan]:
-    """`plan` for each experiment of a command line. Raises SweepError where several do not go together."""
-    sweeps = [plan(line, say) for line in command_lines(arguments)]
-    if len(sweeps) > 1:
-        _check_shareable(sweeps)
-    return sweeps
+    """`plan` for each experiment of a command line; those with `sweep.alone` come last.
+
+    Raises SweepError where several do not go together, and MissingData where the data of some are missing, unless
+    `sweep.skip_missing` leaves these out.
+    """
+    lines, sweeps, missing = command_lines(arguments), list[SweepPlan](), dict[str, MissingData]()
+    if len(lines) == 1:
+        return [plan(lines[0], say)]
+    for line in lines:
+        name = line[0].partition("=")[2]
+        try:
+            sweeps.append(plan(line, lambda step, name=name: say(f"{name}: {step}")))  # type: ignore[misc]
+        except MissingData as error:
+            missing[name] = error
+    if missing:
+        base = base_of(lines[0])
+        checks.one_of("sweep.skip_missing", base.sweep.skip_missing, (True, False))
+        if not base.sweep.skip_missing or not sweeps:
+            raise MissingData(_in_words(missing, base.data_dir))
+        logger.warning("left out, since their data are missing: %s", ", ".join(missing))
+    _check_shareable(sweeps)
+    return sorted(sweeps, key=lambda sweep: sweep.options.alone)
 
 
-def _parts(name: str) -> list[str]:
-    """The experiments that an experiment stands for, or itself alone. Its own file names them, nothing is composed."""
+def _in_words(missing: Mapping[str, MissingData], data_dir: str | None) -> str:
+    """The experiments whose data are missing, how to get the data, and how to leave the experiments out."""
+    names = list(dict.fromkeys(error.fetch_name for error in missing.values() if error.fetch_name))
+    names += [f"data_dir={shlex.quote(str(data_root(data_dir)))}"] if data_root(data_dir) != data_root() else []
+    fetch = f'run "python -m runners.fetch {" ".join(names)}"'
+    where = "point data_dir (or DPFBO_DATA) at the folder that holds them"
+    leave = "leave these experiments out with sweep.skip_missing=true"
+    return f"the data of {', '.join(missing)} are missing: {fetch}, or {where}, or {leave}"
+
+
+def each_once(sweeps: Sequence[SweepPlan], states: Sequence[States]) -> list[TrialOnce]:
+    """All trials of the sweeps in these states, each once. An experiment that runs alone shares none."""
+    found: dict[object, TrialOnce] = {}
+    for sweep, known in zip(sweeps, states, strict=True):
+        for setting, trial in sweep.trials:
+            key = (sweep.folder if sweep.options.alone else None, trial.key)
+            this = TrialOnce(sweep, setting, known[trial.key])
+            first = found.setdefault(key, this)
+            if this.state.phase == "done":
+                found[key] = replace(first, state=this.state)
+    return list(found.values())
+
+
+def sharing(sweep: SweepPlan, sweeps: Sequence[SweepPlan]) -> list[SweepPlan]:
+    """The other experiments with which one shares its trials."""
+    return [other for other in sweeps if other is not sweep and not (sweep.options.alone or other.options.alone)]
+
+
+def _group(name: str) -> tuple[list[str], list[str]]:
+    """The experiments that an experiment stands for, or itself alone, and the options that it has for all of them.
+
+    Its own file names them, nothing is composed.
+    """
     file = CONF / "experiment" / f"{name}.yaml"
-    own = OmegaConf.select(OmegaConf.load(file), "sweep.experiments") if name and file.is_file() else None
-    return list(own or [name])
+    own = dict(OmegaConf.select(OmegaConf.load(file), "sweep") or {}) if name and file.is_file() else {}
+    parts = own.pop("experiments", None)
+    return ([name], []) if not parts else (list(parts), [f"sweep.{key}={json.dumps(own[key])}" for key in own])
 
 
 def _check_shareable(sweeps: Sequence[SweepPlan]) -> None:
-    for sweep in sweeps:
-        if sweep.options.alone:
-            raise SweepError(f"experiment {sweep.experiment} (sweep.alone=true) cannot be run with others")
     if len({sweep.folder for sweep in sweeps}) < len(sweeps):
         raise SweepError(f"experiments must have folders of their own, got {', '.join(g.experiment for g in sweeps)}")
     for key, values in (
-        ("sweep's resources", {sweep.options for sweep in sweeps}),
+        ("sweep's resources", {sweep.options for sweep in sweeps if not sweep.options.alone}),
         ("executor", {str(sweep.settings[0].cfg.executor) for sweep in sweeps}),
     ):
         if len(values) > 1:
@@ -80,9 +144,11 @@ def copy_shared(sweep: SweepPlan, others: Sequence[SweepPlan]) -> None:
 
     A trial whose folder is busy, or cannot be written, is left to the sweep.
     """
+    planned = {other.folder: {trial.key for _, trial in other.trials} for other in others}
     for _, trial in sweep.trials:
         target = trial.folder(sweep.folder)
-        sources = (folder for other in others if state(folder := trial.folder(other.folder)).phase == "done")
+        places = (trial.folder(folder) for folder, keys in planned.items() if trial.key in keys)
+        sources = (folder for folder in places if state(folder).phase == "done")
         if others and state(target).phase != "done" and (source := next(sources, None)) is not None:
             with suppress(ResultsError, OSError):
                 copy(source.path, target)

@@ -8,6 +8,7 @@ import pytest
 
 from runners import status
 from runners.record.run_folder import Progress, RunFolder
+from runners.sweep import durations
 from runners.sweep.trials import (  # fmt: skip
     PHASES,
     Trial,
@@ -60,6 +61,21 @@ def test_every_state(sweep):
     assert interrupted.round == 3
     assert failed.error == "sensor off"
     assert waiting == TrialState("waiting")
+
+
+def test_time_left_comes_from_finished_trials(sweep, capsys):
+    report = status.report(sweep)
+    assert durations.seconds_left(sweep, report.trials, report.states) is None  # the finished one does not tell
+    for setting, seconds in (("abcdef123456", 7000.0), ("other", 0.0)):
+        told = {"seconds": {"total": seconds}, "setting": setting}
+        finish(trial(0, setting).folder(sweep), **told)
+    usual = 7000 + durations.OVERHEAD
+    # half of the running trial is left, a quarter of the interrupted one, and all of the waiting one
+    assert durations.seconds_left(sweep, report.trials, report.states) == pytest.approx(1.75 * usual)
+    assert status.main(["mine", f"results_dir={sweep.parent}"]) == 0
+    assert "about 3:24:11 left" in " ".join(capsys.readouterr().out.split())
+    quiet = {key: TrialState("waiting") for key in report.states}
+    assert durations.seconds_left(sweep, report.trials, quiet) is None
 
 
 def test_a_finished_trial_is_done_whatever_else_lies_there(tmp_path):

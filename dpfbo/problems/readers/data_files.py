@@ -18,7 +18,14 @@ GENERATED = "generated"  # in place of a digest where there are no files
 
 
 class MissingData(FileNotFoundError):
-    """A data file is missing; the message says how to get it."""
+    """A data file is missing; the message says how to get it.
+
+    fetch_name: its name for `python -m runners.fetch`; None if it cannot be fetched.
+    """
+
+    def __init__(self, message: str, fetch_name: str | None = None) -> None:
+        super().__init__(message)
+        self.fetch_name = fetch_name
 
 
 def data_root(data_dir: str | Path | None = None) -> Path:
@@ -51,7 +58,8 @@ def data_file(data_dir: str | Path | None, relative: str | Sequence[str], fetch_
         fetch = f'run "python -m runners.fetch {fetch_name}{elsewhere}", or '
     raise MissingData(
         f"data file {' or '.join(map(str, paths))} is missing: "
-        f"{fetch}point data_dir (or {DATA_DIR_VARIABLE}) at the folder that holds it"
+        f"{fetch}point data_dir (or {DATA_DIR_VARIABLE}) at the folder that holds it",
+        fetch_name,
     )
 
 

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections import Counter
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -9,13 +10,15 @@ import pandas as pd
 import pytest
 from omegaconf import OmegaConf
 
+from dpfbo.problems.readers.data_files import MissingData
+from runners import status
 from runners.compose.conf_folder import CONF
 from runners.record.run_folder import Progress, ResultsError, RunFolder
 from runners.recorded_run import run_configuration
-from runners.sweep import command, shared_runs
+from runners.sweep import command, results_folder, shared_runs
 from runners.sweep.plan import SweepError, plan
-from runners.sweep.shared_runs import copy_shared, plan_all
-from runners.sweep.trials import known_trials, state
+from runners.sweep.shared_runs import copy_shared, each_once, plan_all, sharing
+from runners.sweep.trials import TrialState, known_trials, state
 from tests.helpers.compose import compose, with_seed
 
 TINY = [
@@ -51,7 +54,8 @@ def test_an_experiment_that_stands_for_others_is_all_of_them(monkeypatch):
 
     def record(arguments, say):
         planned.append(arguments)
-        return SimpleNamespace(experiment=arguments[0], folder=arguments[0], settings=[], options=None)
+        options = SimpleNamespace(alone=False)
+        return SimpleNamespace(experiment=arguments[0], folder=arguments[0], settings=[], options=options)
 
     monkeypatch.setattr(shared_runs, "plan", record)
     monkeypatch.setattr(shared_runs, "_check_shareable", lambda sweeps: None)
@@ -61,6 +65,82 @@ def test_an_experiment_that_stands_for_others_is_all_of_them(monkeypatch):
         plan_all(["experiment=few,few_school"])
     with pytest.raises(SweepError, match="experiment_name cannot be given"):
         plan_all(["experiment=few", "experiment_name=mine"])
+
+
+def test_paper_is_every_figure_and_table_of_both_papers(monkeypatch):
+    parts = compose("experiment=paper").sweep.experiments
+    known = {file.stem for file in (CONF / "experiment").glob("*.yaml")}
+    assert set(parts) == {n for n in known if n.startswith(("fig", "po_"))} | {"control", "cost"}
+    assert len(parts) == len(set(parts))
+    given = shared_runs.command_lines(["experiment=paper", "scale=paper"])
+    assert given == [[f"experiment={part}", "sweep.report=true", "scale=paper"] for part in parts]
+
+
+def test_an_experiment_that_measures_time_comes_last_and_shares_no_trial(monkeypatch):
+    def planned(arguments, say):
+        return plan([*arguments, f"sweep.alone={str('fig2c' in arguments[0]).lower()}"])
+
+    monkeypatch.setattr(shared_runs, "plan", planned)
+    sweeps = plan_all(["experiment=fig2c,fig2d,fig2b", *TINY, "seeds=0"])
+    assert [sweep.experiment for sweep in sweeps] == ["fig2d", "fig2b", "fig2c"]
+    shared, alone = sweeps[:2], sweeps[2]
+    assert sharing(alone, sweeps) == [] and sharing(shared[0], sweeps) == [shared[1]]
+    states = [dict.fromkeys((t.key for _, t in sweep.trials), TrialState("waiting")) for sweep in sweeps]
+    counts = Counter(once.sweep.experiment for once in each_once(sweeps, states))
+    assert counts["fig2c"] == len(alone.trials)
+    assert counts["fig2d"] + counts["fig2b"] == len({t.key for sweep in shared for _, t in sweep.trials})
+    # a trial that is finished where it is not measured is still to be measured
+    states[0] = dict.fromkeys(states[0], TrialState("done"))
+    done = [once for once in each_once(sweeps, states) if once.state.phase == "done"]
+    assert all(once.sweep is not alone for once in done) and len(done) == len(states[0])
+
+
+def test_missing_data_are_told_together_and_may_be_left_out(tmp_path, caplog):
+    line = ["experiment=fig12b,fig2c,fig3_activity,fig11", *TINY, f"data_dir={tmp_path}"]
+    with pytest.raises(MissingData) as refusal:
+        plan_all(line)
+    said = str(refusal.value)
+    assert said.startswith("the data of fig12b, fig3_activity, fig11 are missing: ")
+    assert f'"python -m runners.fetch landmine har data_dir={tmp_path}"' in said
+    assert "sweep.skip_missing=true" in said
+    (sweep,) = plan_all([*line, "sweep.skip_missing=true"])
+    assert sweep.experiment == "fig2c"
+    assert "left out, since their data are missing: fig12b, fig3_activity, fig11" in caplog.text
+    with pytest.raises(MissingData, match="the data of fig12b, fig11 are missing"):
+        plan_all(["experiment=fig12b,fig11", *line[1:], "sweep.skip_missing=true"])
+
+
+def test_results_are_written_into_one_folder(here, tmp_path, capfd):
+    line = ["experiment=fig2c,fig10_activity,demo", *TINY, "seeds=0", f"results_dir={tmp_path}", "sweep.report=true"]
+    line += ["sweep.skip_missing=true", f"data_dir={tmp_path}", "privacy.accountants=[pld,rdp]"]
+    assert command.main(line) == 0
+    folder = tmp_path / "fig2c+fig10_activity+demo"
+    assert str(folder) in capfd.readouterr().err.splitlines()[-1]
+    assert {path.name for path in folder.iterdir()} == {
+        "figures",
+        "tables.txt",
+        "claims.md",
+        "claims.csv",
+        "report.html",
+    }
+    assert {path.name.partition("_")[0] for path in (folder / "figures").iterdir()} == {"fig2c", "demo"}
+    tables = (folder / "tables.txt").read_text()
+    assert "fig2c" in tables and "demo" in tables
+    assert "fig2c" in (folder / "claims.csv").read_text()
+    assert [path.name for path in status.experiments(tmp_path)] == ["demo", "fig2c"]  # the folder is none of these
+
+
+def test_results_that_cannot_be_written_are_a_failure(here, tmp_path, monkeypatch, capsys):
+    ran = []
+
+    def run(line, **options):
+        ran.append(line[2])
+        return SimpleNamespace(returncode=int(line[2] == "analysis.claims"), stdout="")
+
+    monkeypatch.setattr(results_folder.subprocess, "run", run)
+    assert command.main(["experiment=fig2c", *TINY, "seeds=0", f"results_dir={tmp_path}", "sweep.report=true"]) == 1
+    assert ran == ["analysis.figures", "analysis.tables", "analysis.claims", "analysis.report"]
+    assert "not whole, see the errors above: claims" in capsys.readouterr().err
 
 
 def test_what_experiments_share_runs_once(here, tmp_path, capsys):

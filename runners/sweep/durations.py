@@ -1,0 +1,106 @@
+"""What finished trials took, in seconds and in bytes: the best guess for trials that are still to run.
+
+This module imports neither Ray nor torch.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from dpfbo.formats.bounded import read_object, read_yaml
+from runners.sweep.trials import States, Trial
+
+OVERHEAD = 0.5  # seconds of a trial that its summary does not count: composing, planning its epsilon, writing
+_MOST = 5  # finished trials of one setting that are read
+_NO_COST = {"preset", "data_dir", "n_jobs"}  # keys of a problem that are no part of its setting
+
+
+@dataclass(frozen=True)
+class TrialCost:
+    """Seconds on its CPUs, and bytes on disk, of one trial."""
+
+    seconds: float
+    bytes: float
+
+    def __mul__(self, factor: float) -> "TrialCost":
+        return TrialCost(self.seconds * factor, self.bytes * factor)
+
+
+def kind(config: Mapping[str, Any]) -> str:
+    """The problem and the algorithm in a configuration: trials that share them take about the same time a round."""
+    problem = {key: value for key, value in config["problem"].items() if key not in _NO_COST and "seed" not in key}
+    return json.dumps([problem, config["algorithm"]["name"]], sort_keys=True, default=str)
+
+
+class FinishedTrials:
+    """The costs of finished trials, from their folders, given the folders of their settings.
+
+    A setting costs what its own trials cost, under any experiment. Without one, it costs a round what the trials of the
+    same problem and algorithm do.
+    """
+
+    def __init__(self, settings: Iterable[Path]) -> None:
+        self._by_setting: dict[str, list[TrialCost]] = {}
+        self._by_names: dict[tuple[str, str], list[tuple[Path, TrialCost]]] = {}  # by problem and algorithm; of a round
+        self._kinds: dict[Path, str | None] = {}
+        for folder in sorted(settings):
+            for path in islice(folder.glob("*/summary.json"), _MOST):
+                summary = read_object(path) or {}
+                try:
+                    total, rounds = float(summary["seconds"]["total"]), int(summary["rounds"])
+                    setting, names = str(summary["setting"]), (str(summary["problem"]), str(summary["algorithm"]))
+                    cost = TrialCost(total + OVERHEAD, sum(f.stat().st_size for f in path.parent.iterdir()))
+                except (KeyError, TypeError, ValueError, OSError):
+                    continue  # not one of ours, or it was removed meanwhile
+                self._by_setting.setdefault(setting, []).append(cost)
+                self._by_names.setdefault(names, []).append((path.parent, cost * (1 / max(rounds, 1))))
+
+    def cost(self, setting: str, problem: str, config: Mapping[str, Any], rounds: int) -> TrialCost | None:
+        """The cost of a trial of a setting, given its name, problem, configuration and rounds; None if not known."""
+        if setting in self._by_setting:
+            return _mean(self._by_setting[setting])
+        wanted = kind(config)
+        alike = self._by_names.get((problem, str(config["algorithm"]["name"])), [])
+        costs = [cost for folder, cost in alike if self._kind(folder) == wanted]
+        return _mean(costs) * rounds if costs else None
+
+    def seconds(self, setting: str | None = None) -> float | None:
+        """Mean seconds of the trials of a setting, or of all; None if there is none."""
+        settings = self._by_setting.values() if setting is None else [self._by_setting.get(setting, [])]
+        costs = [cost for group in settings for cost in group]
+        return _mean(costs).seconds if costs else None
+
+    def _kind(self, folder: Path) -> str | None:
+        """The kind of the trial in a folder; trials of one setting share it. None if it cannot be read."""
+        if folder.parent not in self._kinds:
+            try:
+                self._kinds[folder.parent] = kind(read_yaml(folder / "config.yaml"))
+            except (OSError, ValueError, TypeError, KeyError, AttributeError):
+                self._kinds[folder.parent] = None
+        return self._kinds[folder.parent]
+
+
+def seconds_left(experiment: Path, trials: Iterable[Trial], states: States) -> float | None:
+    """Seconds until all trials of an experiment have ended, if as many go on running as do now.
+
+    A trial takes as long as the finished ones of its setting, or of the experiment. None if none runs, or is finished.
+    """
+    running = sum(state.phase == "running" for state in states.values())
+    finished = FinishedTrials(experiment.glob("*/")) if running else None
+    if finished is None or (usual := finished.seconds()) is None:
+        return None
+    left = 0.0
+    for trial in trials:
+        state = states[trial.key]
+        if state.phase not in ("done", "failed"):
+            share = 1 - (state.round or 0) / trial.rounds if trial.rounds else 1.0
+            left += share * (finished.seconds(trial.setting) or usual)
+    return left / running
+
+
+def _mean(costs: list[TrialCost]) -> TrialCost:
+    return TrialCost(fmean(cost.seconds for cost in costs), fmean(cost.bytes for cost in costs))
