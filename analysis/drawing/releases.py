@@ -17,6 +17,7 @@ from analysis.drawing.sweeps import Curve
 from analysis.load import SettingRuns
 
 SMALL = 0.75  # of the text, the marks above r
+NEAR = 0.1  # of a logarithmic axis, the distance of ticks whose numbers would touch
 NARROW = 5.0  # inches of a page whose marks need more room
 
 
@@ -32,7 +33,7 @@ def releases_by_epsilon(groups: Sequence[SettingRuns], t: int, style: PageStyle 
     ticks = sorted({x for side in sides for f in side[2] for x in f.x})
     panels = [
         picture.PicturePanel(
-            head, several, picture.XAxis(label, ticks[0] / 1.25, ticks[-1] * 1.25, True, ticks, ".2f"), shown
+            head, several, picture.XAxis(label, ticks[0] / 1.25, ticks[-1] * 1.25, True, _apart(ticks), ".2f"), shown
         )
         for (head, label, _, _), several in zip(sides, series, strict=True)
     ]
@@ -117,6 +118,15 @@ def _series(
 def _settings(parts: Sequence[CurveFamily], references: Sequence[Curve]) -> list[SettingRuns]:
     curves = [*(c for family in parts for c in family.curves), *references]
     return list({c.setting.label: c.setting for c in curves}.values())
+
+
+def _apart(ticks: Sequence[float]) -> list[float]:
+    """The ticks of a logarithmic axis without those too near the one before."""
+    kept = [ticks[0]]
+    for tick in ticks[1:]:
+        if math.log(tick / kept[-1]) >= NEAR * math.log(ticks[-1] / ticks[0]):
+            kept.append(tick)
+    return kept
 
 
 def _thresholds(swept: Sequence[SettingRuns]) -> str:
