@@ -117,8 +117,9 @@ def groups(results):
 
 def test_labels_say_what_is_claimed_and_what_is_guaranteed(groups):
     assert [g.label for g in groups] == [
-        "GP-UCB",
-        *(f"PO-GP-UCB, r = {r}, claimed ε = 3.00" for r in MEANS), "PO-GP-UCB, r = 10, claimed ε = 4.48",
+        "GP-UCB (fit = ml)",
+        *(f"PO-GP-UCB (fit = ml), r = {r}, claimed ε = 3.00" for r in MEANS),
+        "PO-GP-UCB (fit = ml), r = 10, claimed ε = 4.48",
         "GP-UCB on Gaussian rows (noise-aware), ε = 1.00", "GP-UCB on Gaussian rows (noise-aware), ε = 3.00",
         "GP-UCB on Gaussian rows (unaware), ε = 1.00", "GP-UCB on Gaussian rows (unaware), ε = 3.00",
         "GP-UCB on histogram, ε = 1.00", "GP-UCB on histogram, ε = 3.00",
@@ -182,7 +183,8 @@ def test_pages_by_iteration(groups):
     assert {e for e in entries(claimed) if "ε" in e} == {"claimed ε = 3.00", "claimed ε = 4.48"}
     assert "ε = 1.00, unaware" in entries(guaranteed) and not [e for e in entries(guaranteed) if "claimed" in e]
     words = " ".join(heads[0][-1].split())
-    assert "One and the same set of runs, number for number: PO-GP-UCB, r = 10, claimed ε = 3.00 / 4.48." in words
+    same = "PO-GP-UCB (fit = ml), r = 10, claimed ε = 3.00 / 4.48."
+    assert f"One and the same set of runs, number for number: {same}" in words
     assert "claimed ε as published (δ = 1e-05), no guarantee" in words.replace("\u00a0", " ")
     assert "one row moved (GP-UCB on Gaussian rows)" in " ".join(heads[1][-1].split())
     left, right = claimed.axes
@@ -207,7 +209,7 @@ def test_nothing_is_cut_off_in_any_style(style, groups):
 def test_claimed_and_guaranteed_epsilons_share_no_axes(groups):
     figure = releases.releases_by_epsilon(groups, 50).figure
     left, right = figure.axes
-    assert "number for number: PO-GP-UCB, r = 10, claimed ε = 3.00 / 4.48." in caption_of(figure)
+    assert "number for number: PO-GP-UCB (fit = ml), r = 10, claimed ε = 3.00 / 4.48." in caption_of(figure)
     assert left.get_xlabel() == "claimed ε, no guarantee"
     assert right.get_xlabel() == "ε (guaranteed, δ = 1e-05)"
     np.testing.assert_allclose(points_of(left), [[3.0042, groups[4].at(50)[0]], [4.4817, groups[7].at(50)[0]]])
@@ -269,10 +271,10 @@ def test_without_singular_values_nothing_is_marked(tmp_path):
 
 def test_numbers_behind_the_pictures(groups):
     frame = releases.table(groups, 50).set_index(["setting", "source"])
-    row = frame.loc[("PO-GP-UCB, r = 15, claimed ε = 3.00", "run")]
+    row = frame.loc[("PO-GP-UCB (fit = ml), r = 15, claimed ε = 3.00", "run")]
     assert (row["kind_of_epsilon"], row["epsilon"], row["r"], row["seeds"]) == ("claimed", 3.0042, 15, 8)
     assert row["mean"] == pytest.approx(groups[5].at(50)[0]) and row["se"] == pytest.approx(groups[5].at(50)[1])
-    assert frame.loc[("PO-GP-UCB, r = 15, claimed ε = 3.00", "published"), "mean"] == 0.118
+    assert frame.loc[("PO-GP-UCB (fit = ml), r = 15, claimed ε = 3.00", "published"), "mean"] == 0.118
     assert frame.loc[("GP-UCB on histogram, ε = 3.00", "run"), "kind_of_epsilon"] == "guaranteed"
     assert frame.loc[("random rows", "run"), "kind_of_epsilon"] == "none"
     assert pd.isna(frame.loc[("random rows", "run"), "epsilon"])
@@ -283,9 +285,9 @@ def test_published_values_are_those_of_the_same_problem(tmp_path):
     write(tmp_path, "po_gp_ucb", around(0.1), 3.1, 15)
     write(tmp_path, "po_gp_ucb", around(0.1), 3.0042, 20, problem="loans", experiment="po_loans")
     found = load.settings(load.load(tmp_path, "po_synthetic"))
-    assert list(published(found)) == ["PO-GP-UCB, r = 10, claimed ε = 3.00"]
+    assert list(published(found)) == ["PO-GP-UCB (fit = ml), r = 10, claimed ε = 3.00"]
     assert published(load.settings(load.load(tmp_path, "po_loans"))) == {}
-    assert families(found).left_out == ("PO-GP-UCB, r = 15, claimed ε = 3.10",)
+    assert families(found).left_out == ("PO-GP-UCB (fit = ml), r = 15, claimed ε = 3.10",)
 
 
 @pytest.mark.parametrize(
@@ -393,8 +395,8 @@ def test_missing_settings_leave_pictures_out(settings, pictures, tmp_path):
 def test_tables_and_report_give_the_claim_in_place_of_an_epsilon(results, tmp_path, monkeypatch, capsys):
     assert tables.main(["po_synthetic", f"results_dir={results}", "--json"]) == 0
     rows = {row["label"]: row for row in json.loads(capsys.readouterr().out)}
-    assert REASON in rows["PO-GP-UCB, r = 10, claimed ε = 3.00"]["published_claim"]
-    assert rows["GP-UCB"]["published_claim"] is None
+    assert REASON in rows["PO-GP-UCB (fit = ml), r = 10, claimed ε = 3.00"]["published_claim"]
+    assert rows["GP-UCB (fit = ml)"]["published_claim"] is None
     assert tables.main(["po_synthetic", f"results_dir={results}"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "claimed 3.00, no guarantee" in printed and "one curator and one modeler" in printed
