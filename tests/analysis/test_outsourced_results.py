@@ -54,7 +54,6 @@ def write(results, algorithm, values, epsilon=None, r=None, aware=True, sigma_mi
     transform |= {} if r is None else {"r": r, "inflation": "paper"}
     repeat = not (algorithm == "random_rows" or (algorithm == "gaussian_gp_ucb" and aware))
     policy = "random" if algorithm == "random_rows" else "gp_ucb"
-    fit = "ml" if algorithm in ("gp_ucb", "po_gp_ucb") else "given"
     for seed, value in values.items():
         folder = results / experiment / name / str(seed)
         folder.mkdir(parents=True)
@@ -63,7 +62,7 @@ def write(results, algorithm, values, epsilon=None, r=None, aware=True, sigma_mi
             "transform": transform,
             "algorithm": {
                 "name": algorithm, "server": {"_target_": "dpfbo.outsourced.curator.Curator"}, "private": private,
-                "modeler": {"policy": policy, "noise_aware": aware, "repeat": repeat, "fit": fit},
+                "modeler": {"policy": policy, "noise_aware": aware, "repeat": repeat, "fit": "given"},
             },
             "privacy": {"epsilon": epsilon or 3.0042, "delta": 1e-5}, "n_init": 1, "rounds": T,
         }  # fmt: skip
@@ -117,9 +116,8 @@ def groups(results):
 
 def test_labels_say_what_is_claimed_and_what_is_guaranteed(groups):
     assert [g.label for g in groups] == [
-        "GP-UCB (fit = ml)",
-        *(f"PO-GP-UCB (fit = ml), r = {r}, claimed ε = 3.00" for r in MEANS),
-        "PO-GP-UCB (fit = ml), r = 10, claimed ε = 4.48",
+        "GP-UCB",
+        *(f"PO-GP-UCB, r = {r}, claimed ε = 3.00" for r in MEANS), "PO-GP-UCB, r = 10, claimed ε = 4.48",
         "GP-UCB on Gaussian rows (noise-aware), ε = 1.00", "GP-UCB on Gaussian rows (noise-aware), ε = 3.00",
         "GP-UCB on Gaussian rows (unaware), ε = 1.00", "GP-UCB on Gaussian rows (unaware), ε = 3.00",
         "GP-UCB on histogram, ε = 1.00", "GP-UCB on histogram, ε = 3.00",
@@ -183,8 +181,7 @@ def test_pages_by_iteration(groups):
     assert {e for e in entries(claimed) if "ε" in e} == {"claimed ε = 3.00", "claimed ε = 4.48"}
     assert "ε = 1.00, unaware" in entries(guaranteed) and not [e for e in entries(guaranteed) if "claimed" in e]
     words = " ".join(heads[0][-1].split())
-    same = "PO-GP-UCB (fit = ml), r = 10, claimed ε = 3.00 / 4.48."
-    assert f"One and the same set of runs, number for number: {same}" in words
+    assert "One and the same set of runs, number for number: PO-GP-UCB, r = 10, claimed ε = 3.00 / 4.48." in words
     assert "claimed ε as published (δ = 1e-05), no guarantee" in words.replace("\u00a0", " ")
     assert "one row moved (GP-UCB on Gaussian rows)" in " ".join(heads[1][-1].split())
     left, right = claimed.axes
@@ -209,7 +206,7 @@ def test_nothing_is_cut_off_in_any_style(style, groups):
 def test_claimed_and_guaranteed_epsilons_share_no_axes(groups):
     figure = releases.releases_by_epsilon(groups, 50).figure
     left, right = figure.axes
-    assert "number for number: PO-GP-UCB (fit = ml), r = 10, claimed ε = 3.00 / 4.48." in caption_of(figure)
+    assert "number for number: PO-GP-UCB, r = 10, claimed ε = 3.00 / 4.48." in caption_of(figure)
     assert left.get_xlabel() == "claimed ε, no guarantee"
     assert right.get_xlabel() == "ε (guaranteed, δ = 1e-05)"
     np.testing.assert_allclose(points_of(left), [[3.0042, groups[4].at(50)[0]], [4.4817, groups[7].at(50)[0]]])
@@ -249,7 +246,7 @@ def test_regret_against_r_has_a_panel_for_each_claimed_epsilon(tmp_path):
     for epsilon, columns in ((3.0042, (3, 6, 8, 10)), (4.4817, (5, 10, 15)), (9.0, (10, 15))):
         for r in columns:
             write(tmp_path, "po_gp_ucb", around(0.1), epsilon, r, sigma_min=1030.9)
-    write(tmp_path, "po_gp_ucb", around(0.2), 3.0042, 10, change={"algorithm": {"modeler": {"fit": "given"}}})
+    write(tmp_path, "po_gp_ucb", around(0.2), 3.0042, 10, change={"algorithm": {"modeler": {"fit": "ml"}}})
     groups = load.settings(load.load(tmp_path, "po_synthetic"))
     figure = releases.releases_by_columns(groups, 50).figure
     assert [sorted({x for x, _ in points_of(axes)}) for axes in figure.axes] == [[3, 6, 8, 10], [5, 10, 15]]
@@ -257,8 +254,14 @@ def test_regret_against_r_has_a_panel_for_each_claimed_epsilon(tmp_path):
     words = [text.get_text() for text in figure.texts]
     assert {"claimed ε = 3.00, no guarantee", "claimed ε = 4.48, no guarantee"} <= {*words}
     names = [family.name for family in families(groups).columns]
-    fits = [("3.00", "given"), ("3.00", "ml"), ("4.48", "ml")]
+    fits = [("3.00", "given"), ("3.00", "ml"), ("4.48", "given")]
     assert sorted(names) == [f"PO-GP-UCB, claimed ε = {e} (no guarantee, fit = {fit})" for e, fit in fits]
+
+
+def test_labels_name_a_modeler_that_fits(tmp_path):
+    write(tmp_path, "po_gp_ucb", {0: 0.1}, 3.0042, 10, change={"algorithm": {"modeler": {"fit": "ml"}}})
+    (group,) = load.settings(load.load(tmp_path, "po_synthetic"))
+    assert group.label == "PO-GP-UCB (fit = ml), r = 10, claimed ε = 3.00"
 
 
 def test_without_singular_values_nothing_is_marked(tmp_path):
@@ -271,10 +274,10 @@ def test_without_singular_values_nothing_is_marked(tmp_path):
 
 def test_numbers_behind_the_pictures(groups):
     frame = releases.table(groups, 50).set_index(["setting", "source"])
-    row = frame.loc[("PO-GP-UCB (fit = ml), r = 15, claimed ε = 3.00", "run")]
+    row = frame.loc[("PO-GP-UCB, r = 15, claimed ε = 3.00", "run")]
     assert (row["kind_of_epsilon"], row["epsilon"], row["r"], row["seeds"]) == ("claimed", 3.0042, 15, 8)
     assert row["mean"] == pytest.approx(groups[5].at(50)[0]) and row["se"] == pytest.approx(groups[5].at(50)[1])
-    assert frame.loc[("PO-GP-UCB (fit = ml), r = 15, claimed ε = 3.00", "published"), "mean"] == 0.118
+    assert frame.loc[("PO-GP-UCB, r = 15, claimed ε = 3.00", "published"), "mean"] == 0.118
     assert frame.loc[("GP-UCB on histogram, ε = 3.00", "run"), "kind_of_epsilon"] == "guaranteed"
     assert frame.loc[("random rows", "run"), "kind_of_epsilon"] == "none"
     assert pd.isna(frame.loc[("random rows", "run"), "epsilon"])
@@ -285,16 +288,16 @@ def test_published_values_are_those_of_the_same_problem(tmp_path):
     write(tmp_path, "po_gp_ucb", around(0.1), 3.1, 15)
     write(tmp_path, "po_gp_ucb", around(0.1), 3.0042, 20, problem="loans", experiment="po_loans")
     found = load.settings(load.load(tmp_path, "po_synthetic"))
-    assert list(published(found)) == ["PO-GP-UCB (fit = ml), r = 10, claimed ε = 3.00"]
+    assert list(published(found)) == ["PO-GP-UCB, r = 10, claimed ε = 3.00"]
     assert published(load.settings(load.load(tmp_path, "po_loans"))) == {}
-    assert families(found).left_out == ("PO-GP-UCB (fit = ml), r = 15, claimed ε = 3.10",)
+    assert families(found).left_out == ("PO-GP-UCB, r = 15, claimed ε = 3.10",)
 
 
 @pytest.mark.parametrize(
     ("change", "is_published"),
     [
         ({}, True), ({"transform": {"inflation": "authors"}}, False), ({"problem": {"side": 12.0}}, False),
-        ({"problem": {"noise_variance": 1e-4}}, False), ({"algorithm": {"modeler": {"fit": "given"}}}, False),
+        ({"problem": {"noise_variance": 1e-4}}, False), ({"algorithm": {"modeler": {"fit": "ml"}}}, False),
     ],
 )  # fmt: skip
 def test_pictures_and_claims_agree_on_what_was_published(change, is_published, tmp_path):
@@ -311,7 +314,7 @@ def test_settings_that_differ_in_something_else_are_lines_of_their_own(tmp_path)
         write(tmp_path, "po_gp_ucb", around(0.3, seed=1), epsilon, 10)
         write(tmp_path, "po_gp_ucb", around(0.4), epsilon, 10, change={"transform": {"inflation": "authors"}})
     write(tmp_path, "gp_ucb", around(0.1))
-    write(tmp_path, "gp_ucb", around(0.1), change={"algorithm": {"modeler": {"fit": "given"}}})
+    write(tmp_path, "gp_ucb", around(0.1), change={"algorithm": {"modeler": {"fit": "ml"}}})
     found = families(load.settings(load.load(tmp_path, "po_synthetic")))
     assert sorted(f.name for f in found.guaranteed) == [
         f"GP-UCB on Gaussian rows (noise-aware, fit = {fit})" for fit in ("given", "ml")
@@ -395,8 +398,8 @@ def test_missing_settings_leave_pictures_out(settings, pictures, tmp_path):
 def test_tables_and_report_give_the_claim_in_place_of_an_epsilon(results, tmp_path, monkeypatch, capsys):
     assert tables.main(["po_synthetic", f"results_dir={results}", "--json"]) == 0
     rows = {row["label"]: row for row in json.loads(capsys.readouterr().out)}
-    assert REASON in rows["PO-GP-UCB (fit = ml), r = 10, claimed ε = 3.00"]["published_claim"]
-    assert rows["GP-UCB (fit = ml)"]["published_claim"] is None
+    assert REASON in rows["PO-GP-UCB, r = 10, claimed ε = 3.00"]["published_claim"]
+    assert rows["GP-UCB"]["published_claim"] is None
     assert tables.main(["po_synthetic", f"results_dir={results}"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "claimed 3.00, no guarantee" in printed and "one curator and one modeler" in printed
@@ -424,12 +427,12 @@ def test_a_band_is_judged_by_its_error(low, high, mean, expected, tmp_path):
     values = around(mean)
     write(tmp_path, "gp_ucb", values)
     runs = load.load(tmp_path, "po_synthetic")
-    outcome = band([SettingFilter.of("gp_ucb fit=ml")], MEASURES["last"], low, high).outcome(runs)
+    outcome = band([SettingFilter.of("gp_ucb")], MEASURES["last"], low, high).outcome(runs)
     assert outcome.verdict == expected and outcome.units == "8 functions"
     ours = mean_of(list(values.values()))
     nearest = min(([] if low is None else [ours.value - low]) + [high - ours.value])
     assert outcome.standard_errors == pytest.approx(nearest / ours.se)
-    few = band([SettingFilter.of("gp_ucb fit=ml")], MEASURES["last"], low, high).outcome(runs[:2])
+    few = band([SettingFilter.of("gp_ucb")], MEASURES["last"], low, high).outcome(runs[:2])
     assert few.verdict == OPEN
 
 
@@ -451,7 +454,7 @@ def test_a_difference_beyond_a_margin_is_paired(tmp_path):
     noise = 0.01 * np.random.default_rng(1).normal(size=10)
     write(tmp_path, "po_gp_ucb", dict(enumerate(base + 0.1 + noise)), 3.0042, 15)
     runs = load.load(tmp_path, "po_synthetic")
-    good, bad = (SettingFilter.of(f"po r={r} epsilon=3.0042 fit=ml") for r in (10, 15))
+    good, bad = (SettingFilter.of(f"po r={r} epsilon=3.0042") for r in (10, 15))
     for by, expected in ((0.05, HOLDS), (0.15, FAILS), (0.1, OPEN)):
         outcome = band([bad, good], MEASURES["last"], by).outcome(runs)
         assert outcome.verdict == expected
@@ -468,14 +471,14 @@ def test_bands_without_ends_are_refused(ends):
 def test_claims_on_made_up_results(results):
     found = {f.id.partition(".")[2]: f for f in judged(results, "po_synthetic")}
     expected = {
-        "band_non_private_ml": HOLDS, "band1_r10_ml": HOLDS, "band1_r15_ml": HOLDS, "band1_r20_ml": HOLDS,
-        "jump1_ml": HOLDS, "few_columns1_ml": HOLDS, "jump1_given": NOT_RUN, "jump2_ml": NOT_RUN,
-        "larger_claim_ml": NOT_RUN, "aware_1.00": HOLDS, "aware_4.48": NOT_RUN, "gaussian_epsilon": NOT_RUN,
-        "po_r15_3.00_ml_beats_random": HOLDS, "histogram_1.00_beats_gaussian": HOLDS,
+        "band_non_private_given": HOLDS, "band_r10_3.00_given": HOLDS, "band_r15_3.00_given": HOLDS,
+        "band_r20_3.00_given": HOLDS, "jump1_given": HOLDS, "few_columns1_given": HOLDS, "jump1_ml": NOT_RUN,
+        "jump2_given": NOT_RUN, "larger_claim_given": NOT_RUN, "aware_1.00": HOLDS, "aware_4.48": NOT_RUN,
+        "gaussian_epsilon": NOT_RUN, "po_r15_3.00_given_beats_random": HOLDS, "histogram_1.00_beats_gaussian": HOLDS,
         "histogram_1.00_beats_cover": FAILS, "histogram_3.00_beats_cover": HOLDS, "histogram_1.65_beats_cover": NOT_RUN,
     }  # fmt: skip
     assert {name: found[name].verdict for name in expected} == expected
-    jump = found["jump1_ml"]
+    jump = found["jump1_given"]
     assert (jump.kind, jump.form, jump.source) == ("agreement", "band", "paper")
     assert {f.kind for f in found.values()} == {"effect", "agreement", "own"}
     for f in found.values():
@@ -498,7 +501,6 @@ def test_equal_runs_decide_nothing_and_count_once(tmp_path):
             experiment="po_branin",
             problem="branin_grid",
             T=20,
-            change={"algorithm": {"modeler": {"fit": "given"}}},
         )
     write(tmp_path, "random_rows", around(0.4, n=20, seed=1), experiment="po_branin", problem="branin_grid", T=20)
     pairs = judged(tmp_path, "po_branin")
