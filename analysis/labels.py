@@ -77,7 +77,8 @@ _KEYS = {
 def label(config: dict[str, Any]) -> str:
     """A setting in words: the algorithm, P if the algorithm may have sub-regions, z if it is private.
 
-    An outsourced setting has the algorithm, r, and epsilon, "claimed" if it is published without a guarantee.
+    An outsourced setting has the algorithm, `fit = ml` if the modeler fits its GP, r, and epsilon, "claimed" if it is
+    published without a guarantee.
     """
     if is_outsourced(config):
         return _outsourced_label(config)
@@ -99,7 +100,9 @@ def claimed_epsilon(config: dict[str, Any]) -> float | None:
 def _outsourced_label(config: dict[str, Any]) -> str:
     a, transform = config["algorithm"], config["transform"]
     name, claimed = NAMES.get(a["name"], a["name"]), claimed_epsilon(config)
-    parts = [f"{name} ({AWARE[a['modeler']['noise_aware']]})" if adds_noise(config) else name]
+    told = [AWARE[a["modeler"]["noise_aware"]]] if adds_noise(config) else []
+    told += ["fit = ml"] if a["modeler"].get("fit") == "ml" else []
+    parts = [f"{name} ({', '.join(told)})" if told else name]
     if "r" in transform:
         parts.append(f"r = {transform['r']}")
     if claimed is not None:

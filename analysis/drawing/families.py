@@ -1,4 +1,4 @@
-"""The sweeps of an outsourced experiment: a claimed epsilon at one r, r at one claimed epsilon, guaranteed epsilons."""
+"""The sweeps of an outsourced experiment: a claimed epsilon at one r, r at claimed epsilons, guaranteed epsilons."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from analysis.labels import AWARE, NAMES, adds_noise, in_words, telling
 from analysis.load import SettingRuns
 
 SWEPT = ("transform.r", "transform.epsilon", "privacy.epsilon")
+FEWEST = 3  # different r at a claimed epsilon that make a sweep, where another epsilon has more settings
 
 
 @dataclass(frozen=True)
@@ -75,13 +76,21 @@ def _swept(claimed: Sequence[SettingRuns]) -> tuple[tuple[CurveFamily, ...], tup
         return (), ()
     r_of = {g.label: float(g.first.config["transform"]["r"]) for g in claimed}
     epsilon_of = {g.label: float(g.first.claimed_epsilon or 0.0) for g in claimed}
-    r, epsilon = pd.Series(r_of).mode()[0], pd.Series(epsilon_of).mode()[0]  # the smallest of several
+    r, most = pd.Series(r_of).mode()[0], pd.Series(epsilon_of).mode()[0]  # the smallest of several
+    columns: dict[float, set[float]] = {}
+    for label, epsilon in sorted(epsilon_of.items(), key=lambda item: item[1]):
+        columns.setdefault(epsilon, set()).add(r_of[label])
     name = NAMES.get(claimed[0].first.config["algorithm"]["name"], "")
     at_r = [g for g in claimed if r_of[g.label] == r]
-    at_epsilon = [g for g in claimed if epsilon_of[g.label] == epsilon]
-    by_epsilon = _alike(f"{name}, r = {r:g}: claimed ε, no guarantee", at_r, epsilon_of, "claimed ε = {:.2f}")
-    by_r = _alike(f"{name}, claimed ε = {epsilon:.2f} (no guarantee): r", at_epsilon, r_of, "r = {:g}")
-    return by_epsilon, by_r
+    title = f"{name}, r = {r:g}: claimed ε, no guarantee"
+    by_epsilon = _alike(title, at_r, epsilon_of, "claimed ε = {:.2f}", among=claimed)
+    by_r: list[CurveFamily] = []
+    for epsilon, values in columns.items():
+        if epsilon == most or len(values) >= FEWEST:
+            at_epsilon = [g for g in claimed if epsilon_of[g.label] == epsilon]
+            title = f"{name}, claimed ε = {epsilon:.2f} (no guarantee): r"
+            by_r += _alike(title, at_epsilon, r_of, "r = {:g}", among=claimed)
+    return by_epsilon, tuple(by_r)
 
 
 def _guaranteed(groups: Sequence[SettingRuns]) -> tuple[CurveFamily, ...]:
@@ -100,20 +109,24 @@ def _guaranteed(groups: Sequence[SettingRuns]) -> tuple[CurveFamily, ...]:
 
 
 def _alike(
-    title: str, members: Sequence[SettingRuns], x_of: Mapping[str, float], text: str, knows: str = ""
-) -> tuple[CurveFamily, ...]:
-    """A family for each combination of the settings that are not swept, named by those that differ."""
-    rest = [{key: value for key, value in g.first.flat.items() if key not in SWEPT} for g in members]
-    keys = telling(rest)
-    by_rest: dict[tuple[str, ...], list[SettingRuns]] = {}
-    for g, flat in zip(members, rest, strict=True):
-        by_rest.setdefault(tuple(in_words(key, flat[key]) for key in keys if key in flat), []).append(g)
-    found = []
-    for i, (words, alike) in enumerate(by_rest.items()):
+    title: str, members: Sequence[SettingRuns], x_of: Mapping[str, float], text: str, knows: str = "",
+    among: Sequence[SettingRuns] = (),
+) -> tuple[CurveFamily, ...]:  # fmt: skip
+    """A family for each combination of the settings that are not swept, named by those that differ.
+
+    among: the settings that may differ, if more than the members, so that families of several titles look alike.
+    """
+    rest = {g.label: {k: v for k, v in g.first.flat.items() if k not in SWEPT} for g in (*among, *members)}
+    keys = telling([*rest.values()])
+    words_of = {label: tuple(in_words(k, flat[k]) for k in keys if k in flat) for label, flat in rest.items()}
+    combinations, found = list(dict.fromkeys(words_of.values())), []
+    for i, words in enumerate(combinations):
+        ordered = sorted((g for g in members if words_of[g.label] == words), key=lambda g: x_of[g.label])
+        if not ordered:
+            continue
         told = [*filter(None, [knows]), *words]
-        ordered = sorted(alike, key=lambda g: x_of[g.label])
         own = UNAWARE if AWARE[False] in told else of_algorithm(ordered[0].first.config["algorithm"]["name"])
-        style = _one_of(own, i, len(by_rest))
+        style = _one_of(own, i, len(combinations))
         xs = tuple(x_of[g.label] for g in ordered)
         looks = variants(style, len(ordered))
         curves = tuple(

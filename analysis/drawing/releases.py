@@ -17,6 +17,7 @@ from analysis.drawing.sweeps import Curve
 from analysis.load import SettingRuns
 
 SMALL = 0.75  # of the text, the marks above r
+NEAR = 0.1  # of a logarithmic axis, the distance of ticks whose numbers would touch
 NARROW = 5.0  # inches of a page whose marks need more room
 
 
@@ -32,7 +33,7 @@ def releases_by_epsilon(groups: Sequence[SettingRuns], t: int, style: PageStyle 
     ticks = sorted({x for side in sides for f in side[2] for x in f.x})
     panels = [
         picture.PicturePanel(
-            head, several, picture.XAxis(label, ticks[0] / 1.25, ticks[-1] * 1.25, True, ticks, ".2f"), shown
+            head, several, picture.XAxis(label, ticks[0] / 1.25, ticks[-1] * 1.25, True, _apart(ticks), ".2f"), shown
         )
         for (head, label, _, _), several in zip(sides, series, strict=True)
     ]
@@ -45,24 +46,32 @@ def releases_by_epsilon(groups: Sequence[SettingRuns], t: int, style: PageStyle 
 
 
 def releases_by_columns(groups: Sequence[SettingRuns], t: int, style: PageStyle = SCREEN) -> Page | None:
-    """Regret after round t against r at one claimed epsilon, with w(r); None without two settings of r."""
-    found, lower = families(groups), groups[0].first.summary["lower_is_better"]
+    """Regret after round t against r, a panel for each claimed epsilon, with w(r); None without two settings of r."""
+    found, lower, known = families(groups), groups[0].first.summary["lower_is_better"], published(groups)
     ticks = sorted({x for family in found.columns for x in family.x})
     if len(ticks) < 2:
         return None
-    series = _series(found.columns, found.references, t, published(groups))
+    by_title: dict[str, list[CurveFamily]] = {}
+    for family in found.columns:
+        by_title.setdefault(family.title, []).append(family)
+    sides = [_series(parts, found.references, t, known) for parts in by_title.values()]
     drawn = _settings(found.columns, found.references)
-    shown = picture.span(series, lower, 2.5 if style.width > NARROW else 5.0)
-    swept = [c.setting for family in found.columns for c in family.curves]
-    label = f"columns r of the release (claimed ε = {swept[0].first.claimed_epsilon:.2f}, no guarantee)"
-    margin = 0.06 * (ticks[-1] - ticks[0])
-    panel = picture.PicturePanel(
-        "", series, picture.XAxis(label, ticks[0] - margin, ticks[-1] + margin, ticks=ticks), shown
-    )
-    words = release_in_words(drawn), _thresholds(swept), equal_runs(drawn), zeros(drawn, shown.logarithmic, t)
+    shown = picture.span([one for side in sides for one in side], lower, 2.5 if style.width > NARROW else 5.0)
+    swept = [[c.setting for family in parts for c in family.curves] for parts in by_title.values()]
+    panels = []
+    for side, settings, parts in zip(sides, swept, by_title.values(), strict=True):
+        epsilon = f"claimed ε = {settings[0].first.claimed_epsilon:.2f}, no guarantee"
+        label = "columns r" if len(sides) > 1 else f"columns r of the release ({epsilon})"
+        own = sorted({x for family in parts for x in family.x})
+        margin = 0.06 * (own[-1] - own[0])
+        axis = picture.XAxis(label, own[0] - margin, own[-1] + margin, ticks=own)
+        panels.append(picture.PicturePanel(epsilon if len(sides) > 1 else "", side, axis, shown))
+    every = [g for settings in swept for g in settings]
+    words = release_in_words(drawn), _thresholds(every), equal_runs(drawn), zeros(drawn, shown.logarithmic, t)
     heading = picture.title(groups, f"after {t} rounds, against r")
-    figure, (axes,) = picture.picture(heading, [panel], joined(*words), picture.metric_label(groups), style)
-    _mark(axes, swept, ticks)
+    figure, all_axes = picture.picture(heading, panels, joined(*words), picture.metric_label(groups), style)
+    for axes, settings, panel in zip(all_axes, swept, panels, strict=True):
+        _mark(axes, settings, panel.x.ticks)
     return Page("regret_by_r", figure, tuple(drawn))
 
 
@@ -109,6 +118,15 @@ def _series(
 def _settings(parts: Sequence[CurveFamily], references: Sequence[Curve]) -> list[SettingRuns]:
     curves = [*(c for family in parts for c in family.curves), *references]
     return list({c.setting.label: c.setting for c in curves}.values())
+
+
+def _apart(ticks: Sequence[float]) -> list[float]:
+    """The ticks of a logarithmic axis without those too near the one before."""
+    kept = [ticks[0]]
+    for tick in ticks[1:]:
+        if math.log(tick / kept[-1]) >= NEAR * math.log(ticks[-1] / ticks[0]):
+            kept.append(tick)
+    return kept
 
 
 def _thresholds(swept: Sequence[SettingRuns]) -> str:

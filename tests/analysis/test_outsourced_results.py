@@ -217,7 +217,7 @@ def test_claimed_and_guaranteed_epsilons_share_no_axes(groups):
     horizontal = [line.get_ydata()[0] for line in right.lines if list(line.get_xdata()) == [0, 1]]
     assert horizontal == pytest.approx([groups[k].at(50)[0] for k in (0, 14, 15)])
     hollow = [line.get_xydata().tolist() for line in left.lines if line.get_markerfacecolor() == "white"]
-    assert hollow == [[[0.985, 0.003]], [[3.0042, 0.014]]]
+    assert hollow == [[[0.985, 0.003]], [[3.0042, 0.014], [4.4817, 0.021]]]
     published_line = [line for line in left.lines if list(line.get_ydata()) == [0.003, 0.003]]
     assert [line.get_linewidth() < 1.0 for line in published_line] == [True]
     assert not any(0.003 in line.get_ydata() for line in right.lines)
@@ -239,6 +239,29 @@ def test_regret_against_r_marks_where_singular_values_are_raised(groups):
     r, epsilon, delta = 10, 3.0042, 1e-5
     w = 16 * math.sqrt(r * math.log(2 / delta)) * math.log(16 * r / delta) / epsilon
     assert releases.threshold(r, epsilon, delta) == pytest.approx(w)
+
+
+def test_regret_against_r_has_a_panel_for_each_claimed_epsilon(tmp_path):
+    """An epsilon of fewer than three r is left out, and the fit is named where it differs anywhere."""
+    for epsilon, columns in ((3.0042, (3, 6, 8, 10)), (4.4817, (5, 10, 15)), (9.0, (10, 15))):
+        for r in columns:
+            write(tmp_path, "po_gp_ucb", around(0.1), epsilon, r, sigma_min=1030.9)
+    write(tmp_path, "po_gp_ucb", around(0.2), 3.0042, 10, change={"algorithm": {"modeler": {"fit": "ml"}}})
+    groups = load.settings(load.load(tmp_path, "po_synthetic"))
+    figure = releases.releases_by_columns(groups, 50).figure
+    assert [sorted({x for x, _ in points_of(axes)}) for axes in figure.axes] == [[3, 6, 8, 10], [5, 10, 15]]
+    assert [text.get_text() for text in figure.axes[1].texts] == ["w = 443", "w = 654", "w = 821"]
+    words = [text.get_text() for text in figure.texts]
+    assert {"claimed ε = 3.00, no guarantee", "claimed ε = 4.48, no guarantee"} <= {*words}
+    names = [family.name for family in families(groups).columns]
+    fits = [("3.00", "given"), ("3.00", "ml"), ("4.48", "given")]
+    assert sorted(names) == [f"PO-GP-UCB, claimed ε = {e} (no guarantee, fit = {fit})" for e, fit in fits]
+
+
+def test_labels_name_a_modeler_that_fits(tmp_path):
+    write(tmp_path, "po_gp_ucb", {0: 0.1}, 3.0042, 10, change={"algorithm": {"modeler": {"fit": "ml"}}})
+    (group,) = load.settings(load.load(tmp_path, "po_synthetic"))
+    assert group.label == "PO-GP-UCB (fit = ml), r = 10, claimed ε = 3.00"
 
 
 def test_without_singular_values_nothing_is_marked(tmp_path):
@@ -280,7 +303,7 @@ def test_published_values_are_those_of_the_same_problem(tmp_path):
 def test_pictures_and_claims_agree_on_what_was_published(change, is_published, tmp_path):
     write(tmp_path, "po_gp_ucb", around(0.02), 3.0042, 10, change=change)
     assert bool(published(load.settings(load.load(tmp_path, "po_synthetic")))) is is_published
-    (finding,) = [f for f in judged(tmp_path, "po_synthetic") if f.id.endswith(".table_r10")]
+    (finding,) = [f for f in judged(tmp_path, "po_synthetic") if f.id.endswith(".table1_r10")]
     assert (finding.verdict != NOT_RUN) is is_published
 
 
@@ -448,13 +471,15 @@ def test_bands_without_ends_are_refused(ends):
 def test_claims_on_made_up_results(results):
     found = {f.id.partition(".")[2]: f for f in judged(results, "po_synthetic")}
     expected = {
-        "band_non_private": HOLDS, "band_r10": HOLDS, "band_r15": HOLDS, "band_r20": HOLDS, "jump": HOLDS,
-        "few_columns": HOLDS, "larger_claim": NOT_RUN, "aware_1.00": HOLDS, "aware_4.48": NOT_RUN,
-        "gaussian_epsilon": NOT_RUN, "po_r15_3.00_beats_random": HOLDS, "histogram_1.00_beats_gaussian": HOLDS,
+        "band_non_private_given": HOLDS, "band_r10_3.00_given": HOLDS, "band_r15_3.00_given": HOLDS,
+        "band_r20_3.00_given": HOLDS, "jump1_given": HOLDS, "few_columns1_given": HOLDS, "jump1_ml": NOT_RUN,
+        "jump2_given": NOT_RUN, "larger_claim_given": NOT_RUN, "aware_1.00": HOLDS, "aware_4.48": NOT_RUN,
+        "gaussian_epsilon": NOT_RUN, "po_r15_3.00_given_beats_random": HOLDS, "histogram_1.00_beats_gaussian": HOLDS,
         "histogram_3.00_beats_cover": HOLDS, "histogram_1.65_beats_cover": NOT_RUN,
     }  # fmt: skip
     assert {name: found[name].verdict for name in expected} == expected
-    assert (found["jump"].kind, found["jump"].form, found["jump"].source) == ("agreement", "band", "paper")
+    jump = found["jump1_given"]
+    assert (jump.kind, jump.form, jump.source) == ("agreement", "band", "paper")
     assert {f.kind for f in found.values()} == {"effect", "agreement", "own"}
     for f in found.values():
         assert ("PO-GP-UCB" in f.claim) <= ("claimed ε" in f.claim)
@@ -482,7 +507,7 @@ def test_equal_runs_decide_nothing_and_count_once(tmp_path):
     trend = found["larger_claim"]
     assert (trend.verdict, trend.standard_errors) == (OPEN, None)
     assert trend.ours.startswith("0, all values equal (0.0")
-    names = [f"po_r10_{epsilon}_beats_random" for epsilon in ("3.00", "4.48", "7.39", "12.18")]
+    names = [f"po_r10_{epsilon}_given_beats_random" for epsilon in ("3.00", "4.48", "7.39", "12.18")]
     assert [found[name].verdict for name in names] == [HOLDS] * 4
     assert [found[name].repeats for name in names] == ["", *[f"po_branin.{names[0]}"] * 3]
     assert verdict_table.counts(pairs)[HOLDS] == 1
