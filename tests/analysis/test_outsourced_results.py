@@ -303,7 +303,7 @@ def test_published_values_are_those_of_the_same_problem(tmp_path):
 def test_pictures_and_claims_agree_on_what_was_published(change, is_published, tmp_path):
     write(tmp_path, "po_gp_ucb", around(0.02), 3.0042, 10, change=change)
     assert bool(published(load.settings(load.load(tmp_path, "po_synthetic")))) is is_published
-    (finding,) = [f for f in judged(tmp_path, "po_synthetic") if f.id.endswith(".table1_r10")]
+    (finding,) = [f for f in judged(tmp_path, "po_synthetic") if f.id.endswith(".band_r10_3.00_given")]
     assert (finding.verdict != NOT_RUN) is is_published
 
 
