@@ -103,10 +103,7 @@ REFUSED = [
     ("algorithm.averaged_gp.factors=2", "algorithm.averaged_gp.factors must be a list, such as [1, 2], got 2"),
     ("algorithm.averaged_gp.factors=[]", "algorithm.averaged_gp.factors must name at least one number, got none"),
     ("algorithm.averaged_gp.noises=[0]", "algorithm.averaged_gp.noises must be a finite number above 0, got 0"),
-    (
-        "algorithm.averaged_gp=null",
-        "algorithm.averaged_gp must have lengthscales, noises, factors, warp and acquisition, got None",
-    ),
+    ("algorithm.averaged_gp=null", "algorithm.averaged_gp must be given for a PriorServer, got None"),
     ("~algorithm.averaged_gp", "algorithm.averaged_gp must be given for a PriorServer, got None"),
     ("+algorithm.prior.scale=1", "a key of algorithm must be one of"),
     (
