@@ -18,9 +18,10 @@ from dpfbo.space.parameters import Space
 class RoundRecord:
     """The queries of n agents in one round, k each.
 
-    u, x: n x k x D, in the unit cube and in the problem's units. The others are n x k. region: the sub-region of the
-    query. source: what chose it (`Source`). y: NaN if the evaluation failed. best: best value so far, NaN before the
-    first. regret: the problem's metric, which is the reference less best, or best itself without a reference.
+    u, x: n x k x D, in the unit cube and in the problem's units. The other tensors are n x k. region: the sub-region
+    of the query. source: what chose it (`Source`). y: NaN if the evaluation failed. best: best value so far, NaN
+    before the first. regret: the problem's metric, which is the reference less best, or best itself without a
+    reference.
     """
 
     round: int

@@ -83,13 +83,14 @@ def _sobol(n: int, dimension: int) -> Tensor:
 class Acquisition:
     """Maximises functions over the domain.
 
-    On a grid, `maximize` and `maximize_shared` are exact. In a box, the candidates are shifted Sobol points. The box
-    is divided into cells, and the best candidate of each of the best `1 + n_starts` cells is a start. If there are
-    discrete axes, every start is moved to the best value of each discrete axis in turn. Newton's method climbs from
-    the starts, each within its own region; an ascent that can no longer become the best ends early. With discrete
-    axes, the best end point is moved and climbs twice more.
+    On a grid, `maximize` and `maximize_shared` are exact. In a box, the candidates are shifted Sobol points. The box is
+    divided into cells, and the best candidate of each of the best `1 + n_starts` cells is a start. If there are
+    discrete axes, every start is moved to the best value of each discrete axis in turn. Newton's method climbs from the
+    starts, each within its sub-region of the function (`Regions`), not its cell; an ascent that can no longer become
+    the best ends early. With discrete axes, the best end point is moved and climbs twice more.
 
-    `maximize_improvement` does the same with BFGS from the 5 best cells, whatever n_starts is.
+    In a box, `maximize_improvement` climbs with BFGS from the best candidates of the 5 best cells, whatever n_starts
+    is, and each ascent may cross the whole box; discrete axes are treated in the same way.
 
     Args:
         n_candidates: The smallest number of candidates.
