@@ -81,7 +81,7 @@ def judge(runs: Mapping[str, Sequence[Run] | LoadError]) -> list[JudgedClaim]:
 
 
 def _other_sign(k: int, family: Sequence[int], stated: Sequence[StatedClaim], outcomes: Sequence[Outcome]) -> bool:
-    """Whether a published effect of the setting of claim k has the other sign here: then its number does not agree."""
+    """True if a published effect of the setting of claim k has the other sign here; its number then does not agree."""
     (where,) = stated[k].test.settings
     effects = (
         outcomes[j].evidence.holds

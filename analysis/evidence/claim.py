@@ -56,7 +56,7 @@ class StatedClaim:
         return replace(self.case, variant=()) if self.test.form == EPSILON else self.case, self.test
 
     def outcome(self, runs: Sequence[Run]) -> Outcome:
-        """What these runs say: "not run" if a setting has none, "not decided" if it matches several settings."""
+        """The outcome on these runs: "not run" if a setting has none, "not decided" if it matches several settings."""
         if not runs:
             return Outcome(f"no finished run of {self.experiment}", None, "–", Evidence(otherwise=NOT_RUN))
         try:

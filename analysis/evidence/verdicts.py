@@ -184,7 +184,7 @@ def exclusion(pairs: Sequence[tuple[Estimate, PublishedMean]]) -> float | None:
 
 
 def agrees(pairs: Sequence[tuple[Estimate, PublishedMean]]) -> bool:
-    """Whether published numbers are reproduced, if none is excluded.
+    """True if the published numbers are reproduced, provided that none is excluded.
 
     All are within `NEAR` standard errors of the difference and ours are as precise: means over as many units, with
     errors at most twice theirs, or with the error of the difference below `SHARP` of a number without one (a large

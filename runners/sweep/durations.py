@@ -1,4 +1,4 @@
-"""What finished trials took, in seconds and in bytes: the best guess for trials that are still to run.
+"""The seconds and bytes that finished trials took: the best guess for trials that are still to run.
 
 This module imports neither Ray nor torch.
 """

@@ -1,4 +1,4 @@
-"""What a sweep will take, before it starts: trials, core hours, disk, and when it may end.
+"""The estimate of a sweep before it starts: its trials, core hours, disk and expected end.
 
 Finished trials say how long others take (`durations`). Where there are none, a probe runs the first rounds of one trial
 in a temporary folder.
@@ -36,7 +36,7 @@ _START = 10.0  # seconds until the workers of an experiment have imported the li
 
 @dataclass(frozen=True)
 class ExperimentEstimate:
-    """What the trials of one experiment will take.
+    """The estimate for the trials of one experiment.
 
     to_run: without those that an earlier experiment of the sweep shares. unknown: trials to run of unknown cost; the
     other numbers are without them. source: of the costs. wall_seconds: all together, on the sweep's resources.
@@ -149,7 +149,7 @@ def _resources(sweep: SweepPlan) -> tuple[int, int]:
 
 
 def _at_a_time(sweep: SweepPlan) -> int:
-    """How many trials run at a time."""
+    """The number of trials that run at a time."""
     options = sweep.options
     held = zip(_resources(sweep), (options.cpus_per_trial, options.gpus_per_trial), strict=True)
     fits = [int(count / each) for count, each in held if each]
