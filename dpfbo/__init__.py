@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from dpfbo import space as space
     from dpfbo.checks import SettingError
     from dpfbo.extras import MissingPackage
+    from dpfbo.formats.journal import StateError
     from dpfbo.privacy.accounting import Accountant, UnsupportedEvent, accountant_named, default_delta
     from dpfbo.privacy.budget import Budget, BudgetSpent, EpsilonCurve
     from dpfbo.privacy.ledger import Ledger, LedgerError
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from dpfbo.problems.problem import Problem
     from dpfbo.protocol.agent import Agent
     from dpfbo.protocol.coordinator import Coordinator
-    from dpfbo.protocol.journal import StateError
     from dpfbo.protocol.wire import WireError
     from dpfbo.rng import Streams
     from dpfbo.run_result import Round

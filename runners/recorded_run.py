@@ -13,6 +13,8 @@ from omegaconf import DictConfig
 
 from dpfbo import tables
 from dpfbo.checkpoint import Checkpoint, RunOrigin
+from dpfbo.formats.curve_points import epsilon_before, shown_rounds
+from dpfbo.formats.run_folder import Progress
 from dpfbo.formats.summary import PERCENT
 from dpfbo.privacy.accounting import finite_or_none
 from dpfbo.privacy.coverage import LedgerCoverage
@@ -29,9 +31,7 @@ from runners.identity.resumption import resumed
 from runners.identity.setting import RunIdentity
 from runners.record.best_found import SUMMARY_AGENTS, best_found
 from runners.record.config_text import config_text
-from runners.record.curve_points import epsilon_before, shown_rounds
 from runners.record.environment import commit, environment
-from runners.record.run_folder import Progress
 from runners.wandb.layout import QUANTILES, SECONDS, regret_metrics, server_metrics
 from runners.wandb.tracker import WandbTracker
 

@@ -17,13 +17,13 @@ from yaml import YAMLError
 
 from dpfbo.formats.bounded import MOST_RECORD, check_yaml, read_plain
 from dpfbo.formats.files import open_file
+from dpfbo.formats.run_folder import ResultsError
 from dpfbo.privacy.ledger import Ledger, LedgerError
 from runners.compose.composition import Composition
 from runners.compose.configuration import composed
 from runners.compose.instantiate import check_function, check_targets
 from runners.identity.setting import RunIdentity
 from runners.record.environment import commit, environment
-from runners.record.run_folder import ResultsError
 from runners.record.terminal import RoundProgress
 from runners.recorded_run import record_run
 from runners.user_errors import exit_code

@@ -14,11 +14,11 @@ from dpfbo.checks import SettingError
 from dpfbo.formats.bounded import check_yaml, read_at_most, read_plain
 from dpfbo.formats.checkpoint_file import CheckpointError
 from dpfbo.formats.files import replace_file
+from dpfbo.formats.journal import StateError
 from dpfbo.privacy.accounting import UnsupportedEvent, check_delta
 from dpfbo.privacy.ledger import LedgerError
 from dpfbo.protocol.agent import Agent
 from dpfbo.protocol.coordinator import Coordinator
-from dpfbo.protocol.journal import StateError
 from dpfbo.protocol.wire import WireError
 from dpfbo.space.parameters import Space
 from dpfbo.study.algorithm import ALGORITHMS, Preset

@@ -7,6 +7,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from dpfbo.extras import MissingPackage
 from dpfbo.formats.checkpoint_file import CheckpointError
+from dpfbo.formats.run_folder import ResultsError
 from dpfbo.gp.posterior import FactorisationError
 from dpfbo.privacy.accounting import UnsupportedEvent
 from dpfbo.privacy.budget import BudgetSpent
@@ -15,7 +16,6 @@ from dpfbo.problems.custom import EvaluationError
 from dpfbo.problems.readers.data_files import MissingData
 from runners.compose.overrides import one_sentence
 from runners.executor.deployment import ExecutorError
-from runners.record.run_folder import ResultsError
 from runners.record.terminal import say_error
 
 USER_ERRORS = (

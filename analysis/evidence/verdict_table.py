@@ -136,14 +136,16 @@ def markdown(found: Sequence[JudgedClaim], facts: Mapping[str, str] | None = Non
             figures.setdefault(f.figure, []).append(f)
     for figure, claims in figures.items():
         lines.append(f"| [{figure}](#{_anchor(figure)}) | {_in_words(counts(claims))} | {claims[0].shows} |")
+    shown: set[Path] = set()
     for figure, claims in figures.items():
         experiment = claims[0].experiment
         lines += ["", f'<a id="{_anchor(figure)}"></a>', "", f"## {figure}", ""]
         lines += [f"{claims[0].shows}." if claims[0].shows else ""]
         lines += [f"**{_in_words(counts(claims))}.** {(facts or {}).get(experiment, '')}".rstrip(), ""]
-        drawn = [] if pictures is None else sorted(pictures.glob(f"{experiment}_*.png"), key=_by_iteration_first)
-        lines += [f"![{figure}]({pictures.name}/{path.name})" for path in drawn[:1] if pictures is not None]
-        lines += [""]
+        picture = None if pictures is None else _picture(pictures, experiment)
+        if picture is not None and picture not in shown:
+            lines += [f"![{figure}]({picture.parent.name}/{picture.name})", ""]
+            shown.add(picture)
         lines += [f"<details markdown><summary>{len(claims)} claims</summary>", ""]
         lines += ["| verdict | claim | ours ± SE | published | n | SEs |", "|---|---|---|---|---|---|"]
         for f in claims:
@@ -157,8 +159,10 @@ def markdown(found: Sequence[JudgedClaim], facts: Mapping[str, str] | None = Non
     return "\n".join(lines) + "\n"
 
 
-def _by_iteration_first(path: Path) -> tuple[bool, str]:
-    return "by_iteration" not in path.name, path.name
+def _picture(folder: Path, experiment: str) -> Path | None:
+    """The picture that says most: the experiment's own, else regret against r, else regret by iteration."""
+    paths = [folder / f"{experiment}{kind}.png" for kind in ("", "_regret_by_r", "_regret_by_iteration")]
+    return next(filter(Path.exists, paths), None)
 
 
 def _anchor(figure: str) -> str:

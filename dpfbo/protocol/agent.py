@@ -16,8 +16,8 @@ from dpfbo.federated.peer_exchange import PeerExchange
 from dpfbo.federated.population.shard import Block
 from dpfbo.federated.prior_server import PriorServer
 from dpfbo.federated.server import Server
+from dpfbo.formats.journal import Journal, StateError, broadcast_file
 from dpfbo.protocol import wire
-from dpfbo.protocol.journal import Journal, StateError, broadcast_file
 from dpfbo.space.domain import Grid
 from dpfbo.study.study import Study
 

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from dpfbo.checkpoint import ReleaseFile
 from dpfbo.checks import SettingError
+from dpfbo.formats.journal import Journal, StateError, broadcast_file
 from dpfbo.privacy.accounting import finite_or_none
 from dpfbo.privacy.ledger import Ledger, LedgerError
 from dpfbo.privacy.mechanism_code import changed, code_digests
 from dpfbo.protocol import wire
-from dpfbo.protocol.journal import Journal, StateError, broadcast_file
 from dpfbo.study.study import Study
 
 _SHOWN = 5  # missing agents that an error names

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from dpfbo.formats.run_folder import RunFolder
 from runners.board.trial_reading import TrialReading, UnreadableFile, epsilon_curve, limits_in_config, read_trial
 from runners.identity.places import labelled_folders
-from runners.record.run_folder import RunFolder
 from runners.sweep.trials import PLAN, Trial, holds_a_run, known_trials, names_no_folders
 
 _SETTLED_SECONDS = 5.0  # after a folder's last change, before a list of its trials is used again

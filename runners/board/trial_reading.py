@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import yaml
 
 from dpfbo.formats.bounded import plain, read_plain, read_yaml
-from runners.record.curve_points import epsilon_before, shown_rounds
-from runners.record.run_folder import RunFolder
+from dpfbo.formats.curve_points import epsilon_before, shown_rounds
+from dpfbo.formats.run_folder import RunFolder
 from runners.sweep.trials import Phase, Trial, quantiles_in, state
 
 BoardPhase = Phase | Literal["unreadable"]

@@ -12,6 +12,7 @@ from dpfbo.extras import needing
 from dpfbo.federated import federation
 from dpfbo.federated.federation import LocalPopulation
 from dpfbo.federated.population.shard import Shard
+from dpfbo.formats.run_folder import RunFolder
 from dpfbo.outsourced import loop
 from dpfbo.outsourced.loop import AnyModeler, LocalModeler
 from dpfbo.privacy.ledger import Ledger
@@ -19,7 +20,6 @@ from runners.compose.composition import Experiment
 from runners.compose.federated import FederatedExperiment
 from runners.compose.outsourced import OutsourcedExperiment
 from runners.executor.deployment import Deployment, Spent, device, use_threads
-from runners.record.run_folder import RunFolder
 
 
 @contextmanager

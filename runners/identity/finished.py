@@ -16,7 +16,7 @@ from typing import Any
 
 from dpfbo.formats.bounded import read_object
 from dpfbo.formats.files import replace_file, sync_folder
-from runners.record.run_folder import ResultsError, RunFolder
+from dpfbo.formats.run_folder import ResultsError, RunFolder
 
 ROUNDS, SUMMARY, BEFORE, EARLIER = "rounds.zip", "summary.json", "summary.before.json", "earlier"
 _CERTIFICATE = ("certificate.md", "certificate.json")

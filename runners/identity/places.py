@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpfbo.formats.bounded import MOST_RECORD, read_object, read_plain
-from runners.record.run_folder import ResultsError, RunFolder
+from dpfbo.formats.run_folder import ResultsError, RunFolder
 
 if TYPE_CHECKING:
     from runners.identity.setting import RunIdentity  # imports torch, which watching a sweep does without

@@ -4,6 +4,7 @@ import logging
 from contextlib import nullcontext
 
 from dpfbo.checkpoint import Checkpoint, check_charged
+from dpfbo.formats.run_folder import ResultsError, RunFolder
 from dpfbo.privacy.accounting import finite_or_none
 from dpfbo.privacy.budget import BudgetSpent
 from dpfbo.privacy.coverage import LedgerCoverage
@@ -13,7 +14,6 @@ from runners.compose.composition import Experiment
 from runners.compose.federated import FederatedExperiment
 from runners.compose.settings import MechanismPrivacy
 from runners.identity import finished
-from runners.record.run_folder import ResultsError, RunFolder
 
 logger = logging.getLogger(__name__)
 

@@ -19,13 +19,13 @@ from dpfbo.audit.bounds import FEWEST
 from dpfbo.formats.bounded import MOST_RECORD, plain, read_plain
 from dpfbo.formats.files import replace_text
 from dpfbo.formats.record_tables import SERVER_SCHEMA, released
+from dpfbo.formats.run_folder import ResultsError
 from dpfbo.formats.words import METHODS, RELATIONS, delta_in_words, epsilon_in_words, neighbours
 from dpfbo.privacy.ledger import Charge
 from runners.audit.server import audit
 from runners.compose.composition import build
 from runners.compose.outsourced import OutsourcedExperiment
 from runners.privacy import ledgers
-from runners.record.run_folder import ResultsError
 from runners.replay import recorded
 
 PUBLIC = ("config.yaml", "ledger.jsonl", "server.parquet")  # a digest of private data would let others test guesses

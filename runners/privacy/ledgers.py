@@ -14,6 +14,7 @@ from dpfbo.checkpoint import Checkpoint, check_charged
 from dpfbo.formats.bounded import MOST_RECORD, plain, read_object, read_plain
 from dpfbo.formats.checkpoint_file import CheckpointError
 from dpfbo.formats.files import locked_file, replace_file
+from dpfbo.formats.run_folder import ResultsError, RunFolder
 from dpfbo.formats.words import neighbours
 from dpfbo.privacy import ledger_file, ledger_repair
 from dpfbo.privacy.accounting.analytic_gaussian import AnalyticGaussian
@@ -24,7 +25,6 @@ from dpfbo.privacy.ledger_repair import RepairedLedger
 from dpfbo.privacy.plan import PrivacyPlan, analysing
 from runners.identity.finished import check_ledger
 from runners.privacy.report import facts
-from runners.record.run_folder import ResultsError, RunFolder
 
 LEDGER = "ledger.jsonl"
 NO_RELATION = "none of tables (messages of agents, or a release without a claim)"

@@ -14,11 +14,11 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from dpfbo.formats.run_folder import ResultsError, RunFolder
 from dpfbo.run_result import OnRound, Round
 from runners.executor.deployment import limit_gpu_memory
 from runners.identity.places import trial_folder
 from runners.identity.setting import names_of
-from runners.record.run_folder import ResultsError, RunFolder
 from runners.recorded_run import run_configuration
 from runners.sweep.trials import PLAN, TrialState, forget_failure, record_failure, state
 from runners.user_errors import USER_ERRORS

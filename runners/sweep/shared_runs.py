@@ -17,10 +17,10 @@ from omegaconf import OmegaConf
 
 from dpfbo import checks
 from dpfbo.formats.bounded import read_yaml
+from dpfbo.formats.run_folder import ResultsError, RunFolder
 from dpfbo.problems.readers.data_files import MissingData, data_root
 from runners.compose.conf_folder import CONF
 from runners.record.config_text import config_text
-from runners.record.run_folder import ResultsError, RunFolder
 from runners.sweep.plan import PlannedSetting, SweepError, SweepPlan, base_of, plan
 from runners.sweep.trials import FAILURE, States, TrialState, state
 

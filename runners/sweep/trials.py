@@ -19,8 +19,8 @@ from typing import Any, Literal
 
 from dpfbo.formats.bounded import read_object
 from dpfbo.formats.files import replace_text
+from dpfbo.formats.run_folder import ResultsError, RunFolder
 from runners.identity.places import labelled_folders, trial_folder
-from runners.record.run_folder import ResultsError, RunFolder
 
 Phase = Literal["done", "running", "interrupted", "failed", "waiting"]
 PHASES: tuple[Phase, ...] = ("done", "running", "interrupted", "failed", "waiting")

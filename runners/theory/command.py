@@ -16,9 +16,9 @@ from rich.table import Table
 
 from dpfbo import checks
 from dpfbo.formats.files import replace_text
+from dpfbo.formats.run_folder import ResultsError
 from runners.arguments import Parser
 from runners.compose.instantiate import allowed_names
-from runners.record.run_folder import ResultsError
 from runners.record.terminal import say_error
 from runners.sweep.trials import read_plan
 from runners.theory.terms import DELTA, NoTerms, read, terms

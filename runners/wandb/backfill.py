@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
-from runners.record.run_folder import ResultsError, RunFolder
+from dpfbo.formats.run_folder import ResultsError, RunFolder
 from runners.wandb.attempts import read_note
 from runners.wandb.finished_runs import DAMAGED, RunOnDisk, finished_runs
 from runners.wandb.summary_run import log_summary

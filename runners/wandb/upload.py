@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from runners.record.run_folder import RunFolder
+from dpfbo.formats.run_folder import RunFolder
 from runners.wandb.attempts import NOTE, not_uploaded, read_note
 
 AT_A_TIME = 200  # runs in one call of `wandb sync`

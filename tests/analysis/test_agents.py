@@ -10,7 +10,7 @@ import pytest
 
 from analysis import agents
 from analysis.rounds import RunFiles
-from runners.record.run_folder import RunFolder
+from dpfbo.formats.run_folder import RunFolder
 from runners.recorded_run import run_configuration
 from tests.helpers.compose import compose
 from tests.helpers.small_runs import BRANIN, QUIET, SYNTHETIC, folder_of, interrupted

@@ -3,7 +3,7 @@
 import json
 import shutil
 
-from runners.record.run_folder import Progress, RunFolder
+from dpfbo.formats.run_folder import Progress, RunFolder
 from runners.sweep.trials import Trial, write_plan
 from tests.helpers.result_folders import TWO_ROUNDS, write_run
 

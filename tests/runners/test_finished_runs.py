@@ -6,11 +6,11 @@ import zipfile
 
 import pytest
 
+from dpfbo.formats.run_folder import ResultsError, RunFolder
 from dpfbo.privacy.ledger import LedgerError
 from runners import best, status
 from runners.compose.composition import Composition
 from runners.identity import finished
-from runners.record.run_folder import ResultsError, RunFolder
 from runners.recorded_run import record_run
 from runners.sweep.trials import Trial
 from tests.helpers import objectives

@@ -16,13 +16,13 @@ import pytest
 
 from dpfbo.checkpoint import Checkpoint
 from dpfbo.formats import files
+from dpfbo.formats.run_folder import RunFolder
 from dpfbo.privacy.accounting.rdp import Rdp
 from dpfbo.privacy.ledger import Ledger, LedgerError, digest
 from dpfbo.privacy.ledger_lines import START, chained, entries_of, entry_of
 from dpfbo.problems.custom import EvaluationError
 from runners import recorded_run, run
 from runners.compose.typed import checked_settings
-from runners.record.run_folder import RunFolder
 from runners.recorded_run import finished_before, run_configuration
 from tests.helpers.compose import compose
 from tests.helpers.small_runs import (

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
+from dpfbo.formats.run_folder import Progress, RunFolder
 from runners import status
-from runners.record.run_folder import Progress, RunFolder
 from runners.sweep import durations
 from runners.sweep.trials import (  # fmt: skip
     PHASES,

@@ -19,6 +19,7 @@ from dpfbo.federated.broadcast import Broadcast
 from dpfbo.federated.mechanism import Mechanism, PartialSum
 from dpfbo.federated.population.shard import Shard
 from dpfbo.federated.server import RoundOutput
+from dpfbo.formats.run_folder import PROBLEMS, RunFolder
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.records import RoundRecord, packed, unpacked
 from runners.compose.composition import experiment_of, federated
@@ -26,7 +27,6 @@ from runners.compose.settings import FederatedSettings
 from runners.executor.deployment import Spent, device, limit_gpu_memory
 from runners.executor.ray.process import Placement, enter, this_process
 from runners.executor.ray.shard_sums import ShardSums
-from runners.record.run_folder import PROBLEMS, RunFolder
 
 
 @dataclass(frozen=True)

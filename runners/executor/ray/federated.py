@@ -20,6 +20,7 @@ from dpfbo.federated.broadcast import Broadcast
 from dpfbo.federated.federation import Aggregator, FederatedResult
 from dpfbo.federated.population.shard import cut
 from dpfbo.federated.server import RoundOutput
+from dpfbo.formats.run_folder import PROBLEMS, RunFolder
 from dpfbo.records import RoundRecord, joined
 from dpfbo.run_result import OnRound, Round
 from runners.compose.federated import FederatedExperiment
@@ -28,7 +29,6 @@ from runners.executor.deployment import Spent
 from runners.executor.ray.actors import AgentActor, AgentReport, ServerActor
 from runners.executor.ray.cluster import Layout, layout
 from runners.executor.ray.supervision import Actor, RayActors, answer, beside_driver, strategy
-from runners.record.run_folder import PROBLEMS, RunFolder
 
 logger = logging.getLogger(__name__)
 

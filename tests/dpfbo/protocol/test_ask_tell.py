@@ -23,11 +23,11 @@ from dpfbo import (
     WireError,
 )
 from dpfbo.federated.server import Server
+from dpfbo.formats.journal import Journal
 from dpfbo.gp import Acquisition
 from dpfbo.privacy.ledger import Ledger, LedgerError
 from dpfbo.problems.custom import Custom
 from dpfbo.protocol import coordinator
-from dpfbo.protocol.journal import Journal
 from tests.helpers.objectives import tuned
 
 SPACE = Space({"rate": Float(1e-4, 1.0, log=True), "depth": Integer(1, 12), "kind": Categorical(["a", "b", "c"])})

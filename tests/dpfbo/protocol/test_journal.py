@@ -5,9 +5,9 @@ import torch
 
 import dpfbo
 from dpfbo import Agent, Coordinator, Preset
+from dpfbo.formats.journal import Journal
 from dpfbo.gp import Acquisition
 from dpfbo.privacy.ledger import Ledger
-from dpfbo.protocol.journal import Journal
 from dpfbo.space.domain import Grid
 from tests.dpfbo.protocol.power_cut import Disk
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dpfbo.formats.curve_points import MOST_POINTS, epsilon_before, shown_rounds
+from dpfbo.formats.run_folder import Progress, RunFolder
 from runners.board import experiment_folder
 from runners.board.board_data import BoardData
 from runners.board.content import experiment_content
 from runners.board.experiment_folder import ExperimentFolder
-from runners.record.curve_points import MOST_POINTS, epsilon_before, shown_rounds
-from runners.record.run_folder import Progress, RunFolder
 from runners.sweep.trials import record_failure
 from tests.helpers.board_folders import BEST, begin, change, finish, plan, write
 

@@ -6,9 +6,9 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
+from dpfbo.formats.run_folder import ResultsError
 from dpfbo.privacy.ledger import LedgerError
 from runners.privacy import certificate, command, ledgers
-from runners.record.run_folder import ResultsError
 from runners.recorded_run import run_configuration
 from tests.helpers.compose import compose
 from tests.helpers.small_runs import QUIET, SYNTHETIC

@@ -10,13 +10,13 @@ import torch
 
 from dpfbo.checkpoint import Checkpoint
 from dpfbo.federated.broadcast import RegionVectors
+from dpfbo.formats.run_folder import RunFolder
 from dpfbo.privacy.coverage import LedgerCoverage
 from dpfbo.privacy.ledger import Ledger, LedgerError, digest
 from dpfbo.privacy.release import Diagnostics
 from dpfbo.records import RoundRecord, ServerRecord
 from dpfbo.run_result import Round
 from runners.privacy import command
-from runners.record.run_folder import RunFolder
 from tests.helpers.charges import ZS, charge, charged, lines_of, rewrite
 
 

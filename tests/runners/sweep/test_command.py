@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
+from dpfbo.formats.run_folder import Progress
 from runners import status
 from runners.identity.setting import names_of
-from runners.record.run_folder import Progress
 from runners.recorded_run import run_configuration
 from runners.sweep import command
 from runners.sweep.plan import parse_seeds, plan

@@ -5,9 +5,9 @@ import json
 import pytest
 from omegaconf import OmegaConf
 
+from dpfbo.formats.run_folder import RunFolder
 from runners import status
 from runners.identity.setting import names_of
-from runners.record.run_folder import RunFolder
 from runners.sweep import progress_table
 from runners.sweep.attempt import run_trial
 from runners.sweep.trials import Trial, TrialState, record_preemption, state

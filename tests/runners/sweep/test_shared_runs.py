@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 from omegaconf import OmegaConf
 
+from dpfbo.formats.run_folder import Progress, ResultsError, RunFolder
 from dpfbo.problems.readers.data_files import MissingData
 from runners import status
 from runners.compose.conf_folder import CONF
-from runners.record.run_folder import Progress, ResultsError, RunFolder
 from runners.recorded_run import run_configuration
 from runners.sweep import command, results_folder, shared_runs
 from runners.sweep.plan import SweepError, plan

@@ -84,7 +84,7 @@ def test_damaged_and_busy_runs_are_left_out(tmp_path, caplog):
         cfg = compose(*SMALL, "algorithm=ts", DISABLED, f"seed={seed}", f"results_dir={tmp_path}", "rounds=1")
         folders.append(run_configuration(cfg)[1])
     (folders[0] / "rounds.parquet").write_bytes(b"PAR1")
-    from runners.record.run_folder import RunFolder
+    from dpfbo.formats.run_folder import RunFolder
 
     with RunFolder(folders[1]).opened():
         result = log_experiment(tmp_path / "single", "offline")

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from analysis import claims
-from runners.record.run_folder import RunFolder
+from dpfbo.formats.run_folder import RunFolder
 from runners.recorded_run import run_configuration
 from runners.sweep import command, shared_runs
 from runners.wandb import summary_run

@@ -16,7 +16,7 @@ PROGRAM = """
 import sys, time
 from pathlib import Path
 from runners import private_apis
-from runners.record.run_folder import RunFolder
+from dpfbo.formats.run_folder import RunFolder
 from runners.wandb.tracker import WandbTracker
 
 private_apis.WANDB_UNWANTED["x_transaction_log_flush_interval"] = 0.1

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from runners.record.run_folder import Progress, ResultsError, RunFolder
+from dpfbo.formats.run_folder import Progress, ResultsError, RunFolder
 
 TABLE = pa.table({"a": [1, 2]})
 
