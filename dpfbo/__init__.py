@@ -15,10 +15,10 @@ os.environ.setdefault("MKL_CBWR", "AUTO")
 
 __all__ = [
     "Accountant", "Agent", "Algorithm", "Best", "Box", "Budget", "BudgetSpent", "Categorical", "Coordinator", "Custom",
-    "EpsilonCurve", "EvaluationError", "Fixed", "Float", "Grid", "Integer", "Ledger", "LedgerError", "MissingPackage",
-    "Optimization", "Ordinal", "Preset", "PrivacyPlan", "Problem", "Round", "SettingError", "Space", "StateError",
-    "Streams", "Study", "UnsupportedEvent", "WireError", "accountant_named", "algorithm_named", "create_study",
-    "default_delta", "optimize", "plan", "run_study",
+    "Evaluation", "EvaluationError", "Fixed", "Float", "Grid", "Integer", "Ledger", "LedgerError",
+    "MissingPackage", "Optimization", "Ordinal", "Preset", "PrivacyPlan", "Problem", "Round", "SettingError", "Space",
+    "StateError", "Streams", "Study", "UnsupportedEvent", "WireError", "accountant_named", "algorithm_named",
+    "create_study", "default_delta", "optimize", "plan", "run_study", "stop",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dpfbo.extras import MissingPackage
     from dpfbo.formats.journal import StateError
     from dpfbo.privacy.accounting import Accountant, UnsupportedEvent, accountant_named, default_delta
-    from dpfbo.privacy.budget import Budget, BudgetSpent, EpsilonCurve
+    from dpfbo.privacy.budget import Budget, BudgetSpent
     from dpfbo.privacy.ledger import Ledger, LedgerError
     from dpfbo.privacy.plan import PrivacyPlan
     from dpfbo.problems.custom import Custom, EvaluationError
@@ -46,8 +46,10 @@ if TYPE_CHECKING:
     from dpfbo.space.domain import Box, Grid
     from dpfbo.space.parameters import Fixed, Space
     from dpfbo.study.algorithm import Algorithm, Preset, algorithm_named
-    from dpfbo.study.create import create_study, optimize, run_study
+    from dpfbo.study.create import create_study, run_study
+    from dpfbo.study.evaluations import Evaluation, stop
     from dpfbo.study.optimization import Best, Optimization
+    from dpfbo.study.optimize import optimize
     from dpfbo.study.sharing_plan import plan
     from dpfbo.study.study import Study
 else:

@@ -22,7 +22,7 @@ def main(rounds=10, sites=8):
     result = dpfbo.optimize(
         score, SPACE, n_agents=sites, algorithm="dp_prior", epsilon=1.0, delta=1e-3, rounds=rounds, seed=0
     )
-    alone = dpfbo.optimize(score, SPACE, n_agents=sites, algorithm="ts", rounds=rounds, seed=0)
+    alone = dpfbo.optimize(score, SPACE, n_agents=sites, algorithm="local", rounds=rounds, seed=0)
     print(result)
     print(f"mean of the best scores: {result.curve[-1]:.4f}, each site alone: {alone.curve[-1]:.4f}")
     for best in result.best():

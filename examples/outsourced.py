@@ -20,7 +20,7 @@ def main(side_points=60, rounds=30, epsilon=3.0, delta=1e-5):
     for name, transform in transforms.items():
         # The curator charges its ledger, releases the transformed table once, and then measures the rows asked for.
         ledger, event = dpfbo.Ledger(), transform.event(problem.table.public)
-        curve = dpfbo.EpsilonCurve(dpfbo.accountant_named("pld"), [event] if event else [], delta)
+        curve = dpfbo.privacy.EpsilonCurve(dpfbo.accountant_named("pld"), [event] if event else [], delta)
         curator = outsourced.Curator(
             problem, transform, streams, SeededEntropy(streams), ledger, curve, capacity=rounds + 1
         )

@@ -15,7 +15,7 @@ def main(agents=200, rounds=20, folder=None):
     # Compute the epsilon of noise multiplier 1 by each accountant.
     space = {"x": dpfbo.Float(0, 1)}
     study = dpfbo.create_study(
-        space, n_agents=agents, algorithm="dp_fts_de", epsilon=None, delta=DELTA, rounds=rounds, rng="seeded"
+        space, n_agents=agents, algorithm="dp_fts_de", noise_multiplier=1, delta=DELTA, rounds=rounds, rng="seeded"
     )
     print("z = 1:", {name: round(epsilon, 2) for name, epsilon in study.plan.totals().items()})
 

@@ -1,6 +1,5 @@
 """Run one experiment on its executor, and write its records to disk."""
 
-import math
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -11,12 +10,9 @@ import pyarrow as pa
 import torch
 from omegaconf import DictConfig
 
-from dpfbo import tables
+from dpfbo import run_summary, tables
 from dpfbo.checkpoint import Checkpoint, RunOrigin
-from dpfbo.formats.curve_points import epsilon_before, shown_rounds
 from dpfbo.formats.run_folder import Progress
-from dpfbo.formats.summary import PERCENT
-from dpfbo.privacy.accounting import finite_or_none
 from dpfbo.privacy.coverage import LedgerCoverage
 from dpfbo.privacy.mechanism_code import code_digests
 from dpfbo.problems.problem import data_fingerprint
@@ -35,7 +31,6 @@ from runners.record.environment import commit, environment
 from runners.wandb.layout import QUANTILES, SECONDS, regret_metrics, server_metrics
 from runners.wandb.tracker import WandbTracker
 
-MANY_AGENTS = 1000  # of more, the summary tells quantiles of the final metric
 _PROGRESS_SECONDS = 1.0  # seconds between two writes of progress.json
 _TITLE = ("problem", "algorithm", "setting", "seed")  # facts in the title of a tracked run
 
@@ -159,18 +154,10 @@ def _row_groups(experiment: Experiment, result: Result) -> Iterator[pa.Table]:
 
 def _progress(experiment: Experiment, result: Result, facts: dict[str, Any], before: float | None) -> Progress:
     """The progress to note. before: epsilon before the first round."""
-    privacy, last = experiment.settings.privacy, result.rounds[-1]
-    epsilons = [finite_or_none(r.epsilon) for r in result.server]
-    rounds = [t for t in shown_rounds(experiment.rounds) if t <= last.round]
-    curve: dict[str, list[Any]] = {
-        "round": rounds,
-        "mean": [finite_or_none(result.rounds.means[t]) for t in rounds],
-        "epsilon": epsilon_before(rounds, [r.round for r in result.server], epsilons, before),
-    }
-    epsilon = epsilons[-1] if epsilons else experiment.plan.epsilon_of_nothing
+    privacy = experiment.settings.privacy
     limits = {"target_epsilon": privacy.epsilon}
     limits |= {"budget_epsilon": privacy.budget.epsilon, "budget_delta": privacy.budget.delta}
-    return Progress(last.round, experiment.rounds, last.mean, epsilon, {**facts, **limits}, curve)
+    return run_summary.progress(result, experiment.rounds, {**facts, **limits}, before)
 
 
 def _facts(experiment: Experiment, run: RunIdentity) -> dict[str, Any]:
@@ -187,51 +174,22 @@ def _facts(experiment: Experiment, run: RunIdentity) -> dict[str, Any]:
 
 
 def _outcome(experiment: Experiment, result: Result, spent: Spent) -> dict[str, Any]:
-    """The entries of the summary about what the run did; null stands for "no finite value".
+    """The entries of the summary about what the run did.
 
     The best query of each agent is among them unless there are many agents, or the data are real: `runners.best` reads
     it from rounds.parquet, which is private in any case.
     """
-    problem, seeded = experiment.problem, experiment.settings.privacy.seeded
-    counts, best = _counts(result) if seeded else {}, None
+    problem, seeded, best = experiment.problem, experiment.settings.privacy.seeded, None
     if seeded and problem.n_agents <= SUMMARY_AGENTS:
         best = best_found(_row_groups(experiment, result), getattr(problem, "maximize", True) is not False).to_pylist()
-    mean = [finite_or_none(value) for value in result.rounds.means]  # None: no agent has a value yet
-    se = [finite_or_none(value) for value in result.rounds.standard_errors]
     return {
-        "curve": {"round": list(range(len(mean))), "mean": mean, "se": se, "se_over": "agents"},
-        "final": {"mean": mean[-1], "se": se[-1], **_spread(result)},
-        "approximations": experiment.plan.approximations,
-        "epsilon": spent.epsilons,
-        "epsilon_covers": experiment.plan.covers,
+        **run_summary.outcome(result, experiment.plan, seeded, spent.epsilons, spent.n_charges),
         **experiment.release_summary,
-        "simulation_only": ["curve", "final", "best", *counts, "release", "seconds"],
-        "n_charges": spent.n_charges,
         "normalized": getattr(experiment.settings.algorithm, "message_normalize", False),
-        **counts,
-        "seconds": {**result.seconds, "total": sum(result.seconds.values())},
         "best": best,
         "commit": commit(),
         "environment": environment(),
     }
-
-
-def _counts(result: Result) -> dict[str, float | None]:
-    """The server's private counts over all releases of a simulation."""
-    chosen = sum(d.n_chosen for d in result.diagnostics)
-    return {
-        "clip_fraction": sum(d.n_clipped for d in result.diagnostics) / chosen if chosen else None,
-        "n_rejected": sum(d.n_rejected for d in result.diagnostics),
-        "n_dropped": sum(d.n_dropped for d in result.diagnostics),
-    }
-
-
-def _spread(result: Result) -> dict[str, Any]:
-    """The entry `quantiles` of the final metric over many agents, by percent; none for few, or without any value."""
-    last = result.rounds[-1]
-    if len(last.y) <= MANY_AGENTS or math.isnan(last.mean):
-        return {}
-    return {"quantiles": dict(zip(map(str, PERCENT), last.quantiles([p / 100 for p in PERCENT]), strict=True))}
 
 
 def _metrics(done: Round) -> dict[str, float | None]:

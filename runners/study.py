@@ -15,13 +15,13 @@ from dpfbo.formats.bounded import check_yaml, read_at_most, read_plain
 from dpfbo.formats.checkpoint_file import CheckpointError
 from dpfbo.formats.files import replace_file
 from dpfbo.formats.journal import StateError
-from dpfbo.privacy.accounting import UnsupportedEvent, check_delta
+from dpfbo.privacy.accounting import UnsupportedEvent
 from dpfbo.privacy.ledger import LedgerError
 from dpfbo.protocol.agent import Agent
 from dpfbo.protocol.coordinator import Coordinator
 from dpfbo.protocol.wire import WireError
 from dpfbo.space.parameters import Space
-from dpfbo.study.algorithm import ALGORITHMS, Preset
+from dpfbo.study.algorithm import ALGORITHMS
 from dpfbo.study.create import create_study
 from dpfbo.study.study import Study
 from runners.arguments import Parser
@@ -78,14 +78,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _new(args: argparse.Namespace) -> Answer:
     check_yaml(args.space)
     space = Space(OmegaConf.to_container(OmegaConf.load(args.space)))  # type: ignore[arg-type]
-    described = {
-        "space": space.to_dict(), "n_agents": args.agents, "algorithm": args.algorithm, "noise_multiplier": 1.0,
-        "delta": args.delta, "rounds": args.rounds, "n_init": args.n_init, "seed": args.seed, "rng": args.rng,
+    others = {
+        "n_agents": args.agents, "algorithm": args.algorithm, "delta": args.delta, "rounds": args.rounds,
+        "n_init": args.n_init, "seed": args.seed, "rng": args.rng,
     }  # fmt: skip
-    study = _study(described)
-    if study.algorithm.private:
-        study = study.calibrated(args.epsilon)
-        described["noise_multiplier"] = study.mechanism.noise_multiplier
+    study = create_study(space, epsilon=args.epsilon, **others)
+    z = study.mechanism.noise_multiplier if study.algorithm.private else None
+    described = {"space": space.to_dict(), "noise_multiplier": z, **others}
     if args.file.exists():
         raise StateError(f"{args.file} exists already: a study never changes")
     _write(args.file, json.dumps(described, indent=1).encode() + b"\n")
@@ -203,11 +202,8 @@ def _described_study(described: Any, path: Path) -> Study:
 
 
 def _study(described: dict[str, Any]) -> Study:
-    others = {key: described[key] for key in _KEYS if key not in ("space", "noise_multiplier")}
-    if others["delta"] is not None:
-        check_delta(others["delta"])
-    preset = Preset(noise_multiplier=described["noise_multiplier"])
-    return create_study(Space(described["space"]), epsilon=None, preset=preset, **others)
+    others = {key: described[key] for key in _KEYS if key != "space"}
+    return create_study(Space(described["space"]), **others)
 
 
 def _party(entries: dict[str, Any], path: Path, folder: Path) -> Agent | Coordinator:
@@ -263,8 +259,8 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add["new"]("--space", type=Path, required=True, help="YAML or JSON file of the parameters")
     add["new"]("--agents", type=int, required=True, help="number of sites")
     add["new"]("--algorithm", default="dp_prior", choices=ALGORITHMS)
-    add["new"]("--epsilon", type=float, default=1.0, help="of the whole study (default 1)")
-    add["new"]("--delta", type=float, default=None, help="default N^-1.1")
+    add["new"]("--epsilon", type=float, help="of the whole study (default 1)")
+    add["new"]("--delta", type=float, default=None, help="default N^-1.1; with --rng os at most .001")
     add["new"]("--rounds", type=int, default=20)
     add["new"]("--n-init", type=int, default=5)
     add["new"]("--seed", type=int, default=0, help="of what is public")

@@ -18,7 +18,7 @@ PACKAGES = ("dpfbo", "runners", "analysis")
 STEPS = {
     "dpfbo": (
         "checks formats clock extras deprecation", "lazy extensions", "rng space", "gp privacy", "records", "tables",
-        "round_log", "run_result", "outsourced", "problems", "federated",
+        "round_log", "run_result", "run_summary outsourced", "problems", "federated",
         "checkpoint", "study", "audit protocol",
     ),
     "runners": (

@@ -37,7 +37,9 @@ class Journal:
             self.append(first)
         if self.events[0] != first:
             self.close()
-            raise StateError(f"{folder} is of {self.events[0]}, and this is {first}")
+            raise StateError(
+                f"{folder} is of {_others(self.events[0], first)}, and this is {_others(first, self.events[0])}"
+            )
 
     def append(self, event: dict[str, Any]) -> None:
         """Write an event; it is on disk when this returns."""
@@ -82,6 +84,11 @@ class Journal:
         """Unlock the folder for other processes."""
         if self._file is not None:
             self._file.close()
+
+
+def _others(event: dict[str, Any], than: dict[str, Any]) -> str:
+    """The entries of an event that another one has not."""
+    return ", ".join(f"{key}={value!r}" for key, value in event.items() if than.get(key) != value)
 
 
 def broadcast_file(round: int) -> str:

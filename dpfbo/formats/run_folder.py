@@ -22,13 +22,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from dpfbo.formats.bounded import MOST_RECORD, read_object, read_plain
 from dpfbo.formats.files import locked_file, make_folder, open_file, replace_file
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # imported where it is used: a folder can be watched without it
 
 PROBLEMS = "dpfbo.problems"  # logger of failed evaluations
 _UNTIL_THE_END = ("progress.json", "failure.json", "summary.before.json")
@@ -112,7 +112,7 @@ class RunFolder:
                 continue
             except BlockingIOError as error:
                 raise ResultsError(
-                    f"another run is writing to {self.path}: wait for it, or change results_dir"
+                    f"another run is writing to {self.path}: wait for it, or choose another folder"
                 ) from error
             except OSError as error:
                 raise ResultsError(
@@ -130,8 +130,10 @@ class RunFolder:
         except BlockingIOError as error:
             raise ResultsError(f"another server is writing to {self.ledger_path}: wait for it") from error
 
-    def write(self, config: str, rounds: Iterable[pa.Table], server: pa.Table, summary: dict[str, Any]) -> None:
+    def write(self, config: str, rounds: "Iterable[pa.Table]", server: "pa.Table", summary: dict[str, Any]) -> None:
         """Write all files of a finished run, the summary last. rounds: the row groups of rounds.parquet, in order."""
+        import pyarrow.parquet as pq
+
         (self.path / "summary.json").unlink(missing_ok=True)  # an earlier run may have left it
         open_file(self.ledger_path, "ab+").close()
         self.replace("config.yaml", lambda f: f.write(config.encode()))
@@ -205,8 +207,10 @@ class RunFolder:
                 folder.rmdir()
 
 
-def _write_row_groups(tables: Iterable[pa.Table], file: BinaryIO) -> None:
+def _write_row_groups(tables: "Iterable[pa.Table]", file: BinaryIO) -> None:
     """Write tables with the same columns, at least one, as one Parquet file."""
+    import pyarrow.parquet as pq
+
     rest = iter(tables)
     first = next(rest)
     with pq.ParquetWriter(file, first.schema) as writer:

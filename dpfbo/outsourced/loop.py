@@ -120,7 +120,7 @@ def run(
     Example:
         >>> import dpfbo
         >>> grid, transform, streams = dpfbo.problems.GridGP(side_points=5), dpfbo.outsourced.Plain(), Streams(0)
-        >>> curve = dpfbo.EpsilonCurve(dpfbo.accountant_named("pld"), planned=[], delta=0.1)
+        >>> curve = dpfbo.privacy.EpsilonCurve(dpfbo.accountant_named("pld"), planned=[], delta=0.1)
         >>> entropy = dpfbo.privacy.SeededEntropy(streams)
         >>> curator = dpfbo.outsourced.Curator(grid, transform, streams, entropy, dpfbo.Ledger(), curve, capacity=10)
         >>> modeler = LocalModeler(Brief(transform, grid.table.public, grid.prior, Policy(), capacity=10))

@@ -35,7 +35,7 @@ class EpsilonCurve:
         >>> import dpfbo
         >>> from dpfbo.privacy.accounting.events import round_event
         >>> planned = [round_event(q=0.1, z=1.0)] * 10
-        >>> curve = dpfbo.EpsilonCurve(dpfbo.accountant_named("pld"), planned, delta=1e-5)
+        >>> curve = dpfbo.privacy.EpsilonCurve(dpfbo.accountant_named("pld"), planned, delta=1e-5)
         >>> [round(curve.after(planned[:k]), 2) for k in (0, 1, 10)]
         [0.0, 1.68, 2.85]
     """
@@ -91,7 +91,7 @@ class Budget:
         >>> import dpfbo
         >>> from dpfbo.privacy.accounting.events import round_event
         >>> planned = [round_event(q=0.1, z=1.0)] * 10
-        >>> budget = dpfbo.Budget(2.0, dpfbo.EpsilonCurve(dpfbo.accountant_named("pld"), planned, delta=1e-5))
+        >>> budget = dpfbo.Budget(2.0, dpfbo.privacy.EpsilonCurve(dpfbo.accountant_named("pld"), planned, delta=1e-5))
         >>> budget.allows(planned[:2]), budget.allows(planned)
         (True, False)
         >>> budget.number_allowed([], planned)

@@ -46,7 +46,7 @@ class PrivacyPlan:
     Example:
         >>> import dpfbo
         >>> study = dpfbo.create_study(
-        ...     {"x": dpfbo.Float(0, 1)}, n_agents=100, algorithm="dp_fts", epsilon=None, delta=1e-3, rounds=10
+        ...     {"x": dpfbo.Float(0, 1)}, n_agents=100, algorithm="dp_fts", noise_multiplier=1, delta=1e-3, rounds=10
         ... )
         >>> plan = study.plan
         >>> len(plan.events), round(plan.epsilon(), 2), plan.relation

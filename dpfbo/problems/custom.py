@@ -4,11 +4,11 @@ import importlib
 import logging
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -43,6 +43,19 @@ class EvaluationError(RuntimeError):
         return str(self.args[0])
 
 
+class EvaluationRecord(Protocol):
+    """Knows the evaluations that a run has made; `Custom` calls it before and after each of its own."""
+
+    def known(self, agent: int, round: int, place: int, x: np.ndarray) -> float | None:
+        """The value of an evaluation that was made before, NaN if it failed; else None.
+
+        place: the number of the query among those of this agent and round. x: the query, D numbers.
+        """
+
+    def add(self, agent: int, round: int, place: int, x: np.ndarray, value: float) -> None:
+        """Receive the value of an evaluation, in the objective's own sign; NaN if it failed."""
+
+
 @dataclass(frozen=True)
 class Custom:
     """Uses a function `f(agent, x) -> y` as the objective of every agent; each query of an agent is one call.
@@ -64,6 +77,7 @@ class Custom:
         n_jobs: The number of calls at a time, each in its own process if above 1; -1 for one call per CPU.
         timeout: The seconds after which a call counts as failed and its process is ended; None for no limit.
         name: The problem's name in records.
+        record: The evaluations that were made before and need no call, and all further ones; None to call every time.
 
     Raises:
         SettingError: Bounds or parameters are wrong, or the function cannot be imported.
@@ -90,6 +104,7 @@ class Custom:
     n_jobs: int = 1
     timeout: float | None = None
     name: str = "custom"
+    record: EvaluationRecord | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         checks.one_of("on_failure", self.on_failure, ("stop", "penalty"))
@@ -171,9 +186,16 @@ class Custom:
         Raises:
             EvaluationError: A call failed, and `on_failure` is `stop`.
         """
-        calls = [(n, p) for n, points in zip(agents.tolist(), x.cpu().numpy(), strict=True) for p in points]
-        blocks = [[call] for call in calls] if self._in_this_process else [calls]
-        y = [value for block in blocks for value in self._values(block)]
+        points = x.cpu().numpy()
+        calls = [(n, place, p) for n, own in zip(agents.tolist(), points, strict=True) for place, p in enumerate(own)]
+        found = [None if self.record is None else self.record.known(n, round, k, p) for n, k, p in calls]
+        left = [i for i, value in enumerate(found) if value is None]
+        y = [math.nan if value is None else value for value in found]
+        for i, value in self._values([(calls[i][0], calls[i][2]) for i in left]):
+            y[left[i]] = value
+            if self.record is not None:
+                agent, place, point = calls[left[i]]
+                self.record.add(agent, round, place, point, value)
         return self._sign * torch.tensor(y, dtype=torch.float64, device=x.device).reshape(x.shape[:2])
 
     def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:
@@ -194,30 +216,35 @@ class Custom:
             workers.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but the processes."""
-        return {name: value for name, value in vars(self).items() if name != "_workers"}
+        """All but the processes, and the record, which belongs to this process."""
+        return {name: value for name, value in vars(self).items() if name not in ("_workers", "record")}
 
-    def _values(self, calls: list[tuple[int, np.ndarray]]) -> list[float]:
-        """The values of calls; those that fail are repeated together, and NaN after the last time."""
-        values, left = [math.nan] * len(calls), list(range(len(calls)))
-        for attempt in range(self.retries + 1):
-            asked, left = left, []
-            configured = [(calls[i][0], self._configuration(calls[i][1])) for i in asked]
-            if self._in_this_process:
-                outcomes: Iterable[CallOutcome] = (outcome_of(self._objective, *call) for call in configured)
-            else:
-                outcomes = self._workers.outcomes(configured)
-            for i, call, outcome in zip(asked, configured, outcomes, strict=True):
-                try:
-                    values[i] = self._number(*call, outcome)
-                except EvaluationError as error:
-                    last = attempt == self.retries
-                    if last and self.on_failure == "stop":
-                        raise
-                    then = "it counts as the worst value so far" if last else "it is called again"
-                    logger.warning("%s: %s", error, then, extra={"traceback": error.traceback})
-                    left.append(i)
-        return values
+    def _values(self, calls: list[tuple[int, np.ndarray]]) -> Iterator[tuple[int, float]]:
+        """Yield the index and the value of each call as it ends; those that fail are repeated, and NaN at last."""
+        configured = [(agent, self._configuration(point)) for agent, point in calls]
+        blocks = [[i] for i in range(len(calls))] if self._in_this_process else [list(range(len(calls)))]
+        for left in blocks if calls else ():
+            for attempt in range(self.retries + 1):
+                asked, left = left, []
+                for i, outcome in self._outcomes([configured[i] for i in asked]):
+                    call = configured[asked[i]]
+                    try:
+                        value = self._number(*call, outcome)
+                    except EvaluationError as error:
+                        last, value = attempt == self.retries, math.nan
+                        if last and self.on_failure == "stop":
+                            raise
+                        then = "it counts as the worst value so far" if last else "it is called again"
+                        logger.warning("%s: %s", error, then, extra={"traceback": error.traceback})
+                        if not last:
+                            left.append(asked[i])
+                            continue
+                    yield asked[i], value
+
+    def _outcomes(self, calls: list[tuple[int, Any]]) -> Iterable[tuple[int, CallOutcome]]:
+        if self._in_this_process:
+            return ((i, outcome_of(self._objective, *call)) for i, call in enumerate(calls))
+        return self._workers.outcomes(calls) if calls else ()
 
     def _number(self, agent: int, x: Any, outcome: CallOutcome) -> float:
         """The value of a call; EvaluationError if it failed."""

@@ -177,7 +177,6 @@ class Preset:
         own_draw: The kind of draw from these.
         P: The number of sub-regions, for the algorithms that have sub-regions.
         sampling_probability: The probability q that a private mechanism samples an agent in a round.
-        noise_multiplier: The noise multiplier z, used if no epsilon is given.
         decay: The decay of the weights of the sub-regions.
 
     Example:
@@ -194,7 +193,6 @@ class Preset:
     own_draw: OwnDraw = OwnDraw()
     P: int = 2
     sampling_probability: float = 0.35
-    noise_multiplier: float = 1.0
     decay: Decay = Decay(5, 5)
 
 
@@ -260,10 +258,10 @@ def weights_for(algorithm: Algorithm, preset: Preset = Preset()) -> Weighting:
     return Uniform() if algorithm.has_prior else Softmax(preset.decay)
 
 
-def mechanism_for(algorithm: Algorithm, n_init: int, preset: Preset = Preset()) -> SubsampledGaussian:
+def mechanism_for(algorithm: Algorithm, n_init: int, preset: Preset = Preset(), z: float = 1.0) -> SubsampledGaussian:
     """The private mechanism, with a clip norm that few messages exceed; q = 1 and norm 1 for a private prior."""
     if algorithm.has_prior:
-        return SubsampledGaussian(1.0, preset.noise_multiplier, 1.0)
-    norm, q, z = usual_norm(algorithm.M, algorithm.P), preset.sampling_probability, preset.noise_multiplier
+        return SubsampledGaussian(1.0, z, 1.0)
+    norm, q = usual_norm(algorithm.M, algorithm.P), preset.sampling_probability
     calibration = "tight" if algorithm.message_normalize else "paper"
     return SubsampledGaussian(q, z, norm, calibration, normalize=algorithm.message_normalize)

@@ -1,15 +1,15 @@
-"""Functions that describe a study, run it, or do both in one call."""
+"""Functions that describe a study and run it."""
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from dpfbo import checks
 from dpfbo.checks import SettingError
 from dpfbo.federated.federation import run as run_federated
 from dpfbo.gp.acquisition import Acquisition
+from dpfbo.privacy.accounting import check_delta
 from dpfbo.privacy.ledger import Ledger
-from dpfbo.problems.custom import Custom
 from dpfbo.problems.problem import Problem
 from dpfbo.run_result import OnRound
 from dpfbo.space.domain import Domain
@@ -24,11 +24,12 @@ def create_study(
     *,
     n_agents: int,
     algorithm: str | Algorithm = "dp_prior",
-    epsilon: float | None = 1.0,
+    epsilon: float | None = None,
     rounds: int = 20,
     n_init: int = 5,
     seed: int = 0,
     delta: float | None = None,
+    noise_multiplier: float | None = None,
     rng: str = "os",
     preset: Preset = Preset(),
     acquisition: Acquisition = Acquisition(),
@@ -39,12 +40,13 @@ def create_study(
         space: Named parameters, or a domain such as `Box`.
         n_agents: The number of agents, N.
         algorithm: A name of `dpfbo.algorithm_named`, or an `Algorithm`.
-        epsilon: The privacy budget of the whole run, at user level. It determines the noise of a private algorithm;
-            other algorithms ignore it. None to use the preset's noise multiplier instead.
+        epsilon: The privacy budget of the whole run, at user level, from which the noise of a private algorithm
+            follows; None for 1, if no noise multiplier is given.
         rounds: The number of rounds after the initial points, T.
         n_init: The number of initial points of each agent.
         seed: The public seed of all random numbers, except of the noise and the choice of agents if rng is `os`.
-        delta: The delta of epsilon; None for N^-1.1, which is large for small N.
+        delta: The delta of epsilon of a private algorithm; None for N^-1.1, and at most .001 if rng is `os`.
+        noise_multiplier: The noise multiplier z of a private algorithm, in place of epsilon.
         rng: `os` for real data: the operating system draws the noise. `seeded` for a simulation: it can be repeated,
             and anybody who knows the seed can remove the noise.
         preset: The settings of the named algorithms that depend on the problem.
@@ -77,7 +79,19 @@ def create_study(
         acquisition, seed=seed, rng=rng, delta=delta, space=named,
     )  # fmt: skip
     study.agents  # noqa: B018  (raises for settings that do not fit the space)
-    return study.calibrated(epsilon) if chosen.private and epsilon is not None else study
+    if delta is not None:
+        check_delta(delta)
+    privacy = {"epsilon": epsilon, "delta": delta, "noise_multiplier": noise_multiplier}
+    for name, value in privacy.items():
+        if value is not None and not chosen.private:
+            rule = f"has no effect on algorithm={chosen.name}, which is not private: leave it out, got {value!r}"
+            raise SettingError(name, rule)
+    if noise_multiplier is not None:
+        if epsilon is not None:
+            rule = f"must be left out where epsilon={epsilon!r} says what it is, got {noise_multiplier!r}"
+            raise SettingError("noise_multiplier", rule)
+        return study.with_multiplier(noise_multiplier)
+    return study.calibrated(1.0 if epsilon is None else epsilon) if chosen.private else study
 
 
 def run_study(
@@ -116,100 +130,28 @@ def run_study(
     """
     if problem.domain != study.domain or problem.n_agents != study.n_agents:
         raise SettingError("problem", "must have the domain and the number of agents of the study")
-    ledger = Ledger() if ledger is None else ledger
-    if not isinstance(ledger, Ledger):
-        raise SettingError("ledger", f"must be a dpfbo.Ledger, got {ledger!r}")
-    if ledger.path is None and study.rng == "os" and study.algorithm.private:
-        raise SettingError("ledger", "must be a dpfbo.Ledger with a path where releases are real (rng os)")
     checks.integer("threads", threads, minimum=1, maximum=checks.MOST_WORKERS)
-    if study.algorithm.private:
-        with ledger.locked():  # raises for one that cannot be written, before anything is evaluated
-            pass
-    if study.outlook is not None and study.outlook.weak:
-        warnings.warn(f"{study.outlook}; agents will tune almost alone, as 'local' does at no cost", stacklevel=2)
+    ledger = checked_ledger(study, ledger, level=3)
     server, population = study.server(ledger), study.population(problem, threads)
     result = run_federated(population, server, study.rounds, on_round, study.result(), study.broadcasts)
     return Optimization(study, problem, result, ledger)
 
 
-def optimize(
-    f: Callable[[int, Any], float],
-    space: Space | Mapping[str, Any],
-    n_agents: int = 20,
-    algorithm: str | Algorithm = "dp_prior",
-    epsilon: float | None = 1.0,
-    rounds: int = 20,
-    seed: int = 0,
-    *,
-    maximize: bool = True,
-    on_failure: str = "stop",
-    retries: int = 0,
-    n_jobs: int = 1,
-    timeout: float | None = None,
-    n_init: int = 5,
-    delta: float | None = None,
-    rng: str = "seeded",
-    ledger: Ledger | None = None,
-    preset: Preset = Preset(),
-    acquisition: Acquisition = Acquisition(),
-    on_round: OnRound = lambda done: None,
-    threads: int = 1,
-) -> Optimization:
-    """Tune `f(agent, configuration)` for each of N agents, which learn from each other with differential privacy.
+def checked_ledger(study: Study, ledger: Ledger | None, level: int) -> Ledger:
+    """The ledger that a run charges, in memory if it is None; warns of a release that will tell agents little.
 
-    This is a simulation: one process holds the data of all agents.
+    level: the number of calls from the user's to the warning.
 
-    Args:
-        f: The objective. It receives the agent's number, 0..N-1, and a configuration, a dict of the space's parameters.
-        space: Named parameters.
-        n_agents: The number of agents, N.
-        algorithm: A name of `dpfbo.algorithm_named`, or an `Algorithm`.
-        epsilon: The privacy budget of the whole run, at user level; None to use the preset's noise multiplier.
-        rounds: The number of rounds after the initial points, T.
-        seed: The seed of all random numbers, except of the noise and the choice of agents if rng is `os`.
-        maximize: False if small values are better.
-        on_failure: `stop` or `penalty`. `dpfbo.Custom` explains this and the next three arguments.
-        retries: The number of further calls of f after a failed call.
-        n_jobs: The number of calls of f at a time.
-        timeout: Seconds after which a call of f counts as failed; None for no limit.
-        n_init: The number of initial points of each agent.
-        delta: The delta of epsilon; None for N^-1.1.
-        rng: `seeded`; or `os`, to let the operating system draw the noise, which needs a ledger with a path.
-        ledger: The ledger that records the cost of each broadcast; None for a ledger in memory.
-        preset: The settings of the named algorithms that depend on the problem.
-        acquisition: The search for the maximum of a function on a box.
-        on_round: A function that is called after every round.
-        threads: The number of threads on which blocks of agents compute; it changes no result.
-
-    Returns:
-        The queries and values of all agents, and the epsilon of the broadcasts.
-
-    Raises:
-        SettingError: A setting is out of range or contradicts another setting; the error names the setting.
-        EvaluationError: f raised, or did not return a finite number; the error names agent and configuration.
-
-    Example:
-        >>> import dpfbo
-        >>> def score(agent, x):
-        ...     return -((x["depth"] - 4) ** 2)
-        >>> result = dpfbo.optimize(
-        ...     score, {"depth": dpfbo.Integer(1, 12)}, n_agents=10, epsilon=1.0, delta=1e-3, rounds=3
-        ... )
-        >>> result.best()[0].configuration
-        {'depth': 4}
-        >>> round(result.epsilon, 2)
-        1.0
+    Raises SettingError for a ledger in memory where releases are real, LedgerError for one that cannot be written.
     """
-    space = space if isinstance(space, Space) else Space(space)
-    problem = Custom(
-        f, n_agents=n_agents, maximize=maximize, space=space, on_failure=on_failure, retries=retries, n_jobs=n_jobs,
-        timeout=timeout,
-    )  # fmt: skip
-    study = create_study(
-        space, n_agents=n_agents, algorithm=algorithm, epsilon=epsilon, rounds=rounds, n_init=n_init, seed=seed,
-        delta=delta, rng=rng, preset=preset, acquisition=acquisition,
-    )  # fmt: skip
-    try:
-        return run_study(study, problem, ledger, on_round, threads)
-    finally:
-        problem.close()
+    ledger = Ledger() if ledger is None else ledger
+    if not isinstance(ledger, Ledger):
+        raise SettingError("ledger", f"must be a dpfbo.Ledger, got {ledger!r}")
+    if ledger.path is None and study.rng == "os" and study.algorithm.private:
+        raise SettingError("ledger", "must be a dpfbo.Ledger with a path where releases are real (rng os)")
+    if study.algorithm.private:
+        with ledger.locked():  # raises for one that cannot be written, before anything is evaluated
+            pass
+    if study.outlook is not None and study.outlook.weak:
+        warnings.warn(f"{study.outlook}; agents will tune almost alone, as 'local' does at no cost", stacklevel=level)
+    return ledger

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from dpfbo.privacy.ledger import Ledger
 from dpfbo.problems.problem import Problem
 from dpfbo.records import best_queries, parameter_columns, query_columns
 from dpfbo.space.parameters import Space
+from dpfbo.study.evaluations import Evaluation
 from dpfbo.study.study import Study
 
 if TYPE_CHECKING:
@@ -51,13 +54,16 @@ class Best:
 
 @dataclass(frozen=True)
 class Optimization:
-    """Holds a finished study. Epsilon covers only the broadcasts; queries, values, `curve` and `best` are secret.
+    """Holds the result of a study. Epsilon covers only the broadcasts; queries, values, `curve` and `best` are secret.
 
     Args:
         study: The description of the run.
         problem: The objectives.
-        result: All rounds.
+        result: All finished rounds.
         ledger: The ledger that recorded the cost of each broadcast.
+        stopped: What ended the study early, in a few words; None if all rounds are finished.
+        unfinished: The evaluations of a round in which it was stopped.
+        folder: The folder with the files of the study; None if it was not kept.
 
     Example:
         >>> import dpfbo
@@ -74,14 +80,27 @@ class Optimization:
     problem: Problem
     result: FederatedResult
     ledger: Ledger
+    stopped: str | None = None
+    unfinished: Sequence[Evaluation] = ()
+    folder: Path | None = None
+
+    @property
+    def interrupted(self) -> bool:
+        """True if the study was stopped before its last round."""
+        return self.stopped is not None
 
     def best(self) -> list[Best]:
         """The best observed query of each agent that has an observation."""
-        space, sign = self._space, -1.0 if getattr(self.problem, "maximize", True) is False else 1.0
-        round, x, y = best_queries(self.result.rounds)
-        points = [space.configuration(p) if space else p for p in x.tolist()]
-        found = zip(points, (sign * y).tolist(), round.tolist(), strict=True)
-        return [Best(agent, *one) for agent, one in enumerate(found) if math.isfinite(one[1])]
+        space, sign, best = self._space, self._sign, dict[int, Best]()
+        if len(self.result.rounds):
+            round, x, y = best_queries(self.result.rounds)
+            points = [space.configuration(p) if space else p for p in x.tolist()]
+            found = zip(points, (sign * y).tolist(), round.tolist(), strict=True)
+            best = {agent: Best(agent, *one) for agent, one in enumerate(found) if math.isfinite(one[1])}
+        for e in self.unfinished:
+            if e.value is not None and (e.agent not in best or sign * e.value > sign * best[e.agent].value):
+                best[e.agent] = Best(e.agent, e.configuration, e.value, e.round)
+        return [best[agent] for agent in sorted(best)]
 
     @cached_property
     def curve(self) -> list[float]:
@@ -113,6 +132,8 @@ class Optimization:
 
         agents = torch.arange(self.study.n_agents, device="cpu")
         rounds = [query_columns(record, agents) for record in self.result.rounds]
+        if self.unfinished or not rounds:
+            rounds.append(self._unfinished_columns())
         columns = {name: np.concatenate([part[name] for part in rounds]) for name in rounds[0]}
         x, sources = columns["x"], pd.Index([source.name for source in Source])
         frame = pd.DataFrame({**columns, "x": list(x), "source": pd.Categorical.from_codes(columns["source"], sources)})
@@ -152,8 +173,32 @@ class Optimization:
 
     def __str__(self) -> str:
         study = self.study
-        run = f"{study.algorithm.name}, {study.n_agents} agents, {study.rounds} rounds"
-        return f"{run}: {self.problem.metric} {self.curve[-1]:.4g} (mean), {study.cost(self.epsilon)}"
+        rounds = f"{study.rounds} rounds"
+        if self.stopped is not None:
+            rounds = f"{max(len(self.curve) - 1, 0)} of {rounds} ({self.stopped})"
+        reached = f"{self.problem.metric} {self.curve[-1]:.4g} (mean)" if self.curve else "no finished round"
+        return f"{study.algorithm.name}, {study.n_agents} agents, {rounds}: {reached}, {study.cost(self.epsilon)}"
+
+    def _unfinished_columns(self) -> dict[str, np.ndarray]:
+        """The columns of rounds.parquet for the evaluations of a round that is not finished."""
+        points = [self._space.natural(e.configuration).numpy() for e in self.unfinished] if self._space else []
+        x = np.array(points).reshape(len(points), self.study.domain.dimension)
+        u = self.study.domain.to_unit(torch.from_numpy(x))
+        unknown = np.full(len(x), np.nan)
+        return {
+            "agent": np.array([e.agent for e in self.unfinished], dtype=np.int64),
+            "round": np.array([e.round for e in self.unfinished], dtype=np.int64),
+            "region": self.study.agents.regions.region_of(u).numpy(),
+            "source": np.full(len(x), -1),
+            "x": x,
+            "y": self._sign * np.array([np.nan if e.value is None else e.value for e in self.unfinished]),
+            "best": unknown,
+            "regret": unknown,
+        }
+
+    @property
+    def _sign(self) -> float:
+        return -1.0 if getattr(self.problem, "maximize", True) is False else 1.0
 
     @property
     def _space(self) -> Space | None:

@@ -49,6 +49,7 @@ COVERS = (
     "settings, whose ledgers add up"
 )
 
+_LARGEST_DELTA = 1e-3  # of a real release, unless the caller chooses a larger one
 _NO_NOISE = 1e3  # epsilon above which a release is as good as one without noise
 
 
@@ -69,7 +70,7 @@ class Study:
         seed: The seed of the shared features, the initial points and the agents' draws.
         rng: `seeded` for a simulation: the seed also determines the noise and the choice of agents, so whoever knows
             the seed can remove the noise. `os`: the operating system draws both, and they cannot be repeated.
-        delta: The delta of epsilon; None for N^-1.1.
+        delta: The delta of epsilon; None for N^-1.1, and at most .001 if rng is `os`.
         accountant: The name in `accountants` of the accountant that computes the epsilon after each round.
         accountants: The names of all accountants that report the epsilon of the run.
         space: The named parameters that are the domain's axes; None if the axes have no names.
@@ -85,7 +86,7 @@ class Study:
     Example:
         >>> import dpfbo
         >>> study = dpfbo.create_study(
-        ...     {"x": dpfbo.Float(0, 1)}, n_agents=100, algorithm="dp_fts_de", epsilon=None, delta=1e-3, rounds=10
+        ...     {"x": dpfbo.Float(0, 1)}, n_agents=100, algorithm="dp_fts_de", noise_multiplier=1, delta=1e-3, rounds=10
         ... )
         >>> {name: round(epsilon, 2) for name, epsilon in study.plan.totals().items()}
         {'pld': 5.26, 'rdp': 6.27, 'moments': 7.46}
@@ -111,6 +112,8 @@ class Study:
 
     def __post_init__(self) -> None:
         checks.integer("n_agents", self.n_agents, minimum=1, maximum=checks.MOST_AGENTS)
+        if self.n_agents == 1 and self.algorithm.sends:
+            raise SettingError("n_agents", f"must be at least 2 for algorithm={self.algorithm.name}, got 1")
         checks.integer("rounds", self.rounds, minimum=1, maximum=checks.MOST_ROUNDS)
         checks.integer("seed", self.seed, minimum=0)
         checks.one_of("rng", self.rng, ("seeded", "os"))
@@ -282,7 +285,10 @@ class Study:
 
     @property
     def _delta(self) -> float:
-        return default_delta(self.n_agents) if self.delta is None else self.delta
+        if self.delta is not None:
+            return self.delta
+        usual = default_delta(self.n_agents)
+        return usual if self.rng == "seeded" else min(usual, _LARGEST_DELTA)
 
 
 def _canonical(value: Any) -> str:

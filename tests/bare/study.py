@@ -49,8 +49,8 @@ def main():
         ledger = dpfbo.Ledger(folder / f"{algorithm}.jsonl")
         acquisition = dpfbo.gp.Acquisition(n_candidates=30, n_starts=2)
         result = dpfbo.optimize(
-            score, space, n_agents=8, algorithm=algorithm, epsilon=4.0, delta=1e-3, rounds=3, n_init=3, rng="os",
-            ledger=ledger, acquisition=acquisition,
+            score, space, n_agents=8, algorithm=algorithm, rounds=3, n_init=3, rng="os", ledger=ledger,
+            acquisition=acquisition, **({} if algorithm == "ts" else {"epsilon": 4.0, "delta": 1e-3}),
         )  # fmt: skip
         frame = result.to_pandas()
         found[algorithm] = [len(frame), frame["x.kernel"].iloc[0], result.epsilon, str(result)]

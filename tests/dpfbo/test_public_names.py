@@ -66,7 +66,7 @@ def test_processes_of_agents_and_modelers_load_no_problem_and_no_accountant():
 
 def test_both_loops_run_on_public_names_alone():
     federated, outsourced = dpfbo.federated, dpfbo.outsourced
-    streams, curve = dpfbo.Streams(0), dpfbo.EpsilonCurve(dpfbo.accountant_named("pld"), [], 0.1)
+    streams, curve = dpfbo.Streams(0), dpfbo.privacy.EpsilonCurve(dpfbo.accountant_named("pld"), [], 0.1)
     entropy, ledger = dpfbo.privacy.SeededEntropy(streams), dpfbo.Ledger()
     problem = dpfbo.problems.Synthetic(n_agents=4, grid_size=40, lengthscale=0.1)
     features = dpfbo.gp.shared_features(20, 1, 0.1, streams.generator("features"))

@@ -79,7 +79,7 @@ def test_paper_algorithms_make_the_queries_of_the_library(example):
         own_draw=OwnDraw("exact"), sampling_probability=0.25,
     )  # fmt: skip
     study = dpfbo.create_study(
-        problem.domain, n_agents=N, algorithm="dp_fts_de", epsilon=None, rounds=T, n_init=4, rng="seeded",
+        problem.domain, n_agents=N, algorithm="dp_fts_de", noise_multiplier=1.0, rounds=T, n_init=4, rng="seeded",
         preset=preset, acquisition=Acquisition(),
     )  # fmt: skip
     assert study.mechanism.clip_norm == 11.0

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from dpfbo import round_log, tables
+from dpfbo import round_log, run_summary, tables
 from dpfbo.checkpoint import Checkpoint
 from dpfbo.records import RoundRecord
 from runners import recorded_run
@@ -133,7 +133,7 @@ def test_a_round_that_is_lost_while_the_run_goes_on_is_one_sentence(large, tmp_p
 
 
 def test_a_summary_of_many_agents_tells_quantiles(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(recorded_run, "MANY_AGENTS", 5)
+    monkeypatch.setattr(run_summary, "MANY_AGENTS", 5)
     summary, path = run_configuration(configured(tmp_path))
     last = pq.read_table(path / "rounds.parquet").to_pandas().query(f"round == {T}")["regret"]
     assert list(summary["final"]["quantiles"]) == ["5", "25", "50", "75", "95"]

@@ -23,7 +23,7 @@ from dpfbo.federated.prior import messages as prior_messages
 from dpfbo.formats.words import Source
 from dpfbo.gp import batches, hyperparameters
 from dpfbo.gp.acquisition import Acquisition
-from dpfbo.gp.averaged_gp import AveragedGP, ImprovementSurface, KnownMean, Places, standardised
+from dpfbo.gp.averaged_gp import AveragedGP, Fitted, ImprovementSurface, KnownMean, Locate, Places, standardised
 from dpfbo.gp.design import Design
 from dpfbo.gp.draws import OwnDraw
 from dpfbo.gp.features import RandomFeatures
@@ -199,10 +199,7 @@ class Agents:
 
     def _improving(self, gp: AveragedGP, state: AgentsState, broadcast: Broadcast | None, t: int) -> Query:
         """The queries of largest expected improvement; their source is the server if most weight is on its prior."""
-        known = None
-        if isinstance(broadcast, SharedPrior):
-            known = known_mean(broadcast, self.n_init, state.count)
-
+        known = self._known_mean(state, broadcast)
         grid = self.domain if isinstance(self.domain, Grid) else None
         fast = None
         if grid is not None and state.index is not None and (known is None or self.table is not None):
@@ -217,14 +214,32 @@ class Agents:
             u[slow], shared[slow] = self._slowly(gp, state.select(slow), known, t)
         return self._new(state, u, torch.where(shared > 0.5, int(Source.server), int(Source.own)), t)
 
-    def _slowly(self, gp: AveragedGP, state: AgentsState, known: KnownMean | None, t: int) -> tuple[Tensor, Tensor]:
-        """The maximisers and the probability of models with the known mean, by tensor operations."""
+    def _known_mean(self, state: AgentsState, broadcast: Broadcast | None) -> KnownMean | None:
+        return known_mean(broadcast, self.n_init, state.count) if isinstance(broadcast, SharedPrior) else None
+
+    def _fitted(self, gp: AveragedGP, state: AgentsState, known: KnownMean | None) -> tuple[Fitted, Locate]:
+        """The agents' models of their observations, and the places of points for these models."""
 
         def locate(u: Tensor) -> Places:
             return Places(embedded(self.domain, u), None if known is None else self.features(u))
 
         psi = None if known is None else self.features_at(state.points)
-        fitted = gp.fit(Places(embedded(self.domain, state.x), psi), state.y, known)
+        return gp.fit(Places(embedded(self.domain, state.x), psi), state.y, known), locate
+
+    def expected_gains(self, state: AgentsState, broadcast: Broadcast | None, t: int) -> Tensor:
+        """The expected improvement at each agent's query of round t >= 1, in the unit of its observations, n.
+
+        Raises ValueError for agents that draw from their own GPs, which expect no improvement.
+        """
+        if self.averaged_gp is None:
+            raise ValueError("agents that draw from their own GPs expect no improvement")
+        u = self._improving(self.averaged_gp, state, broadcast, t).u
+        fitted, locate = self._fitted(self.averaged_gp, state, self._known_mean(state, broadcast))
+        return fitted.log_expected_improvement(locate(u))[:, 0].exp() * state.y.std(1, correction=0)
+
+    def _slowly(self, gp: AveragedGP, state: AgentsState, known: KnownMean | None, t: int) -> tuple[Tensor, Tensor]:
+        """The maximisers and the probability of models with the known mean, by tensor operations."""
+        fitted, locate = self._fitted(gp, state, known)
         shift = self.acquisition.shift(self.domain, self.streams, "acquisition", t, state.ids.device)
         if gp.acquisition == "ts":
             points = self.acquisition.candidates(self.domain, shift)

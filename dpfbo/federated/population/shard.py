@@ -60,6 +60,10 @@ class Block:
             query = self._agents.query(self.state, broadcast, t, self.clock)
         return Query(query.u[:n], query.source[:n])
 
+    def expected_gains(self, t: int, broadcast: Broadcast | None) -> Tensor:
+        """See `Agents.expected_gains`."""
+        return self._agents.expected_gains(self.state, broadcast, t)[: len(self.ids)]
+
     def observe(self, u: Tensor, y: Tensor) -> None:
         """Append observations y (n x k, NaN where the evaluation failed) at u (n x k x D)."""
         with self.clock("observe"):
@@ -200,6 +204,11 @@ class Shard:
         self._next, self._turn, self._known = len(history), None, observed
         if (newest := observed or record) is not None:
             self._best = newest.best[:, -1].to(self._ids.device).nan_to_num(nan=-torch.inf)
+
+    def expected_gains(self, t: int, broadcast: Broadcast | None) -> Tensor:
+        """The improvement that each agent expects of its query of round t, the next one (`Agents.expected_gains`)."""
+        received = self._received(broadcast, t)
+        return torch.cat(self._each(lambda block: block.expected_gains(t, received)))
 
     def take_seconds(self) -> dict[str, float]:
         """The seconds spent in each phase since the last call, summed over all threads."""

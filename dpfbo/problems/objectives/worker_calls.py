@@ -3,6 +3,7 @@
 import traceback
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import as_completed
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -57,12 +58,14 @@ class WorkerCalls:
         )
         self._end = weakref.finalize(self, _stop, self._pool)
 
-    def outcomes(self, calls: Iterable[tuple[int, Any]]) -> Iterator[CallOutcome]:
-        """Yield the outcome of each call (an agent's id and a configuration), in their order."""
-        asked = [self._pool.schedule(_call, args=call, timeout=self._timeout) for call in calls]
+    def outcomes(self, calls: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, CallOutcome]]:
+        """Yield index and outcome of each call (an agent's id and a configuration) as it ends."""
+        asked: dict[Any, int] = {
+            self._pool.schedule(_call, args=call, timeout=self._timeout): i for i, call in enumerate(calls)
+        }
         try:
-            for future in asked:
-                yield self._outcome(future)
+            for future in as_completed(asked):
+                yield asked[future], self._outcome(future)
         finally:
             for future in asked:
                 future.cancel()

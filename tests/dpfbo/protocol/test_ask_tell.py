@@ -36,9 +36,10 @@ FEW = Acquisition(n_candidates=30, n_starts=2)
 SERVED = ("dp_prior", "dp_fts_de", "fts_original", "sobol_server")
 
 
-def study_of(name="dp_prior", rng="seeded", epsilon=2.0, **changes):
+def study_of(name="dp_prior", rng="seeded", z=None, **changes):
+    privacy = {"noise_multiplier": z} if z or not name.startswith("dp_") else {"epsilon": 2.0}
     made = dpfbo.create_study(
-        SPACE, n_agents=N, algorithm=name, epsilon=epsilon, rounds=T, n_init=N_INIT, seed=5, rng=rng, acquisition=FEW
+        SPACE, n_agents=N, algorithm=name, rounds=T, n_init=N_INIT, seed=5, rng=rng, acquisition=FEW, **privacy
     )
     return replace(made, **changes)
 
@@ -304,7 +305,7 @@ def contents(folder):
 
 def test_a_message_of_a_closed_round_changes_nothing(tmp_path, monkeypatch):
     """A round is closed, on disk, before its release is made: by a process that died, or by one that went on."""
-    study, folder = study_of("dp_fts_de", epsilon=None), tmp_path / "server"
+    study, folder = study_of("dp_fts_de", z=1.0), tmp_path / "server"
     agents, whole = World(study), Coordinator(study)
     for n in range(N):
         for _ in range(N_INIT):
@@ -337,7 +338,7 @@ def test_a_message_of_a_closed_round_changes_nothing(tmp_path, monkeypatch):
 
 
 def test_a_message_after_the_last_broadcast_changes_nothing(tmp_path):
-    study, folder = study_of("dp_fts_de", epsilon=None, rounds=1), tmp_path / "server"
+    study, folder = study_of("dp_fts_de", z=1.0, rounds=1), tmp_path / "server"
     agents, server = World(study), Coordinator(study, folder)
     for _ in range(N_INIT):
         agents.evaluate(0)

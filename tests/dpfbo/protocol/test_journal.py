@@ -14,7 +14,7 @@ from tests.dpfbo.protocol.power_cut import Disk
 LINE = Grid(torch.linspace(0, 1, 11, dtype=torch.float64)[:, None], (0.0,), (1.0,))
 N, N_INIT = 2, 2
 STUDY = dpfbo.create_study(
-    LINE, n_agents=N, algorithm="dp_fts_de", epsilon=None, rounds=2, n_init=N_INIT, preset=Preset(P=1, M=10),
+    LINE, n_agents=N, algorithm="dp_fts_de", noise_multiplier=1.0, rounds=2, n_init=N_INIT, preset=Preset(P=1, M=10),
     acquisition=Acquisition(n_candidates=30, n_starts=2),
 )  # fmt: skip
 

@@ -54,9 +54,10 @@ def test_a_named_algorithm_is_the_one_of_the_commands(name):
 @pytest.mark.parametrize("name", ["dp_prior", "dp_fts_de", "ts"])
 def test_one_call_makes_the_run_of_the_command(tmp_path, name):
     private = ["privacy.epsilon=2"] if name.startswith("dp_") else []
+    budget = {"epsilon": 2.0} if private else {}
     overrides = [*SAME, f"algorithm={name}", *private, f"results_dir={tmp_path}"]
     summary, folder = record_run(Composition.of(compose(*overrides)))
-    ours = found(name, epsilon=2.0)
+    ours = found(name, **budget)
     assert ours.to_pandas().equals(pq.read_table(folder / "rounds.parquet").to_pandas())
     assert ours.epsilons == summary["epsilon"]
     assert (ours.delta, ours.relation) == (summary["delta"], summary["relation"])
@@ -103,8 +104,10 @@ def test_a_private_run_costs_its_epsilon_and_others_nothing_or_anything():
 def test_delta_is_that_of_all_agents(name):
     """N^-1.1 exactly, whatever the number of sub-regions; the noise is calibrated to it, too."""
     made = dpfbo.create_study(
-        SPACE, n_agents=12, algorithm=name, epsilon=None, rounds=2, preset=Preset(P=4, sampling_probability=1.0)
-    )
+        SPACE, n_agents=12, algorithm=name, noise_multiplier=1.0, rounds=2, rng="seeded",
+        preset=Preset(P=4, sampling_probability=1.0),
+    )  # fmt: skip
+    assert replace(made, rng="os").plan.delta == 1e-3
     assert (4 if name == "dp_fts_de" else 1) == made.algorithm.P
     assert made.plan.delta == 12**-1.1
     found, same, other = (
@@ -116,7 +119,12 @@ def test_delta_is_that_of_all_agents(name):
 def test_calibration_leaves_every_round_the_smallest_noise():
     """However large the target, z is 0.01, and twice that where a schedule halves the noise of one round."""
     made = dpfbo.create_study(
-        SPACE, n_agents=12, algorithm="dp_fts_de", epsilon=None, rounds=3, preset=Preset(sampling_probability=1.0)
+        SPACE,
+        n_agents=12,
+        algorithm="dp_fts_de",
+        noise_multiplier=1.0,
+        rounds=3,
+        preset=Preset(sampling_probability=1.0),
     )
     halved = replace(made.mechanism, schedule=Steps([2.0, 0.5, 1.0]))
     assert replace(made, accountant="rdp", mechanism=halved).multiplier_for(1e9) == 0.02
@@ -166,7 +174,7 @@ class Alternating(Softmax):
 
 def test_a_weighting_that_changes_its_parents_weights_is_planned_by_its_own():
     study = dpfbo.create_study(
-        SPACE, n_agents=6, algorithm="dp_fts_de", epsilon=None, rounds=4, n_init=2, acquisition=FEW
+        SPACE, n_agents=6, algorithm="dp_fts_de", noise_multiplier=1.0, rounds=4, n_init=2, acquisition=FEW
     )
     mechanism = replace(study.mechanism, calibration="paper", charge="effective")
     study = replace(study, weights=Alternating(Decay(1, 1)), mechanism=mechanism)
@@ -205,7 +213,14 @@ def test_a_study_composed_from_objects_runs_any_problem():
     problem = dpfbo.problems.Branin(n_agents=6)
     algorithm = dpfbo.algorithm_named("dp_fts_de", dpfbo.Preset(M=20, P=2))
     study = dpfbo.create_study(
-        problem.domain, n_agents=6, algorithm=algorithm, epsilon=None, rounds=3, n_init=2, rng="seeded", acquisition=FEW
+        problem.domain,
+        n_agents=6,
+        algorithm=algorithm,
+        noise_multiplier=1.0,
+        rounds=3,
+        n_init=2,
+        rng="seeded",
+        acquisition=FEW,
     )
     rounds = []
     result = dpfbo.run_study(study, problem, on_round=lambda done: rounds.append(done.agents.round))
@@ -244,7 +259,15 @@ def test_the_number_of_threads_is_as_it_was():
         ({"delta": 1}, r"delta must lie in \(0, 1\), got 1"),
         ({"rng": "numpy"}, "rng must be one of seeded, os, got 'numpy'"),
         ({"threads": 0}, "threads must be an integer of at least 1, got 0"),
-        ({"algorithm": "dp_fts_de", "n_agents": 1}, "P must be at most the number of agents 1, got 2"),
+        ({"algorithm": "dp_fts_de", "n_agents": 1}, "n_agents must be at least 2 for algorithm=dp_fts_de, got 1"),
+        ({"epsilon": 1.0, "noise_multiplier": 2.0}, "noise_multiplier must be left out where epsilon=1.0 says what it"),
+        *(
+            (
+                {"algorithm": "ts", name: 0.5},
+                f"{name} has no effect on algorithm=ts, which is not private: leave it out",
+            )
+            for name in ("epsilon", "delta", "noise_multiplier")
+        ),
     ],
 )
 def test_what_cannot_be_is_one_sentence(settings, sentence):
@@ -269,7 +292,7 @@ def test_nothing_of_hydra_ray_and_wandb_is_loaded():
 
 def test_a_digest_changes_with_every_setting_and_is_the_same_in_every_process():
     def digest(space, **others):
-        return dpfbo.create_study(space, n_agents=3, delta=1e-3, rng="seeded", **others).digest
+        return dpfbo.create_study(space, n_agents=3, rng="seeded", **others).digest
 
     a, k = dpfbo.Float(0, 1), dpfbo.Categorical(["x", "y"])
     points = torch.linspace(0, 1, 2000, dtype=torch.float64)[:, None]
@@ -287,7 +310,7 @@ def test_a_digest_changes_with_every_setting_and_is_the_same_in_every_process():
     assert len(set(digests)) == len(spaces)
     assert digest(spaces[0], algorithm="ts") == digests[0] != digest(spaces[0], algorithm="ts", seed=1)
     program = "import dpfbo; print(dpfbo.create_study({'a': dpfbo.Float(0, 1), 'k': dpfbo.Categorical(['x', 'y'])}, "
-    program += "n_agents=3, delta=1e-3, rng='seeded', algorithm='ts').digest)"
+    program += "n_agents=3, rng='seeded', algorithm='ts').digest)"
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == digests[0]
 
@@ -320,8 +343,8 @@ def test_values_whose_squares_are_infinite_are_failed_evaluations(size):
 
 
 def test_the_events_of_the_most_rounds_are_made_once_for_each_kind():
-    made = dpfbo.create_study(SPACE, n_agents=6, algorithm="dp_fts_de", epsilon=None, rounds=100_000)
-    few = dpfbo.create_study(SPACE, n_agents=6, algorithm="dp_fts_de", epsilon=None, rounds=60)
+    made = dpfbo.create_study(SPACE, n_agents=6, algorithm="dp_fts_de", noise_multiplier=1.0, rounds=100_000)
+    few = dpfbo.create_study(SPACE, n_agents=6, algorithm="dp_fts_de", noise_multiplier=1.0, rounds=60)
     events = made.events
     assert len(events) == 100_000 and len({id(event) for event in events}) < 100
     assert events[:60] == few.events
@@ -331,7 +354,7 @@ def test_the_events_of_the_most_rounds_are_made_once_for_each_kind():
 
 
 def test_many_rounds_of_other_noise_each_are_refused():
-    made = dpfbo.create_study(SPACE, n_agents=6, algorithm="dp_fts_de", epsilon=None, rounds=1001)
+    made = dpfbo.create_study(SPACE, n_agents=6, algorithm="dp_fts_de", noise_multiplier=1.0, rounds=1001)
     changing = replace(made, mechanism=replace(made.mechanism, schedule=PowerSchedule(0.1)))
     with pytest.raises(
         SettingError, match="^rounds must be at most 1000 where noise or weights always change, got 1001"

@@ -1,0 +1,175 @@
+"""The evaluations of `dpfbo.optimize`: kept in a folder, counted by a progress bar and by limits, told to callbacks."""
+
+import math
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import numpy as np
+from tqdm.auto import tqdm
+
+from dpfbo import checks
+from dpfbo.formats.journal import Journal, StateError
+from dpfbo.space.parameters import Space
+from dpfbo.study.study import Study
+
+FILE = "evaluations.jsonl"
+_SAME = 1e-9  # relative difference of two queries that differ by the rounding of another processor alone
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Holds one evaluation of the objective; the callbacks of `dpfbo.optimize` receive it.
+
+    Args:
+        agent: The agent's number.
+        round: The round of the query, 0 for the initial points.
+        configuration: The value of each parameter.
+        value: The value that the objective returned; None if it failed.
+
+    Example:
+        >>> import dpfbo
+        >>> def show(study: dpfbo.Study, evaluation: dpfbo.Evaluation) -> None:
+        ...     print(evaluation.agent, evaluation.round, evaluation.value)
+        >>> result = dpfbo.optimize(
+        ...     lambda agent, x: agent, {"x": dpfbo.Float(0, 1)}, 2, "ts", rounds=1, n_init=1, callbacks=[show]
+        ... )
+        0 0 0.0
+        1 0 1.0
+        0 1 0.0
+        1 1 1.0
+    """
+
+    agent: int
+    round: int
+    configuration: dict[str, Any]
+    value: float | None
+
+
+Callback = Callable[[Study, Evaluation], object]
+
+
+class Stop(BaseException):
+    """Ends `dpfbo.optimize`, which returns what there is. reason: a few words."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def stop() -> NoReturn:
+    """End the `dpfbo.optimize` that called this callback; it returns what there is.
+
+    Example:
+        >>> import dpfbo
+        >>> def good_enough(study: dpfbo.Study, evaluation: dpfbo.Evaluation) -> None:
+        ...     if evaluation.value is not None and evaluation.value > 0.9:
+        ...         dpfbo.stop()
+        >>> space = {"x": dpfbo.Float(0, 1)}
+        >>> result = dpfbo.optimize(lambda agent, x: x["x"], space, 5, "ts", rounds=20, callbacks=[good_enough])
+        >>> result.stopped
+        'a callback'
+        >>> max(best.value for best in result.best()) > 0.9
+        True
+    """
+    raise Stop("a callback")
+
+
+@dataclass(frozen=True)
+class StopRules:
+    """When `dpfbo.optimize` ends early. Its docstring explains them; None for no limit."""
+
+    max_evaluations: int | None = None
+    timeout: float | None = None
+    min_gain: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_evaluations is not None:
+            checks.integer("max_evaluations", self.max_evaluations, minimum=1)
+        for name in ("timeout", "min_gain"):
+            if getattr(self, name) is not None:
+                checks.positive(name, getattr(self, name))
+
+
+@dataclass
+class Evaluations:
+    """Keeps all evaluations of one study (`dpfbo.problems.custom.EvaluationRecord`).
+
+    journal: holds those of earlier processes, and gets all others, each before its callbacks are called. progress:
+    True for a bar, None for one if standard error is a terminal or a notebook.
+
+    Raises:
+        Stop: A limit is reached, or a callback wants to end.
+        StateError: The journal has the value of another query.
+    """
+
+    study: Study
+    space: Space
+    journal: Journal
+    rules: StopRules
+    callbacks: Sequence[Callback]
+    progress: bool | None
+    made: dict[tuple[int, int, int], tuple[list[float], float]] = field(default_factory=dict)  # by agent, round, place
+
+    def __post_init__(self) -> None:
+        for event in self.journal.events[1:]:
+            value = math.nan if event["value"] is None else event["value"]
+            self.made[event["agent"], event["round"], event["place"]] = event["x"], value
+        self._until = None if self.rules.timeout is None else time.monotonic() + self.rules.timeout
+        self._planned = self.study.n_agents * (self.study.n_init + self.study.rounds)
+        shown = sys.stderr.isatty() or "notebook" in tqdm.__module__ if self.progress is None else self.progress
+        name = self.study.algorithm.name
+        self._bar = tqdm(total=self._planned, initial=len(self.made), desc=name, unit="evaluation", disable=not shown)
+
+    def known(self, agent: int, round: int, place: int, x: np.ndarray) -> float | None:
+        if (agent, round, place) not in self.made:
+            self._check_rules()
+            return None
+        before, value = self.made[agent, round, place]
+        if not np.allclose(before, x, rtol=_SAME, atol=0.0):
+            raise StateError(
+                f"{self.journal.folder} has the value of another query of agent {agent} in round {round}: go on with "
+                "the version of dpfbo that it began with, or give another folder"
+            )
+        return value
+
+    def add(self, agent: int, round: int, place: int, x: np.ndarray, value: float) -> None:
+        failed, numbers = math.isnan(value), x.tolist()
+        event = {"agent": agent, "round": round, "place": place, "x": numbers, "value": None if failed else value}
+        self.journal.append({"event": "evaluation", **event})
+        self.made[agent, round, place] = numbers, value
+        self._bar.update()
+        told = Evaluation(agent, round, self.space.configuration(numbers), None if failed else value)
+        for callback in self.callbacks:
+            callback(self.study, told)
+        self._check_rules()
+
+    def _check_rules(self) -> None:
+        if len(self.made) == self._planned:
+            return
+        most = self.rules.max_evaluations
+        if most is not None and len(self.made) >= most:
+            raise Stop(f"max_evaluations={most}")
+        if self._until is not None and time.monotonic() > self._until:
+            raise Stop(f"timeout={self.rules.timeout:g}")
+
+    def show(self, mean: float) -> None:
+        """Show the metric's mean behind the progress bar."""
+        self._bar.set_postfix(mean=f"{mean:.4g}")
+
+    def after(self, rounds: int) -> list[Evaluation]:
+        """The evaluations of a round that is not finished, if `rounds` rounds are."""
+        return [
+            Evaluation(agent, round, self.space.configuration(x), None if math.isnan(y) else y)
+            for (agent, round, _), (x, y) in sorted(self.made.items())
+            if round >= rounds
+        ]
+
+    def close(self) -> None:
+        """End the bar, and unlock the journal, which is deleted if there is no evaluation."""
+        self._bar.close()
+        if not self.made and self.journal.folder is not None:
+            self.journal.forget(FILE)
+        self.journal.close()

@@ -1,0 +1,197 @@
+"""`optimize`: a study of one's own function in one call, which can be interrupted and continued."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dpfbo import checks
+from dpfbo.checks import SettingError
+from dpfbo.federated.federation import run as run_federated
+from dpfbo.formats.journal import Journal
+from dpfbo.gp.acquisition import Acquisition
+from dpfbo.privacy.ledger import Ledger
+from dpfbo.problems.custom import Custom, EvaluationError
+from dpfbo.run_result import OnRound, Round
+from dpfbo.space.parameters import Space
+from dpfbo.study.algorithm import Algorithm, Preset
+from dpfbo.study.create import checked_ledger, create_study
+from dpfbo.study.evaluations import FILE, Callback, Evaluations, Stop, StopRules
+from dpfbo.study.optimization import Optimization
+from dpfbo.study.study import Study
+from dpfbo.study.study_folder import StudyFolder
+
+
+def optimize(
+    f: Callable[[int, Any], float],
+    space: Space | Mapping[str, Any],
+    n_agents: int = 20,
+    algorithm: str | Algorithm = "dp_prior",
+    epsilon: float | None = None,
+    rounds: int = 20,
+    seed: int = 0,
+    *,
+    folder: str | os.PathLike[str] | None = None,
+    maximize: bool = True,
+    on_failure: str = "stop",
+    retries: int = 0,
+    n_jobs: int = 1,
+    call_timeout: float | None = None,
+    n_init: int = 5,
+    delta: float | None = None,
+    noise_multiplier: float | None = None,
+    rng: str = "seeded",
+    ledger: Ledger | None = None,
+    preset: Preset = Preset(),
+    acquisition: Acquisition = Acquisition(),
+    progress: bool | None = None,
+    callbacks: Sequence[Callback] = (),
+    max_evaluations: int | None = None,
+    timeout: float | None = None,
+    min_gain: float | None = None,
+    on_round: OnRound = lambda done: None,
+    threads: int = 1,
+) -> Optimization:
+    """Tune `f(agent, configuration)` for each of N agents, which learn from each other with differential privacy.
+
+    This is a simulation: one process holds the data of all agents.
+
+    After Ctrl-C, `dpfbo.stop()` in a callback, or a limit, it returns what there is; `result.stopped` says why. With
+    a folder, the same call goes on from there, also after an exception or a kill, and ends with the same result. Each
+    study has a subfolder, named by its algorithm, settings and seed, with the files of a run, which
+    `python -m runners.status`, `runners.board` and `analysis.figures` read.
+
+    Args:
+        f: The objective. It receives the agent's number, 0..N-1, and a configuration, a dict of the space's parameters.
+        space: Named parameters.
+        n_agents: The number of agents, N.
+        algorithm: A name of `dpfbo.algorithm_named`, or an `Algorithm`.
+        epsilon: The privacy budget of the whole run, at user level, from which the noise of a private algorithm
+            follows; None for 1, if no noise multiplier is given.
+        rounds: The number of rounds after the initial points, T.
+        seed: The seed of all random numbers, except of the noise and the choice of agents if rng is `os`.
+        folder: The folder that keeps each evaluation, on disk before the next one begins; None to keep nothing.
+        maximize: False if small values are better.
+        on_failure: `stop` or `penalty`. `dpfbo.Custom` explains this and the next two arguments.
+        retries: The number of further calls of f after a failed call.
+        n_jobs: The number of calls of f at a time.
+        call_timeout: The seconds after which a call of f counts as failed; None for no limit.
+        n_init: The number of initial points of each agent.
+        delta: The delta of epsilon of a private algorithm; None for N^-1.1, and at most .001 if rng is `os`.
+        noise_multiplier: The noise multiplier z of a private algorithm, in place of epsilon.
+        rng: `seeded`; or `os`, to let the operating system draw the noise; it needs a folder or a ledger with a path.
+        ledger: The ledger that records the cost of each broadcast; None for one in the folder, or in memory.
+        preset: The settings of the named algorithms that depend on the problem.
+        acquisition: The search for the maximum of a function on a box.
+        progress: True for a progress bar; None for one in a terminal and in a notebook.
+        callbacks: Functions that are called with the study and an `Evaluation` after each evaluation.
+        max_evaluations: The number of evaluations of all agents, after which it ends.
+        timeout: The seconds after which it ends, once the evaluation that is going on has ended.
+        min_gain: It ends after a round in which no agent expects an improvement of this size or more from its next
+            query. For `local`, `shared_prior` and `dp_prior`, whose agents maximise the expected improvement.
+        on_round: A function that is called after every round.
+        threads: The number of threads on which blocks of agents compute; it changes no result.
+
+    Returns:
+        The queries and values of all agents, and the epsilon of the broadcasts.
+
+    Raises:
+        SettingError: A setting is out of range or contradicts another setting; the error names the setting.
+        EvaluationError: f raised, or did not return a finite number; the error names agent and configuration.
+        MissingPackage: A folder is given, and a package is missing that writes the files of a run.
+        ResultsError: Another process works in the same study's folder.
+
+    Example:
+        >>> import dpfbo
+        >>> def score(agent, x):
+        ...     return -((x["depth"] - 4) ** 2)
+        >>> result = dpfbo.optimize(
+        ...     score, {"depth": dpfbo.Integer(1, 12)}, n_agents=10, epsilon=1.0, delta=1e-3, rounds=3
+        ... )
+        >>> result.best()[0].configuration
+        {'depth': 4}
+        >>> round(result.epsilon, 2)
+        1.0
+    """
+    space = space if isinstance(space, Space) else Space(space)
+    rules = StopRules(max_evaluations, timeout, min_gain)
+    checks.integer("threads", threads, minimum=1, maximum=checks.MOST_WORKERS)
+    problem = Custom(
+        f, n_agents=n_agents, maximize=maximize, space=space, on_failure=on_failure, retries=retries, n_jobs=n_jobs,
+        timeout=call_timeout,
+    )  # fmt: skip
+    study = create_study(
+        space, n_agents=n_agents, algorithm=algorithm, epsilon=epsilon, rounds=rounds, n_init=n_init, seed=seed,
+        delta=delta, noise_multiplier=noise_multiplier, rng=rng, preset=preset, acquisition=acquisition,
+    )  # fmt: skip
+    if min_gain is not None and study.algorithm.averaged_gp is None:
+        rule = f"has no effect on algorithm={study.algorithm.name}, whose agents expect no improvement: leave it out"
+        raise SettingError("min_gain", f"{rule}, got {min_gain!r}")
+    study.plan  # noqa: B018  (raises for what cannot be accounted for)
+    if folder is None:
+        journal = Journal(None, "", {"event": "study"})
+        evaluations = Evaluations(study, space, journal, rules, callbacks, progress)
+        return _run(study, replace(problem, record=evaluations), evaluations, ledger, None, on_round, threads)
+    target = study.algorithm.private and noise_multiplier is None
+    place = StudyFolder.of(Path(folder), study, (1.0 if epsilon is None else epsilon) if target else None)
+    name = getattr(f, "__qualname__", type(f).__qualname__)
+    with place.opened():
+        journal = Journal(place.files.path, FILE, place.first_event(name, problem))
+        evaluations = Evaluations(study, space, journal, rules, callbacks, progress)
+        ledger = Ledger(place.files.ledger_path) if ledger is None else ledger
+        return _run(study, replace(problem, record=evaluations), evaluations, ledger, place, on_round, threads)
+
+
+def _run(
+    study: Study,
+    problem: Custom,
+    evaluations: Evaluations,
+    ledger: Ledger | None,
+    place: StudyFolder | None,
+    on_round: OnRound,
+    threads: int,
+) -> Optimization:
+    """The study, from where it was interrupted until it ends or is stopped."""
+    stopped, result = None, study.result()
+    path = None if place is None else place.files.path
+    try:
+        ledger = checked_ledger(study, ledger, level=4)
+        if place is not None and place.restore(result, ledger):
+            return Optimization(study, problem, result, ledger, folder=path)
+        population = study.population(problem, threads)
+        population.shard.restore(result.rounds)
+        server = study.server(ledger, None if place is None else place.checkpoint.release_file())
+
+        def keep(done: Round) -> None:
+            if place is not None:
+                place.add(done, Optimization(study, problem, result, ledger))
+            evaluations.show(done.agents.mean)
+            on_round(done)
+            check_gain()
+
+        def check_gain() -> None:
+            least, t = evaluations.rules.min_gain, len(result.rounds)
+            if least is None or not 0 < t <= study.rounds:
+                return
+            if float(population.shard.expected_gains(t, result.broadcast).max()) < least:
+                raise Stop(f"min_gain={least:g}")
+
+        try:
+            check_gain()
+            run_federated(population, server, study.rounds, keep, result, study.broadcasts)
+        except KeyboardInterrupt:
+            stopped = "an interrupt"
+        except Stop as end:
+            stopped = end.reason
+        found = Optimization(study, problem, result, ledger, stopped, evaluations.after(len(result.rounds)), path)
+        if place is not None and len(result.rounds) and stopped != "an interrupt":
+            place.write(found)
+        return found
+    except EvaluationError as error:
+        if place is not None:
+            place.files.note_failure(str(error), error)
+        raise
+    finally:
+        evaluations.close()
+        problem.close()

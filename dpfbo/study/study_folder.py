@@ -1,0 +1,152 @@
+"""The folder in which `dpfbo.optimize` keeps a study: the files of a run, and the evaluations one by one."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dpfbo import run_summary
+from dpfbo.checkpoint import Checkpoint, RunOrigin, check_charged
+from dpfbo.extras import needing
+from dpfbo.federated.federation import FederatedResult
+from dpfbo.formats.bounded import read_object
+from dpfbo.formats.run_folder import RunFolder
+from dpfbo.privacy.ledger import Ledger
+from dpfbo.privacy.mechanism_code import code_digests
+from dpfbo.problems.custom import Custom
+from dpfbo.run_result import Round
+from dpfbo.study.study import Study
+
+if TYPE_CHECKING:
+    from dpfbo.study.optimization import Optimization
+
+_PROGRESS_SECONDS = 1.0  # seconds between two writes of progress.json
+_SUMMARY_AGENTS = 100  # most agents whose best queries a summary lists
+
+
+@dataclass
+class StudyFolder:
+    """The folder `<root>/<algorithm>-<setting>/<seed>` of a study of `dpfbo.optimize`.
+
+    files: the files of a run (`dpfbo.formats.run_folder`), and evaluations.jsonl. checkpoint: the finished rounds,
+    which stay when the study ends. setting: a name of the study's settings without its seed. epsilon: the budget that
+    was given; None for an own noise multiplier, or no privacy.
+    """
+
+    study: Study
+    setting: str
+    epsilon: float | None
+    files: RunFolder
+    checkpoint: Checkpoint
+    noted: float = 0.0
+
+    @staticmethod
+    def of(root: Path, study: Study, epsilon: float | None) -> "StudyFolder":
+        setting = replace(study, seed=0).digest[:12]
+        files = RunFolder(root.absolute() / f"{study.algorithm.name}-{setting}" / str(study.seed))
+        origin = RunOrigin(None, code_digests())
+        return StudyFolder(study, setting, epsilon, files, Checkpoint(files.checkpoint_path, study.digest, origin))
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Create and lock the folder; MissingPackage without the packages that write the files of a run."""
+        with needing("run", "optimize with a folder"):
+            import pyarrow  # noqa: F401
+            import yaml  # noqa: F401
+        with self.files.opened(), self.files.failures_kept():
+            yield
+
+    def first_event(self, function: str, problem: Custom) -> dict[str, Any]:
+        """The first line of evaluations.jsonl: whose values the others are."""
+        return {"event": "study", "study": self.study.digest, "function": function, "maximize": problem.maximize}
+
+    def restore(self, result: FederatedResult, ledger: Ledger) -> bool:
+        """Add the finished rounds to the result; True if these are all, and all records are written.
+
+        Raises LedgerError if the ledger lacks one of their broadcasts.
+        """
+        if self.study.plan.events and ledger.path == self.files.ledger_path:
+            ledger.check_covers(self.study.coverage())
+            ledger.bind(self.study.coverage())
+        known = len(check_charged(self.checkpoint.rounds(), ledger))
+        self.checkpoint.forget_from(known)
+        result.rounds.read_back = self.checkpoint.record
+        for done in self.checkpoint.rounds(known):
+            result.add(done)
+        summary, path = None, self.files.path / "summary.json"
+        if known > self.study.rounds:
+            summary = read_object(path)
+        if summary is None or summary["rounds"] != self.study.rounds:
+            path.unlink(missing_ok=True)  # of the rounds before it was stopped
+            return False
+        return True
+
+    def add(self, done: Round, found: "Optimization") -> None:
+        """Keep a finished round."""
+        self.checkpoint.append(done)
+        if time.monotonic() > self.noted + _PROGRESS_SECONDS:
+            plan, rounds = self.study.plan, self.study.rounds
+            self.files.note_progress(
+                run_summary.progress(found.result, rounds, self._facts(found), plan.epsilon_of_nothing)
+            )
+            self.noted = time.monotonic()
+
+    def write(self, found: "Optimization") -> None:
+        """Write the records of the rounds so far."""
+        import yaml
+
+        from dpfbo import tables
+
+        study, result, ledger = self.study, found.result, found.ledger
+        seeded, agents = study.rng == "seeded", torch.arange(study.n_agents, device="cpu")
+        summary = {
+            **self._facts(found),
+            "rounds": len(result.rounds) - 1,
+            **run_summary.outcome(result, study.plan, seeded, found.epsilons, len(ledger.charges)),
+            "best": _best(found) if seeded and study.n_agents <= _SUMMARY_AGENTS else None,
+            "stopped": found.stopped,
+        }
+        server = tables.server_table(result.server, result.diagnostics if seeded else None)
+        rows = tables.row_groups(result.rounds, agents, study.space)
+        self.files.write(yaml.safe_dump(self._config(found), sort_keys=False), rows, server, summary)
+
+    def _facts(self, found: "Optimization") -> dict[str, Any]:
+        study, problem, plan = self.study, found.problem, self.study.plan
+        return {
+            "experiment": self.files.path.parents[1].name, "setting": self.setting,
+            "label": self.files.path.parent.name.removesuffix(f"-{self.setting}"),
+            "problem": problem.name, "algorithm": study.algorithm.name, "seed": study.seed,
+            "n_agents": study.n_agents, "rounds": study.rounds, "metric": problem.metric,
+            "lower_is_better": problem.lower_is_better, "private": study.algorithm.private, "rng": study.rng,
+            "delta": plan.delta, "relation": plan.relation, "accountant": study.accountant,
+        }  # fmt: skip
+
+    def _config(self, found: "Optimization") -> dict[str, Any]:
+        """The settings as plain data, by the names that the configuration of a run has."""
+        study, a, m = self.study, self.study.algorithm, self.study.mechanism
+        return {
+            "seed": study.seed, "rounds": study.rounds, "n_init": study.n_init,
+            "problem": {
+                "name": found.problem.name, "n_agents": study.n_agents,
+                "maximize": getattr(found.problem, "maximize", True),
+                "space": None if study.space is None else study.space.to_dict(),
+            },
+            "algorithm": {
+                "name": a.name, "server": None if a.server is None else a.server.__name__, "private": a.private,
+                "P": a.P, "M": a.M, "lengthscale": a.lengthscale, "follow": a.follow, "design": a.design,
+            },
+            "weights": type(study.weights).__name__,
+            "privacy": {
+                "epsilon": self.epsilon, "z": m.noise_multiplier, "q": m.sampling_probability, "S": m.clip_norm,
+                "delta": study.delta, "rng": study.rng, "accountant": study.accountant,
+            },
+        }  # fmt: skip
+
+
+def _best(found: "Optimization") -> list[dict[str, Any]]:
+    best = [(b, b.configuration) for b in found.best()]
+    return [{"agent": b.agent, "round": b.round, "value": b.value, **x} for b, x in best if isinstance(x, dict)]
