@@ -1,8 +1,15 @@
 """Validation of public settings: one sentence with the name, the rule and the value."""
 
+import difflib
+import functools
+import inspect
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real
+from typing import ParamSpec, TypeVar
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 LARGEST = sys.float_info.max  # a larger integer is no finite number of 64 bits
 LARGEST_INTEGER = 2**63 - 1  # of 64 bits
@@ -66,10 +73,39 @@ non_negative = _number("be a finite number of at least 0", lambda value: 0 <= va
 
 
 def one_of(name: str, value: object, allowed: Iterable[object]) -> None:
-    """Raise SettingError unless `value` is one of `allowed`."""
+    """Raise SettingError unless `value` is one of `allowed`; it names the nearest one."""
     allowed = list(allowed)
     if value not in allowed:
-        raise SettingError(name, f"must be one of {', '.join(map(str, allowed))}, got {shown(value)}")
+        hint = nearest(value, map(str, allowed)) if isinstance(value, str) else ""
+        raise SettingError(name, f"must be one of {', '.join(map(str, allowed))}, got {shown(value)}{hint}")
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The end of a sentence about an unknown word: ` (did you mean 'fts_de'?)`; empty if no known word is near."""
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def explaining_arguments(elsewhere: Mapping[str, str]) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """A decorator: TypeError for an unknown keyword argument names the nearest argument, or explains the word.
+
+    elsewhere: by argument of other libraries, what to give instead.
+    """
+
+    def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        known = inspect.signature(function).parameters
+
+        @functools.wraps(function)
+        def explained(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            for name in kwargs:
+                if name not in known:
+                    hint = f": give {elsewhere[name]}" if name in elsewhere else nearest(name, known)
+                    raise TypeError(f"{function.__name__} has no argument {name!r}{hint}")
+            return function(*args, **kwargs)
+
+        return explained
+
+    return decorate
 
 
 def shown(value: object) -> str:

@@ -12,7 +12,9 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
+from dpfbo.formats.bounded import read_object
 from dpfbo.formats.files import replace_text
+from dpfbo.formats.words import objective_in_words
 from runners.arguments import Parser
 from runners.identity.finished import EARLIER
 from runners.record.best_found import best_in
@@ -71,8 +73,9 @@ def _show(best: Mapping[Path, pa.Table]) -> None:
     console = Console(highlight=False)
     for run, found in best.items():
         table = Table(title=str(run), title_justify="left", title_style="none")
+        objective = objective_in_words((read_object(run / "summary.json") or {}).get("metric", ""))
         for name in found.schema.names:
-            table.add_column(name, justify="right")
+            table.add_column(objective if name == "value" else name, justify="right")
         for row in found.slice(0, len(found) if len(found) <= MOST_SHOWN else FEW).to_pylist():
             table.add_row(*(f"{v:.5g}" if isinstance(v, float) else str(v) for v in row.values()))
         console.print(table)

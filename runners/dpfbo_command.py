@@ -1,11 +1,11 @@
 """dpfbo COMMAND: the programs of `runners` and `analysis` under one name, with completion in shells."""
 
-import difflib
 import importlib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dpfbo.checks import nearest
 from dpfbo.extras import MissingPackage, needing
 
 
@@ -46,9 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(_help())
         return 2 if not name else 0
     if name not in COMMANDS:
-        close = difflib.get_close_matches(name, COMMANDS, n=1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
-        print(f"error: unknown command {name!r}{hint}; see dpfbo --help", file=sys.stderr)
+        print(f"error: unknown command {name!r}{nearest(name, COMMANDS)}; see dpfbo --help", file=sys.stderr)
         return 2
     sys.argv = [f"dpfbo {name}", *rest]
     module = COMMANDS[name].module

@@ -18,6 +18,9 @@ METHODS = {  # of accountants
     "analytic_gaussian": "exact, of Gaussian noise without sampling",
 }
 _METRICS = {"one_minus_auc": "1 − AUC", "one_minus_r2": "1 − R²", "nmse": "normalised MSE"}
+_OBJECTIVES = {  # of metrics that are 1 less the objective
+    "one_minus_auc": "AUC", "one_minus_r2": "R²", "validation_error": "accuracy", "nmse": "1 − normalised MSE",
+}  # fmt: skip
 _LARGE_DELTA, _USUAL_DELTA = 0.01, 0.001  # above the first epsilon comes with a warning; the second raises no question
 _DECIMALS = 0.1  # epsilon from which two decimals are enough
 
@@ -35,6 +38,11 @@ class Source(IntEnum):
 def metric_in_words(metric: str) -> str:
     """A metric in words: `1 − AUC`, `simple regret`."""
     return _METRICS.get(metric, metric.replace("_", " "))
+
+
+def objective_in_words(metric: str) -> str:
+    """What an objective returns, from the metric of its problem: `AUC`; `value` where it has no name."""
+    return _OBJECTIVES.get(metric, "value")
 
 
 def neighbours(relation: str) -> str:

@@ -19,6 +19,7 @@ from dpfbo.study.optimization import Optimization
 from dpfbo.study.study import Study
 
 
+@checks.explaining_arguments({"f": "the objective to run_study, as a dpfbo.Custom"})
 def create_study(
     space: Space | Mapping[str, Any] | Domain,
     *,

@@ -22,7 +22,24 @@ from dpfbo.study.optimization import Optimization
 from dpfbo.study.study import Study
 from dpfbo.study.study_folder import StudyFolder
 
+_OF_OTHERS = {  # arguments of other libraries, and what they are here
+    **dict.fromkeys(("direction", "minimize"), "maximize=False if small values are better"),
+    **dict.fromkeys(("n_trials", "n_calls", "n_iter", "max_evals"), "rounds, or max_evaluations of all agents"),
+    **dict.fromkeys(("n_startup_trials", "n_initial_points", "init_points"), "n_init"),
+    **dict.fromkeys(("objective", "func", "fn"), "f, called as f(agent, configuration)"),
+    **dict.fromkeys(("search_space", "bounds", "dimensions", "parameters", "distributions"), "space"),
+    **dict.fromkeys(("sampler", "method", "strategy"), "algorithm"),
+    **dict.fromkeys(("random_state", "random_seed"), "seed"),
+    **dict.fromkeys(("n_clients", "n_sites", "num_clients", "clients"), "n_agents"),
+    **dict.fromkeys(("storage", "study_name", "load_if_exists", "checkpoint"), "folder"),
+    **dict.fromkeys(("show_progress_bar", "verbose"), "progress"),
+    **dict.fromkeys(("n_workers", "n_procs"), "n_jobs"),
+    "catch": "on_failure='penalty'",
+    "target_epsilon": "epsilon", "target_delta": "delta", "sigma": "noise_multiplier", "callback": "callbacks",
+}  # fmt: skip
 
+
+@checks.explaining_arguments(_OF_OTHERS)
 def optimize(
     f: Callable[[int, Any], float],
     space: Space | Mapping[str, Any],

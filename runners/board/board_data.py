@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from dpfbo.formats.words import objective_in_words
 from runners.board.content import DRAWN, LISTED, MOST_DRAWN, experiment_content, hidden
 from runners.board.experiment_folder import ExperimentFolder, ReadSetting, experiments_in
 from runners.board.trial_reading import MOST_LETTERS, number, read_object
@@ -85,7 +86,8 @@ class BoardData:
                 continue
             path = folder.folder_of(trial)
             try:
-                found = read_object(path / "summary.json").get("best")
+                summary = read_object(path / "summary.json")
+                found, objective = summary.get("best"), objective_in_words(str(summary.get("metric")))
                 if not isinstance(found, list) and self.private:
                     table = best_in(path)
                     found, n = table.slice(0, MOST_ROWS).to_pylist(), n + len(table) - min(len(table), MOST_ROWS)
@@ -96,16 +98,19 @@ class BoardData:
                 words = f"a summary lists no more than 100 agents: python -m runners.best {path} has them"
                 continue
             n += len(found)
-            rows += [_short(trial.seed, best) for best in found[: MOST_ROWS - len(rows)] if isinstance(best, dict)]
+            shown = (best for best in found[: MOST_ROWS - len(rows)] if isinstance(best, dict))
+            rows += [_short(trial.seed, best, objective) for best in shown]
         if n > len(rows):
             words = f"the first {len(rows)} of {n}: python -m runners.best {folder.path} has all"
         return words or ("" if rows else "no seed is finished yet"), rows
 
 
-def _short(seed: int, best: dict[str, Any]) -> dict[str, Any]:
-    """One agent's best query with values that are numbers or short texts."""
+def _short(seed: int, best: dict[str, Any], objective: str) -> dict[str, Any]:
+    """One agent's best query with values that are numbers or short texts. objective: the name of the entry `value`."""
     row: dict[str, Any] = {"seed": seed}
     for key, value in best.items():
         given = number(value)
-        row[str(key)[:MOST_LETTERS]] = str(value)[:MOST_LETTERS] if given is None else float(f"{given:.5g}")
+        row[objective if key == "value" else str(key)[:MOST_LETTERS]] = (
+            str(value)[:MOST_LETTERS] if given is None else float(f"{given:.5g}")
+        )
     return row

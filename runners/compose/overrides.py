@@ -1,11 +1,11 @@
 """The known names of overrides, and one sentence for an override that does not compose."""
 
-import difflib
 import re
 from typing import Any
 
 from omegaconf import OmegaConf
 
+from dpfbo.checks import nearest
 from runners.compose.conf_folder import CONF, added_folders, groups
 from runners.compose.configuration import composed
 
@@ -29,7 +29,7 @@ def one_sentence(message: str) -> str:
     group = re.search(r"Could not find '([\w/]+)/([^/']+)'", message)
     if group:
         options = groups()[group[1]]
-        return f"unknown {group[1]} {group[2]!r}: choose one of {', '.join(options)}{_nearest(group[2], options)}"
+        return f"unknown {group[1]} {group[2]!r}: choose one of {', '.join(options)}{nearest(group[2], options)}"
     key = re.search(r"Could not override '([^']+)'", message) or re.search(r"Key '([^']+)' is not in struct", message)
     if key:
         return f"unknown override {key[1]!r}{_meant(key[1])}; python -m runners.run --cfg job shows all settings"
@@ -58,7 +58,11 @@ def _meant(name: str) -> str:
         return f": it is a setting of {group}={' or '.join(having)}"
     known = known_keys()
     ends = [k for k in known if k.rpartition(".")[2] in (name, f"n_{name}") and not k.startswith("problem.preset.")]
-    return f" (did you mean {' or '.join(map(repr, ends))}?)" if ends else _nearest(name, known)
+    return (
+        f" (did you mean {' or '.join(map(repr, ends))}?)"
+        if ends
+        else nearest(name, [other for other in known if other != name])
+    )
 
 
 def _keys_of(group: str, option: str) -> set[str]:
@@ -81,8 +85,3 @@ def _names(node: Any, prefix: str) -> list[str]:
     if not isinstance(node, dict):
         return []
     return [name for key, child in node.items() for name in (f"{prefix}{key}", *_names(child, f"{prefix}{key}."))]
-
-
-def _nearest(name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name, [other for other in known if other != name], n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""

@@ -66,8 +66,8 @@ def best_in(folder: Path) -> pa.Table:
         return best_found(tables, maximize)
 
 
-def best_in_words(best: dict[str, Any]) -> str:
-    """One agent's best query: `agent 3: 0.412 in round 17 at rate=0.0132, depth=5`."""
+def best_in_words(best: dict[str, Any], objective: str) -> str:
+    """One agent's best query: `agent 3: AUC 0.812 in round 17 at rate=0.0132, depth=5`."""
     values = {name: value for name, value in best.items() if name not in ("agent", "round", "value")}
     parameters = ", ".join(f"{name}={v:.4g}" if isinstance(v, float) else f"{name}={v}" for name, v in values.items())
-    return f"agent {best['agent']}: {best['value']:.4g} in round {best['round']} at {parameters}"
+    return f"agent {best['agent']}: {objective} {best['value']:.4g} in round {best['round']} at {parameters}"

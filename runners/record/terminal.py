@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from dpfbo.formats.words import delta_in_words, epsilon_in_words, neighbours
+from dpfbo.formats.words import delta_in_words, epsilon_in_words, neighbours, objective_in_words
 from runners.record.best_found import best_in_words
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def print_summary(summary: dict[str, Any], folder: object) -> None:
         say(f"clipped {clipped:.1%} of the chosen messages{advice}")
     best = (not outsourced and summary.get("best")) or []
     for one in best[:_SHOWN]:
-        say(f"best of {best_in_words(one)}")
+        say(f"best of {best_in_words(one, objective_in_words(summary['metric']))}")
     if len(best) > _SHOWN:
         say(f"best of the other {len(best) - _SHOWN} agents: python -m runners.best {folder}", soft_wrap=True)
     say("seconds: " + ", ".join(f"{phase} {s:.2f}" for phase, s in summary["seconds"].items()))

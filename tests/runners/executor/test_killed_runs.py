@@ -4,11 +4,10 @@ import os
 
 import pytest
 
-from dpfbo.formats import files
+from dpfbo.formats import files, run_folder
 from dpfbo.formats.run_folder import RunFolder
 from dpfbo.privacy.accounting.rdp import Rdp
 from dpfbo.privacy.ledger import Charge, Ledger
-from runners.record import run_folder
 from runners.recorded_run import run_configuration
 from tests.helpers.compose import compose
 from tests.helpers.killed_runs import (
