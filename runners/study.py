@@ -109,8 +109,12 @@ def _made(entries: dict[str, Any], args: argparse.Namespace) -> Answer:
 
 def _ask(agent: Agent, args: argparse.Namespace) -> Answer:
     again = bool(agent.pending) and not args.another
-    configuration = agent.pending[0] if again else agent.ask()
-    return {"configuration": configuration, "round": agent.round, "asked_before": again}
+    if not again:
+        agent.ask()
+    number = min(agent.pending) if again else max(agent.pending)
+    return {
+        "number": number, "configuration": agent.pending[number], "round": agent.round, "asked_before": again,
+    }  # fmt: skip
 
 
 def _tell(agent: Agent, args: argparse.Namespace) -> Answer:
@@ -119,10 +123,11 @@ def _tell(agent: Agent, args: argparse.Namespace) -> Answer:
     except ValueError:
         result = None
     given = set(result) - {"round", "asked_before"} if isinstance(result, dict) else set()  # these are from `ask`
-    if not {"configuration"} < given <= {"configuration", "value", "failed"}:
+    places = given & {"number", "configuration"}
+    if not places or not places < given <= {"number", "configuration", "value", "failed"}:
         example = '{"configuration": {..}, "value": 0.5}, or "failed": true in place of the value'
         raise StateError(f"a result must read {example}; got {args.result!r}")
-    agent.tell(result["configuration"], result.get("value"), result.get("failed", False))
+    agent.tell(result.get("number", result.get("configuration")), result.get("value"), result.get("failed", False))
     return _state(agent)
 
 

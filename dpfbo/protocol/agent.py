@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, overload
 
 import torch
 
@@ -52,6 +52,9 @@ class Agent:
     a message: a vector for the server, computed from the observations. The points equal those of `dpfbo.run_study` bit
     for bit if each round has one point, told before the message, and each broadcast comes before the next `ask`.
 
+    An agent that maximises the expected improvement asks for further points as if those that are pending had the mean
+    of its values (the constant liar of Ginsbourger, Le Riche, Carraro 2010); others draw anew for each point.
+
     Keep state and messages secret: messages carry no noise, and are only for a server that the agents trust. Epsilon
     covers only the broadcasts.
 
@@ -94,7 +97,8 @@ class Agent:
         self._model = Block(study.agents, torch.tensor([self.agent], device="cpu"))
         self._fitted = 0  # observations at the last fit
         self._asked: list[_Asked] = []
-        self._told: list[tuple[list[float], float]] = []
+        self._told: list[tuple[Configuration, float]] = []
+        self._held: list[tuple[list[float], float | None]] = []  # found before the public points and their message
         self._broadcast: Broadcast | None = None
         self._received, self._round, self._messages = -1, 0, set[int]()
         who = {"event": "agent", "study": study.digest, "agent": self.agent, "maximize": maximize}
@@ -117,9 +121,9 @@ class Agent:
         return self._round
 
     @property
-    def pending(self) -> list[Configuration]:
-        """The configurations that `ask` returned and `tell` has not received yet."""
-        return [a.configuration for a in self._asked if a.pending]
+    def pending(self) -> dict[int, Configuration]:
+        """The configurations that `ask` returned and `tell` has not received yet, by number in the order of `ask`."""
+        return {number: a.configuration for number, a in enumerate(self._asked) if a.pending}
 
     @property
     def message_due(self) -> bool:
@@ -130,15 +134,34 @@ class Agent:
         """The configuration with the best told value, and that value; None if none was told."""
         if not self._told:
             return None
-        u, y = max(self._told, key=lambda told: told[1])
-        return self._configuration(u), self._sign * y
+        x, y = max(self._told, key=lambda told: told[1])
+        return x, self._sign * y
 
-    def ask(self) -> Configuration:
-        """Return the next configuration to evaluate.
+    @overload
+    def ask(self, n: None = None) -> Configuration: ...
+
+    @overload
+    def ask(self, n: int) -> list[Configuration]: ...
+
+    def ask(self, n: int | None = None) -> Configuration | list[Configuration]:
+        """Return the next configuration to evaluate, or a list of the next n.
+
+        Args:
+            n: The number of configurations, to be evaluated in parallel; None for a single one.
 
         Raises:
-            StateError: An initial point has no value yet, or the message of round 0 must be made first.
+            StateError: An initial point has no value yet, the message of round 0 must be made first, or fewer than n
+                initial points are left.
         """
+        if n is None:
+            return self._ask()
+        checks.integer("n", n, minimum=1, maximum=checks.MOST_INITIAL)
+        left = self.study.n_init - len(self._asked_in(0))
+        if 0 < left < n:
+            raise StateError(f"the initial points come first, and {left} of them are left: ask({left})")
+        return [self._ask() for _ in range(n)]
+
+    def _ask(self) -> Configuration:
         t, earlier = self._next()
         if t == 0:
             u = self.study.agents.design.points(self._model.ids)[0, earlier].tolist()
@@ -146,22 +169,26 @@ class Agent:
             self._fit()
             streams_round = t + earlier * (self.study.rounds + 1)  # other random numbers for each point of a round
             over = t > self.study.broadcasts and not isinstance(self._broadcast, SharedPrior)
-            u = self._model.query(streams_round, None if over else self._broadcast).u[0, 0].tolist()
+            model = self._model.believing([a.u for a in self._asked if a.pending])
+            u = model.query(streams_round, None if over else self._broadcast).u[0, 0].tolist()
         self._record({"event": "ask", "round": t, "u": u})
         return self._asked[-1].configuration
 
-    def tell(self, x: Mapping[str, Any] | Sequence[float], y: float | None = None, failed: bool = False) -> None:
+    def tell(self, x: int | Mapping[str, Any] | Sequence[float], y: float | None = None, failed: bool = False) -> None:
         """Record the value of the objective at a configuration, or that its evaluation failed.
 
         A repeated call changes nothing. A failed evaluation counts as the worst value so far.
 
+        A configuration that nobody asked for, such as one of an earlier study, helps this agent alone: its model gets
+        it after the public initial points and their message, which does not depend on it.
+
         Args:
-            x: A configuration that `ask` returned, now or earlier; after the initial points, any other one, too.
+            x: A configuration that `ask` returned, or its number in `pending`; or any other configuration.
             y: The value; None if `failed` is True.
             failed: True for an evaluation that failed.
 
         Raises:
-            StateError: The value is not a number up to 1e100, x has another value already, or x comes too early.
+            StateError: The value is not a number up to 1e100, or x has another value already.
         """
         if failed == (y is not None):
             raise StateError(f"tell needs a value or failed=True, got y={checks.shown(y)} and failed={failed!r}")
@@ -172,20 +199,16 @@ class Agent:
                 f"y must be a {wanted}, got {checks.shown(y)}: tell(x, failed=True) is for failed evaluations"
             )
         value = None if y is None else self._sign * float(y)
-        index = self._index(x)
+        index = self._numbered(x) if isinstance(x, int) else self._index(x)
         if index is not None and self._asked[index].pending:
             self._record({"event": "tell", "asked": index, "y": value})
         if index is not None:
             if self._asked[index].y != value:
                 raise StateError(f"another value was told already at {x!r}")
             return
-        if self._model.state.count < self.study.n_init:
-            raise StateError(
-                "the initial points are public and come first: tell the values of those that were asked for"
-            )
-        if self.study.algorithm.has_prior and self._round == 0:
-            raise StateError("before the release of a private prior an agent has values at public points alone")
-        self._record({"event": "found", "u": self._unit(x), "y": value})
+        assert not isinstance(x, int)
+        natural, u = self._point(x)
+        self._record({"event": "found", "x": natural, "u": u, "y": value})
 
     def message(self, round: int | None = None) -> bytes:
         """Make the message that ends the round in progress, or return it again if it was made before.
@@ -261,11 +284,11 @@ class Agent:
             elif len(initial) == self.study.n_init and not any(a.pending for a in initial):
                 self._observe([a.u for a in initial], [a.y for a in initial])  # together, in the order of the design
             if asked.y is not None:
-                self._told.append((asked.u, asked.y))
+                self._told.append((asked.configuration, asked.y))
         elif kind == "found":
-            self._observe([event["u"]], [event["y"]])
+            self._held.append((event["u"], event["y"]))
             if event["y"] is not None:
-                self._told.append((event["u"], event["y"]))
+                self._told.append((self._named(event["x"]), event["y"]))
         elif kind == "message":
             self._messages.add(event["round"])
         elif kind == "receive":
@@ -276,6 +299,11 @@ class Agent:
             self._round = max(self._round, event["round"] + 1)
         else:
             raise StateError(f"the journal has an unknown event {kind!r}: it is of a later version")
+        first = 0 in self._messages or self._round > 0 or not self._sends(0)
+        if self._model.state.count >= self.study.n_init and first:
+            for u, y in self._held:
+                self._observe([u], [y])
+            self._held.clear()
 
     def _fit(self) -> None:
         if self._fitted != self._model.state.count:
@@ -313,18 +341,25 @@ class Agent:
     def _sends(self, t: int) -> bool:
         return self.study.algorithm.sends and t < self.study.broadcasts
 
+    def _numbered(self, number: int) -> int:
+        if not isinstance(number, bool) and 0 <= number < len(self._asked):
+            return number
+        raise StateError(f"x must be a configuration or the number of one that was asked for, got {number!r}")
+
     def _index(self, x: Mapping[str, Any] | Sequence[float]) -> int | None:
-        given = self._configuration(self._unit(x))
+        given = self._configuration(self._point(x)[1])
         said = dict(x) if isinstance(x, Mapping) else list(x)  # an array's `==` is no truth value
         found = [i for i, a in enumerate(self._asked) if a.configuration in (given, said)]
         return next((i for i in found if self._asked[i].pending), found[-1] if found else None)
 
     def _configuration(self, u: list[float]) -> Configuration:
-        x = self.study.domain.to_natural(torch.tensor(u, dtype=torch.float64, device="cpu"))
-        return x.tolist() if self.study.space is None else self.study.space.configuration(x)
+        return self._named(self.study.domain.to_natural(torch.tensor(u, dtype=torch.float64, device="cpu")).tolist())
 
-    def _unit(self, x: Mapping[str, Any] | Sequence[float]) -> list[float]:
-        """The unit-cube point of a configuration. Raises SettingError for one outside the space."""
+    def _named(self, natural: list[float]) -> Configuration:
+        return natural if self.study.space is None else self.study.space.configuration(natural)
+
+    def _point(self, x: Mapping[str, Any] | Sequence[float]) -> tuple[list[float], list[float]]:
+        """The natural and the unit-cube point of a configuration. Raises SettingError for one outside the space."""
         space, domain = self.study.space, self.study.domain
         wanted = "a configuration" if space is not None else f"a list of {domain.dimension} numbers"
         try:
@@ -343,7 +378,7 @@ class Agent:
             raise StateError(f"x must lie in the study's space, got {natural.tolist()}")
         if isinstance(domain, Grid) and not (domain.unit_points == u).all(1).any():
             raise StateError(f"x must be a point of the study's grid, got {natural.tolist()}")
-        return u.tolist()
+        return natural.tolist(), u.tolist()
 
 
 def _message_file(round: int) -> str:

@@ -13,9 +13,9 @@ N, N_INIT, T = 3, 2, 3
 
 def study_of(algorithm="dp_fts_de", seed=0):
     return dpfbo.create_study(
-        SPACE, n_agents=N, algorithm=algorithm, epsilon=5.0, delta=1e-2, rounds=T, n_init=N_INIT, seed=seed,
+        SPACE, n_agents=N, algorithm=algorithm, rounds=T, n_init=N_INIT, seed=seed,
         acquisition=Acquisition(n_candidates=20, n_starts=1), preset=dpfbo.Preset(M=20, P=1),
-        rng="seeded",
+        rng="seeded", **({"epsilon": 5.0, "delta": 1e-2} if algorithm.startswith("dp_") else {}),
     )  # fmt: skip
 
 

@@ -62,13 +62,14 @@ def test_results_are_read_from_standard_input_and_failures_are_told(tmp_path, mo
     call("join", tmp_path / "s", tmp_path / "study.json", "--agent", 1, "--minimize")
     for i in range(N_INIT):
         x = call("ask", tmp_path / "s")["configuration"]
-        assert call("ask", tmp_path / "s") == {"configuration": x, "round": 0, "asked_before": True}
-        result = {"configuration": x, "failed": True} if i == 0 else {"configuration": x, "value": float(i)}
+        again = {"number": i, "configuration": x, "round": 0, "asked_before": True}
+        assert call("ask", tmp_path / "s") == again
+        result = {"configuration": x, "failed": True} if i == 0 else {**again, "value": float(i)}
         (tmp_path / "in").write_text(json.dumps(result))
         with open(tmp_path / "in") as text:
             monkeypatch.setattr(sys, "stdin", text)
             status = call("tell", tmp_path / "s")
-    assert status["message_due"] and status["pending"] == []
+    assert status["message_due"] and status["pending"] == {}
     assert call("best", tmp_path / "s")["value"] == 1.0
 
 

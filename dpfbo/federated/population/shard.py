@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
@@ -63,6 +64,19 @@ class Block:
     def expected_gains(self, t: int, broadcast: Broadcast | None) -> Tensor:
         """See `Agents.expected_gains`."""
         return self._agents.expected_gains(self.state, broadcast, t)[: len(self.ids)]
+
+    def believing(self, u: Sequence[list[float]]) -> "Block":
+        """A block for the next queries: its agents also observed points u, with the mean of an agent's values there.
+
+        Agents that draw from their own GPs do without, as each draw leads them to another point.
+        """
+        if not u or self._agents.averaged_gp is None:
+            return self
+        block = copy(self)
+        block.state = self.state.select(torch.arange(len(self._batch), device=self.ids.device))
+        points = torch.tensor(u, dtype=torch.float64, device=self.ids.device).expand(len(self._batch), -1, -1)
+        block.state.append(points, self.state.y.mean(1, keepdim=True).expand(-1, len(u)))
+        return block
 
     def observe(self, u: Tensor, y: Tensor) -> None:
         """Append observations y (n x k, NaN where the evaluation failed) at u (n x k x D)."""

@@ -204,10 +204,10 @@ def test_several_points_at_a_time_late_values_and_failures():
     agent.receive(data)
     points = [agent.ask() for _ in range(3)]
     assert len({str(p) for p in points}) == 3
-    assert agent.pending == points and agent.round == 1
+    assert list(agent.pending.values()) == points and agent.round == 1
     agent.tell(points[2], 0.5)
     agent.tell(points[0], failed=True)
-    assert agent.pending == [points[1]]
+    assert list(agent.pending.values()) == [points[1]]
     agent.message()  # of what is known now
     following = agent.ask()
     assert agent.round == 2 and following not in points
@@ -228,6 +228,90 @@ def test_an_agent_may_tell_of_points_that_nobody_asked_for_and_of_more_than_plan
     for _ in range(T + 3):
         world.evaluate(1)
     assert agent.round == T + 3
+
+
+def told_of(agent, n=N_INIT):
+    for x in agent.ask(n):
+        agent.tell(x, tuned(agent.agent, x))
+
+
+EARLIER = [({"rate": 0.02, "depth": 5, "kind": "b"}, 0.31), ({"rate": 0.5, "depth": 9, "kind": "a"}, -0.9)]
+
+
+@pytest.mark.parametrize("name", ["dp_prior", "dp_fts_de", "local", "ts"])
+def test_values_of_an_earlier_study_help_the_agent_and_change_no_first_message(tmp_path, name):
+    study = study_of(name)
+    plain, warm = Agent(study, 1), Agent(study, 1, tmp_path / "warm")
+    for x, y in EARLIER:
+        warm.tell(x, y)
+        warm.tell(x, y)  # a repeated call changes nothing
+    assert warm.best() == EARLIER[0]
+    for agent in (plain, warm):
+        told_of(agent)
+    if study.algorithm.sends:
+        assert warm.message() == plain.message()
+    first = warm.ask()
+    assert first != plain.ask()
+    warm.tell(first, tuned(1, first))
+    second = warm.ask()
+    warm.close()
+    again = Agent(study, 1, tmp_path / "warm")
+    assert list(again.pending.values()) == [second] and again.best() == warm.best()
+
+
+def test_values_of_an_earlier_study_reach_an_agent_that_is_later_than_the_broadcast():
+    study = study_of("dp_prior")
+    world = World(study)
+    for n in range(1, N):
+        told_of(world[n])
+        world["server"].receive(n, world[n].message())
+    data = world["server"].release(missing_ok=True)
+    asked = []
+    for told in ((), EARLIER):
+        late = Agent(study, 0)
+        late.receive(data)
+        for x, y in told:
+            late.tell(x, y)
+        told_of(late)
+        asked.append(late.ask())
+    assert asked[0] != asked[1]
+
+
+@pytest.mark.parametrize("name", ["dp_prior", "local", "ts", "dp_fts_de"])
+def test_points_that_are_asked_for_together_differ(name):
+    study = study_of(name)
+    one, other = Agent(study, 0), Agent(study, 0)
+    for agent in (one, other):
+        told_of(agent)
+        if study.algorithm.sends:
+            agent.message()
+    together = one.ask(4)
+    assert together == [other.ask() for _ in range(4)] and len({str(x) for x in together}) == 4
+    assert list(one.pending.values()) == together
+    for x in together[::-1]:
+        one.tell(x, tuned(0, x))
+    assert not one.pending
+
+
+def test_a_value_is_told_by_number_where_two_points_are_equal():
+    study = dpfbo.create_study({"k": Integer(1, 2)}, n_agents=2, algorithm="ts", rounds=9, n_init=2, acquisition=FEW)
+    agent = Agent(study, 0)
+    for x in agent.ask(2):
+        agent.tell(x, 0.0)
+    agent.ask(5)
+    first, *_, last = agent.pending
+    agent.tell(last, 5.0)
+    assert last not in agent.pending and first in agent.pending
+    agent.tell(last, 5.0)
+    with pytest.raises(StateError, match=f"another value was told already at {last}"):
+        agent.tell(last, 6.0)
+    for number in (99, -1, True):
+        with pytest.raises(StateError, match=f"x must be a configuration or the number of one .*, got {number}"):
+            agent.tell(number, 1.0)
+    with pytest.raises(SettingError, match="n must be an integer of at least 1, got 0"):
+        agent.ask(0)
+    with pytest.raises(StateError, match=r"and 2 of them are left: ask\(2\)"):
+        Agent(study, 0).ask(3)
 
 
 @pytest.mark.parametrize("failed", [[0], [0, 2], [0, 1, 2]])
@@ -460,7 +544,7 @@ def test_a_journal_that_was_cut_goes_on_and_a_damaged_one_is_refused(tmp_path):
     whole = journal.read_bytes()
     journal.write_bytes(whole[:-5])  # the last value was not written to the end
     agent = Agent(world.study, 0, tmp_path / "0")
-    assert agent.pending == [points[1]]
+    assert list(agent.pending.values()) == [points[1]]
     agent.close()
     journal.write_bytes(whole.replace(b'"event": "tell"', b'"event": "te', 1))
     with pytest.raises(StateError, match="line 3 cannot be read: restore the file"):
@@ -478,8 +562,6 @@ class TestCallsThatDoNotFit:
             agent.ask()
         with pytest.raises(StateError, match="the message of round 0 needs the values of 3 more points"):
             agent.message()
-        with pytest.raises(StateError, match="the initial points are public and come first"):
-            agent.tell({"rate": 0.3, "depth": 1, "kind": "a"}, 1.0)
         agent.tell(points[0], 1)
         agent.tell(points[0], 1)
         with pytest.raises(StateError, match="another value was told already at"):
@@ -516,8 +598,8 @@ class TestCallsThatDoNotFit:
         study = dpfbo.create_study(dpfbo.Box((0.0, 0.0), (1.0, 2.0)), n_agents=N, algorithm="ts", rounds=T, n_init=1)
         agent = Agent(study, 0)
         agent.ask()
-        with pytest.raises(StateError, match="the initial points are public and come first"):
-            agent.tell(np.array([0.5, 0.5]), 1.0)
+        agent.tell(np.array([0.5, 0.5]), 1.0)
+        assert agent.best() == ([0.5, 0.5], 1.0)
 
     def test_points_outside_the_space(self, agent):
         with pytest.raises(SettingError, match="depth must be a whole number from 1 to 12, got 99"):

@@ -29,7 +29,7 @@ FIRST = {"event": "first"}
 
 def first_message(agent):
     """The message of round 0, whatever was done of it before."""
-    for x in agent.pending:
+    for x in agent.pending.values():
         agent.tell(x, x[0])
     while len(agent._asked) < N_INIT:
         x = agent.ask()
