@@ -106,6 +106,6 @@ def _short(seed: int, best: dict[str, Any]) -> dict[str, Any]:
     """One agent's best query with values that are numbers or short texts."""
     row: dict[str, Any] = {"seed": seed}
     for key, value in best.items():
-        given = number(value)
-        row[str(key)[:MOST_LETTERS]] = str(value)[:MOST_LETTERS] if given is None else float(f"{given:.5g}")
+        given, text = number(value), "" if value is None else str(value)[:MOST_LETTERS]
+        row[str(key)[:MOST_LETTERS]] = text if given is None else float(f"{given:.5g}")
     return row
