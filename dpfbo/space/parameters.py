@@ -177,6 +177,80 @@ class Space:
             for name, p in self.parameters.items()
         }
 
+    @staticmethod
+    def from_optuna(distributions: Mapping[str, Any]) -> "Space":
+        """Make the space of Optuna's distributions, by name of the parameter.
+
+        A distribution with a single value becomes a fixed parameter.
+
+        Args:
+            distributions: `FloatDistribution`, `IntDistribution` or `CategoricalDistribution`, such as
+                `optuna.trial.FrozenTrial.distributions`.
+
+        Returns:
+            The space.
+
+        Raises:
+            SettingError: A distribution is of another class, or a choice is no JSON value.
+            MissingPackage: Optuna is not installed.
+
+        Example:
+            >>> from optuna.distributions import IntDistribution
+            >>> from dpfbo import Space
+            >>> Space.from_optuna({"units": IntDistribution(16, 64, step=16)})
+            Space(parameters={'units': Integer(lower=16, upper=64, log=False, step=16)})
+        """
+        from dpfbo.space import other_libraries  # each of its libraries is optional
+
+        return Space(other_libraries.parameters_of_optuna(distributions))
+
+    def to_optuna(self) -> dict[str, Any]:
+        """The parameters as Optuna's distributions, by name, for `study.ask` or `create_trial`.
+
+        An ordinal parameter becomes a `CategoricalDistribution`, which has no order; a fixed parameter, one with a
+        single choice.
+
+        Raises:
+            SettingError: The space has conditions, which Optuna's distributions cannot state.
+            MissingPackage: Optuna is not installed.
+
+        Example:
+            >>> from dpfbo import Float, Space
+            >>> Space({"rate": Float(0, 1, step=0.3)}).to_optuna()
+            {'rate': FloatDistribution(high=0.9, log=False, low=0.0, step=0.3)}
+        """
+        from dpfbo.space import other_libraries
+
+        return other_libraries.optuna_distributions(self.parameters)
+
+    @staticmethod
+    def from_configspace(configuration_space: Any) -> "Space":
+        """Make the space of a `ConfigSpace.ConfigurationSpace`, with its conditions.
+
+        Default values of parameters have no meaning here and are not kept.
+
+        Args:
+            configuration_space: A space of uniform floats and integers, categorical and ordinal parameters, and
+                constants. Its conditions are `EqualsCondition`, `InCondition`, and an `AndConjunction` of them.
+
+        Returns:
+            The space, with the parameters in ConfigSpace's order.
+
+        Raises:
+            SettingError: The space has forbidden clauses, another condition, or a parameter with a prior: normal, beta
+                or weighted choices.
+            MissingPackage: ConfigSpace is not installed.
+
+        Example:
+            >>> from ConfigSpace import ConfigurationSpace
+            >>> from dpfbo import Space
+            >>> Space.from_configspace(ConfigurationSpace({"depth": (1, 12), "jobs": 4}))
+            Space(parameters={'depth': Integer(lower=1, upper=12, log=False), 'jobs': Fixed(constant=4)})
+        """
+        from dpfbo.space import other_libraries
+
+        return Space(other_libraries.parameters_of_configspace(configuration_space))
+
     @cached_property
     def axes(self) -> dict[str, Searched]:
         """The searched parameters by name, which are the axes of the domain."""

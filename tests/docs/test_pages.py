@@ -78,8 +78,9 @@ def test_the_program_of_the_readme_shows_what_sharing_gains(folder, capsys):
 
 
 def test_the_programs_of_the_page_of_spaces(folder, capsys):
-    pages.run("docs/guides/spaces.md", folder)
+    names, _ = pages.run("docs/guides/spaces.md", folder)
     assert ast.literal_eval(capsys.readouterr().out) == {"kernel": "rbf", "gamma": 0.1}
+    assert [list(names[name].parameters) for name in ("rates", "depths")] == [["rate"], ["depth"]]
 
 
 def test_the_program_of_the_home_page(folder, capsys):
