@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from dpfbo.formats.checkpoint_file import SAME_POINTS
-from dpfbo.space.axes import Float
+from dpfbo.space.json_values import PLAIN, Value
+from dpfbo.space.mixed import MixedBox
 from dpfbo.space.parameters import Space
 
 
@@ -146,15 +147,34 @@ def parameter_columns(
 ) -> Iterator[tuple[str, Any, np.ndarray | None]]:
     """Yield each parameter's name, its distinct values at natural points x (n x D), and their index at each point.
 
-    A `Float` yields its values at all points, and None for the index. as_json: the names of parameters whose values
-    become JSON texts; None chooses those with values of several types, because a column has only one type.
+    A continuous parameter yields its values at all points, and None for the index. Where a parameter is inactive its
+    value is None, or NaN if it is continuous. as_json: the names of parameters whose values become JSON texts; None
+    chooses those whose values `need_json`.
     """
     distinct = [np.unique(numbers, return_inverse=True) for numbers in x.T]
-    for (name, axis), (some, places), numbers in zip(space.axes.items(), distinct, x.T, strict=True):
-        if isinstance(axis, Float):
-            yield name, numbers, None
+    inactive = _inactive(x, space)
+    columns = zip(space.axes.items(), distinct, x.T, inactive.T, strict=True)
+    for (name, axis), (some, places), numbers, absent in columns:
+        if axis.size is None:
+            yield name, np.where(absent, np.nan, numbers) if absent.any() else numbers, None
             continue
         values = [axis.value(number) for number in some.tolist()]
-        if len({type(value) for value in values}) > 1 if as_json is None else name in as_json:
+        null_twice = None in values and absent.any()  # as a value, and for inactive
+        if need_json(values) or null_twice if as_json is None else name in as_json:
             values = [json.dumps(value) for value in values]
+        if absent.any():
+            values, places = [*values, None], np.where(absent, len(values), places)
         yield name, values, places
+
+
+def need_json(values: Collection[Value]) -> bool:
+    """True for values of several types, because a column has only one; and for lists, tuples and dicts."""
+    return len({type(value) for value in values}) > 1 or any(not isinstance(value, PLAIN) for value in values)
+
+
+def _inactive(x: np.ndarray, space: Space) -> np.ndarray:
+    """The axes that are inactive at natural points, booleans n x D."""
+    domain = space.domain
+    if not (isinstance(domain, MixedBox) and domain.conditions):
+        return np.zeros(x.shape, dtype=bool)
+    return ~domain.active(domain.to_unit(torch.tensor(x, device="cpu"))).numpy()

@@ -7,7 +7,7 @@ from torch import Tensor
 from dpfbo.extras import needing
 from dpfbo.privacy.accounting import finite_or_none
 from dpfbo.privacy.release import Diagnostics
-from dpfbo.records import RoundRecord, ServerRecord, parameter_columns, query_columns
+from dpfbo.records import RoundRecord, ServerRecord, need_json, parameter_columns, query_columns
 from dpfbo.space.axes import Categorical, Ordinal
 from dpfbo.space.parameters import Space
 
@@ -26,7 +26,7 @@ def row_groups(
     """Yield tables of `rows` rows, the last with the rest; only one table is in memory at a time.
 
     There is one row for each agent and query, round after round. If there are several tables, a parameter whose choices
-    have several types becomes a column of JSON texts in every table.
+    have several types becomes a column of JSON texts in every table. A column is null where its parameter is inactive.
 
     Args:
         records: All rounds.
@@ -59,7 +59,7 @@ def _with_parameters(table: pa.Table, space: Space | None, as_json: Collection[s
         return table
     x = pc.list_flatten(table["x"]).to_numpy().reshape(len(table), -1)
     for name, values, places in parameter_columns(x, space, as_json):
-        column = pa.array(values) if places is None else pa.array(values).take(pa.array(places))
+        column = pa.array(values, from_pandas=True) if places is None else pa.array(values).take(pa.array(places))
         table = table.append_column(simulated_column(f"x.{name}", column.type, f"the query's {name}"), column)
     return table
 
@@ -67,7 +67,7 @@ def _with_parameters(table: pa.Table, space: Space | None, as_json: Collection[s
 def _mixed(space: Space | None) -> set[str]:
     axes = {} if space is None else space.axes
     choices = {name: axis.all_values for name, axis in axes.items() if isinstance(axis, Categorical | Ordinal)}
-    return {name for name, values in choices.items() if len({type(value) for value in values}) > 1}
+    return {name for name, values in choices.items() if need_json(values)}
 
 
 def server_row(record: ServerRecord, private: Diagnostics | None) -> dict[str, float | int | None]:

@@ -77,7 +77,7 @@ def _show(best: Mapping[Path, pa.Table]) -> None:
         for name in found.schema.names:
             table.add_column(objective if name == "value" else name, justify="right")
         for row in found.slice(0, len(found) if len(found) <= MOST_SHOWN else FEW).to_pylist():
-            table.add_row(*(f"{v:.5g}" if isinstance(v, float) else str(v) for v in row.values()))
+            table.add_row(*(f"{v:.5g}" if isinstance(v, float) else "" if v is None else str(v) for v in row.values()))
         console.print(table)
         if len(found) > MOST_SHOWN:
             console.print(f"the first {FEW} of {len(found)} agents; --output FILE.csv has all", soft_wrap=True)

@@ -34,10 +34,14 @@ _PROMISE = 1e-10  # decrease that the next step of a converged ascent promises; 
 
 @dataclass(frozen=True)
 class BoxCandidates:
-    """Points `(left_i, right_j)` of a box. left: a x D1, right: b x D2, sorted by cells; a and b are powers of two."""
+    """Points `(left_i, right_j)` of a box. left: a x D1, right: b x D2, sorted by cells; a and b are powers of two.
+
+    conditional: the box if it has conditions, which may relate coordinates of left to some of right; else None.
+    """
 
     left: Tensor
     right: Tensor
+    conditional: MixedBox | None = None
 
     @staticmethod
     def of(domain: Box | MixedBox, size: int, shift: Tensor) -> "BoxCandidates":
@@ -50,12 +54,14 @@ class BoxCandidates:
         if isinstance(domain, MixedBox):
             left = MixedBox(domain.axes[:k]).snap(left)
             right = MixedBox(domain.axes[k:]).snap(right) if k < D else right
+            return BoxCandidates(left, right, domain if domain.conditions else None)
         return BoxCandidates(left, right)
 
     @property
     def points(self) -> Tensor:
         """All points, ab x D, j fastest."""
-        return product(self.left, self.right)
+        points = product(self.left, self.right)
+        return points if self.conditional is None else self.conditional.imputed(points)
 
     def starts(self, values: Tensor, n: int) -> Tensor:
         """The indices, B x k, of the best candidates of the k <= n best cells, best first. values: B x ab."""

@@ -77,7 +77,7 @@ class RandomFeatures:
 
     @property
     def slopes(self) -> Tensor:
-        """The derivatives of the angles with respect to unit-cube coordinates, `B x M x D`; 0 on discrete axes."""
+        """The derivatives of the angles by unit-cube coordinates, `B x M x D`; 0 on discrete axes."""
         return self.frequencies if self.space is None else self.space.pulled_back(self.frequencies)
 
 
@@ -131,7 +131,7 @@ class FeatureFunction:
         return replace(self, weights=self.weights / norm[:, None, None])
 
     def around(self, u: Tensor, region: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The arguments of `derivatives` for points that differ from u (b x D) in their continuous coordinates alone.
+        """The arguments of `derivatives` for points that differ from u (b x D) in continuous, active coordinates alone.
 
         region: b, whose weights apply; rows: b, the functions. Returns the angles at x = 0 (b x M), the negative slopes
         (b x D x M), and the weights (b x M): `a_j(x) = a_j(u) + s_j . (x - u)`.
@@ -140,6 +140,8 @@ class FeatureFunction:
         shared = len(features.frequencies) == 1
         angles = features.angles(u[None])[0] if shared else features.angles(u[:, None])[:, 0]
         negated = -features.slopes.mT.expand(len(u), -1, -1).contiguous()
+        if features.space is not None and features.space.conditions:
+            negated.masked_fill_(~features.space.active(u)[:, :, None], 0.0)
         per_region = self.weights.flatten(0, 1)  # function 0 in regions 0..P-1, then function 1, ..
         w = per_region.index_select(0, region + (rows * self.regions.P if len(self.weights) > 1 else 0))
         return (u[:, :, None] * negated).sum(1).add_(angles), negated, w
@@ -152,8 +154,9 @@ class FeatureFunction:
             A = sum (w cos p) cos q - (w sin p) sin q
             N = M - sum cos^2 p - sum cos^2 q + 2 sum cos^2 p cos^2 q - 2 sum (cos p sin p) (cos q sin q)
         """
-        n, M, _ = self.features.frequencies.shape
-        if n < len(self.weights):  # one map: its cosines at all points are needed only once
+        (n, M, _), space = self.features.frequencies.shape, self.features.space
+        related = space is not None and space.conditions  # then left and right cannot be embedded one without the other
+        if n < len(self.weights) or related:  # one map: its cosines at all points are needed only once
             return self(product(left, right)[None])
         rows_at_once = max(batches.PRODUCTS, _block(left.device) // (8 * M * max(len(left), len(right))))
         return batches.in_blocks(lambda rows: self._values_on_product(left, right, rows), n, rows_at_once, left.device)

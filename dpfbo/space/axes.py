@@ -3,20 +3,22 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.checks import SettingError
+from dpfbo.space.conditions import Conditional
+from dpfbo.space.json_values import KINDS, Value, json_text, own
 
-PLAIN = (str, bool, int, float, type(None))  # types of a choice
 _EXACT = 2**53  # every whole number up to this has a float of its own
-
-Value = Any  # of a parameter: a number, a string, a boolean or None
+_ROUNDING = 1e-6  # steps: a number this close to a value counts as the value
 
 
 def quotient(x: Tensor, y: float) -> Tensor:
@@ -24,18 +26,13 @@ def quotient(x: Tensor, y: float) -> Tensor:
     return x / torch.full((), y, dtype=x.dtype, device=x.device)
 
 
-class Axis(ABC):
+class Axis(Conditional, ABC):
     """Maps the values of a parameter to numbers in natural units, and these numbers to coordinates in [0, 1]."""
 
     @property
     def size(self) -> int | None:
         """The number of values; None if the axis is continuous."""
         return None
-
-    @property
-    def first(self) -> int:
-        """The smallest number of a discrete axis, whose other numbers are the next integers."""
-        return 0
 
     @property
     def columns(self) -> int:
@@ -50,6 +47,19 @@ class Axis(ABC):
     def unit(self, x: Tensor) -> Tensor:
         """The coordinate of each number in natural units, elementwise."""
 
+    def nth(self, k: Tensor) -> Tensor:
+        """The number in natural units of the k-th value of a discrete axis, counted from 0, elementwise."""
+        return k
+
+    def rank(self, x: Tensor) -> Tensor:
+        """The k for which `nth` gives each number in natural units, elementwise."""
+        return x
+
+    @property
+    def middle(self) -> float:
+        """The number in natural units that the parameter has where it is inactive: that of the coordinate 1/2."""
+        return float(self.natural(torch.tensor(0.5, dtype=torch.float64, device="cpu")))
+
     @abstractmethod
     def value(self, number: float) -> Value:
         """The value that has this number."""
@@ -59,17 +69,19 @@ class Axis(ABC):
         """The number of a value; SettingError if the parameter does not have the value."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Interval(Axis):
-    """The numbers, or the whole numbers, between two bounds."""
+    """The numbers, or the whole numbers, between two bounds; with a step, those a multiple of it above the lower."""
 
     lower: float
     upper: float
     log: bool = False
+    step: float | None = field(default=None, kw_only=True, metadata={"named": "if given"})
 
     _whole: ClassVar[bool] = False  # then the axis reaches half a number beyond both bounds
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name, bound in (("lower", self.lower), ("upper", self.upper)):
             integer = isinstance(bound, Integral) and not isinstance(bound, bool) and abs(int(bound)) <= _EXACT
             if self._whole and not integer:
@@ -80,6 +92,67 @@ class _Interval(Axis):
         checks.one_of("log", self.log, (True, False))
         if self.log and self.lower <= 0:
             raise SettingError("lower", f"must be above 0 on a log scale, got {self.lower!r}")
+        if self.step is not None:
+            self._check_step(self.step)
+
+    def _check_step(self, step: float) -> None:
+        if self._whole:
+            checks.integer("step", step, minimum=1)
+        else:
+            checks.positive("step", step)
+        if self._whole and step == 1:
+            object.__setattr__(self, "step", None)  # an axis of all whole numbers
+        elif self.log:
+            raise SettingError("step", f"must be left out on a log scale, got {step!r}")
+        elif self._count < 2:
+            raise SettingError("step", f"must be at most upper - lower = {self.upper - self.lower:g}, got {step!r}")
+        elif self._count > _EXACT:
+            raise SettingError("step", f"must leave at most 2^53 values, got {step!r}")
+
+    @property
+    def size(self) -> int | None:
+        if self.step is not None:
+            return self._count
+        return int(self.upper) - int(self.lower) + 1 if self._whole else None
+
+    @property
+    def largest(self) -> Value:
+        """The largest value, which is below `upper` if no multiple of the step hits it."""
+        if self.step is None:
+            return self.upper
+        return self.value(float(self.nth(torch.tensor(self._count - 1, dtype=torch.float64, device="cpu"))))
+
+    @cached_property
+    def _count(self) -> int:
+        """The number of values of an axis with a step."""
+        lower, upper, step = map(_decimal, (self.lower, self.upper, self.step))
+        return (upper - lower) // step + 1
+
+    @cached_property
+    def _grid(self) -> tuple[float, float, float]:
+        """The a, b and c of the values `(a + k b) / c` of an axis with a step.
+
+        They are whole numbers unless the decimals of `lower` and `step` are too many, so the values have no rounding
+        error: 0.1 + 2 x 0.1 is (1 + 2) / 10 = 0.3.
+        """
+        lower, step = map(_decimal, (self.lower, self.step))
+        c = math.lcm(lower.denominator, step.denominator)
+        a, b = int(lower * c), int(step * c)
+        if max(abs(a), abs(a + (self._count - 1) * b), c) <= _EXACT:
+            return float(a), float(b), float(c)
+        return float(lower), float(step), 1.0
+
+    def nth(self, k: Tensor) -> Tensor:
+        if self.step is None:
+            return self.lower + k
+        a, b, c = self._grid
+        return quotient(a + k * b, c).clamp(self.lower, self.upper)
+
+    def rank(self, x: Tensor) -> Tensor:
+        if self.step is None:
+            return x - self.lower
+        a, b, c = self._grid
+        return quotient(x * c - a, b).round()
 
     @property
     def _ends(self) -> tuple[float, float]:
@@ -87,12 +160,16 @@ class _Interval(Axis):
         return (math.log(low), math.log(high)) if self.log else (low, high)
 
     def natural(self, u: Tensor) -> Tensor:
+        if self.step is not None:
+            return self.nth((u * self._count).floor().clamp(0, self._count - 1))
         low, high = self._ends
         x = low + u * (high - low)
         x = x.exp() if self.log else x
         return ((x + 0.5).floor() if self._whole else x).clamp(self.lower, self.upper)
 
     def unit(self, x: Tensor) -> Tensor:
+        if self.step is not None:
+            return quotient(self.rank(x) + 0.5, self._count)
         low, high = self._ends
         return quotient((x.log() if self.log else x) - low, high - low)
 
@@ -101,14 +178,32 @@ class _Interval(Axis):
 
     def number(self, value: Value) -> float:
         kind = Integral if self._whole else Real
-        if isinstance(value, bool) or not isinstance(value, kind) or not self.lower <= value <= self.upper:  # type: ignore[operator]
+        margin = self.step or 0  # a multiple of the step may miss a bound by rounding
+        good = isinstance(value, kind) and not isinstance(value, bool)
+        good = good and self.lower - margin <= value <= self.upper + margin  # type: ignore[operator]
+        found = self._nearest(float(value)) if good else None
+        if found is None:
             low, high = self.lower, self.upper
             rule = f"whole number from {low} to {high}" if self._whole else f"number in [{low}, {high}]"
-            raise SettingError("value", f"must be a {rule}, got {value!r}")
-        return float(value)
+            steps = "" if self.step is None else f" that is {low} plus a multiple of {self.step}"
+            raise SettingError("value", f"must be a {rule}{steps}, got {value!r}")
+        return found
+
+    def _nearest(self, number: float) -> float | None:
+        """The number of the value that equals a number but for rounding; None if there is none."""
+        if self.step is None:
+            return number
+        x = torch.tensor(number, dtype=torch.float64, device="cpu")
+        found = float(self.nth(self.rank(x).clamp(0, self._count - 1)))
+        return found if abs(found - number) <= (0 if self._whole else _ROUNDING * self.step) else None
 
 
-@dataclass(frozen=True)
+def _decimal(number: float | None) -> Fraction:
+    """The number that a float's shortest decimal text names, exactly."""
+    return Fraction(number) if isinstance(number, int) else Fraction(repr(float(number or 0)))
+
+
+@dataclass(frozen=True, repr=False)
 class Float(_Interval):
     """A number in `[lower, upper]`.
 
@@ -116,19 +211,25 @@ class Float(_Interval):
         lower: The smallest value.
         upper: The largest value.
         log: True to search the logarithm of the number; `lower` must then be above 0.
+        step: The distance of consecutive values `lower, lower + step, ..`; None for all numbers. As in Optuna, the last
+            value is the largest that is at most `upper`. Values are decimal numbers, such as 0.3 for 0.1 + 2 x 0.1.
+        when: The condition under which the parameter is active, see `Space`.
 
     Raises:
-        SettingError: The bounds are not finite, or `lower` is not below `upper`.
+        SettingError: The bounds are not finite, `lower` is not below `upper`, or `step` is not positive, too long for
+            the bounds, or given with `log`.
 
     Example:
         >>> from dpfbo import Float, Space
         >>> space = Space({"rate": Float(1e-4, 1.0, log=True)})
         >>> space.configuration(space.natural({"rate": 0.01}))
         {'rate': 0.01}
+        >>> Float(0.1, 0.5, step=0.1).number(0.1 + 2 * 0.1)
+        0.3
     """
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Integer(_Interval):
     """A whole number from `lower` to `upper`, both included.
 
@@ -136,14 +237,19 @@ class Integer(_Interval):
         lower: The smallest value.
         upper: The largest value.
         log: True to search the logarithm of the number; `lower` must then be at least 1.
+        step: The distance of consecutive values, as for `Float`; a whole number.
+        when: The condition under which the parameter is active, see `Space`.
 
     Raises:
-        SettingError: The bounds are not whole numbers, or `lower` is not below `upper`.
+        SettingError: A bound or `step` is not a whole number, `lower` is not below `upper`, or `step` is too long for
+            the bounds, or given with `log`.
 
     Example:
         >>> from dpfbo import Integer
         >>> Integer(1, 12).value(7.0)
         7
+        >>> Integer(2, 65, step=2).size
+        32
     """
 
     lower: int
@@ -151,32 +257,27 @@ class Integer(_Interval):
 
     _whole: ClassVar[bool] = True
 
-    @property
-    def size(self) -> int:
-        return self.upper - self.lower + 1
-
-    @property
-    def first(self) -> int:
-        return self.lower
-
 
 class _OneOf(Axis):
-    """One of several values, the only field of a dataclass; a value's number is its index."""
+    """One of several values, which the subclass's own field holds; a value's number is its index."""
+
+    _field: ClassVar[str]
 
     def __post_init__(self) -> None:
-        ((name, values),) = vars(self).items()
+        super().__post_init__()
+        name, values = self._field, getattr(self, self._field)
         if isinstance(values, str) or not isinstance(values, Sequence):
             raise SettingError(name, f"must be a list of values, got {values!r}")
         for value in values:
-            if not isinstance(value, PLAIN):
-                raise SettingError(name, f"must hold numbers, strings, booleans or null, got {value!r}")
-        if len({(type(value), value) for value in values}) < max(len(values), 2):
+            if json_text(value) is None:
+                raise SettingError(name, f"must hold {KINDS}, got {checks.shown(value)}")
+        if len(set(map(json_text, values))) < max(len(values), 2):
             raise SettingError(name, f"must hold at least two values, all different, got {list(values)!r}")
-        object.__setattr__(self, name, tuple(values))
+        object.__setattr__(self, name, tuple(map(own, values)))
 
     @property
     def all_values(self) -> tuple[Value, ...]:
-        (values,) = vars(self).values()
+        values: tuple[Value, ...] = getattr(self, self._field)
         return values
 
     @property
@@ -190,47 +291,58 @@ class _OneOf(Axis):
         return quotient(x + 0.5, self.size)
 
     def value(self, number: float) -> Value:
-        return self.all_values[int(number)]
+        return own(self.all_values[int(number)])
 
     def number(self, value: Value) -> float:
-        for i, known in enumerate(self.all_values):
-            if type(known) is type(value) and known == value:
-                return float(i)
-        raise SettingError("value", f"must be one of {', '.join(map(repr, self.all_values))}, got {value!r}")
+        found = self._numbers.get(json_text(value))
+        if found is None:
+            raise SettingError("value", f"must be one of {', '.join(map(repr, self.all_values))}, got {value!r}")
+        return found
+
+    @cached_property
+    def _numbers(self) -> dict[str | None, float]:
+        return {json_text(value): float(i) for i, value in enumerate(self.all_values)}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Categorical(_OneOf):
     """One of several values without an order.
 
     Args:
-        choices: At least two different numbers, strings, booleans or None.
+        choices: At least two different values that JSON can write: numbers, strings, booleans, None, lists and dicts.
+            The objective receives a tuple as a tuple; JSON writes it as a list, so `(64, 64)` and `[64, 64]` are equal.
+        when: The condition under which the parameter is active, see `Space`.
 
     Raises:
-        SettingError: There are fewer than two choices, two are equal, or one has another type.
+        SettingError: There are fewer than two choices, two are equal, or JSON cannot write one.
 
     Example:
         >>> from dpfbo import Categorical
         >>> Categorical(["linear", "rbf"]).value(1)
         'rbf'
+        >>> Categorical([(64,), (64, 64)]).number([64, 64])
+        1.0
     """
 
-    choices: Sequence[Value]
+    choices: Sequence[Value] = field(hash=False)
+
+    _field: ClassVar[str] = "choices"
 
     @property
     def columns(self) -> int:
         return self.size
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Ordinal(_OneOf):
     """One of several values in an order; consecutive values are alike.
 
     Args:
-        values: At least two different numbers, strings, booleans or None, in their order.
+        values: At least two different values that JSON can write, in their order.
+        when: The condition under which the parameter is active, see `Space`.
 
     Raises:
-        SettingError: There are fewer than two values, two are equal, or one has another type.
+        SettingError: There are fewer than two values, two are equal, or JSON cannot write one.
 
     Example:
         >>> from dpfbo import Ordinal
@@ -238,4 +350,6 @@ class Ordinal(_OneOf):
         2.0
     """
 
-    values: Sequence[Value]
+    values: Sequence[Value] = field(hash=False)
+
+    _field: ClassVar[str] = "values"

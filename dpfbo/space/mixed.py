@@ -2,12 +2,13 @@
 
 A discrete value owns an interval of its axis of the unit cube and stands at one point in it. Features and kernels are
 functions of the snapped point (Garrido-Merchan and Hernandez-Lobato 2020). An unordered choice is a one-hot vector: an
-SE kernel of length-scale l between any two is `exp(-APART^2 / (2 l^2))`, the Hamming (overlap) kernel.
+SE kernel of length-scale l between any two is `exp(-APART^2 / (2 l^2))`, the Hamming (overlap) kernel. An inactive
+axis has one coordinate, its middle, so points that differ in inactive axes alone are one point.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from dpfbo.checks import SettingError
 from dpfbo.space.axes import Axis
+from dpfbo.space.conditions import Condition
 
 APART = 0.5  # distance of two choices in the embedding, whose other axes have length 1
 _TRIED = 20  # most values of a discrete axis that are tried in a search around a point
@@ -22,9 +24,14 @@ _TRIED = 20  # most values of a discrete axis that are tried in a search around 
 
 @dataclass(frozen=True)
 class MixedBox:
-    """A box with one axis for each of D parameters. A point in natural units has one number for each axis."""
+    """A box with one axis for each of D parameters. A point in natural units has one number for each axis.
+
+    conditions: An axis is active where all of its conditions hold. A condition on an axis comes with the conditions of
+    its parent, so an axis is inactive where its parent is.
+    """
 
     axes: tuple[Axis, ...]
+    conditions: tuple[Condition, ...] = field(default=(), metadata={"named": "if given"})
 
     def __post_init__(self) -> None:
         if not self.axes:
@@ -49,14 +56,33 @@ class MixedBox:
         return self.embedded_columns[-1]
 
     def to_natural(self, u: Tensor) -> Tensor:
+        u = self.imputed(u)
         return torch.stack([axis.natural(u[..., i]) for i, axis in enumerate(self.axes)], -1)
 
     def to_unit(self, x: Tensor) -> Tensor:
-        return torch.stack([axis.unit(x[..., i]) for i, axis in enumerate(self.axes)], -1)
+        return self.imputed(torch.stack([axis.unit(x[..., i]) for i, axis in enumerate(self.axes)], -1))
+
+    def active(self, u: Tensor) -> Tensor:
+        """The axes that are active at unit-cube points, booleans `... x D`."""
+        columns = list(torch.ones_like(u, dtype=torch.bool).unbind(-1))
+        for c in self.conditions:
+            x = self.axes[c.parent].natural(u[..., c.parent])
+            columns[c.axis] = columns[c.axis] & torch.isin(x, torch.tensor(c.numbers, dtype=x.dtype, device=x.device))
+        return torch.stack(columns, -1)
+
+    def imputed(self, u: Tensor) -> Tensor:
+        """Move unit-cube points, `... x D`, to the middle of the axes that are inactive at them."""
+        return torch.where(self.active(u), u, self._middle.to(u)) if self.conditions else u
+
+    @cached_property
+    def _middle(self) -> Tensor:
+        """The coordinates of the middles of all axes, D, on the CPU; those of discrete axes are snapped."""
+        middle = torch.full((self.dimension,), 0.5, dtype=torch.float64, device="cpu")
+        return self._changed(middle, [self.axes[i].natural(middle[i]) for i in self.discrete])
 
     def snap(self, u: Tensor) -> Tensor:
-        """Move unit-cube points, `... x D`, to the discrete values that own them."""
-        return self._changed(u, [self.axes[i].natural(u[..., i]) for i in self.discrete])
+        """Move unit-cube points, `... x D`, to the discrete values that own them, and impute their inactive axes."""
+        return self.imputed(self._changed(u, [self.axes[i].natural(u[..., i]) for i in self.discrete]))
 
     def snap_within(self, u: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
         """Move points as `snap` does, but only to the discrete values that stand inside boxes.
@@ -67,13 +93,13 @@ class MixedBox:
         values = []
         for i in self.discrete:
             axis = self.axes[i]
-            first, last = axis.natural(lower[..., i]), axis.natural(upper[..., i])
-            first = torch.where(axis.unit(first) < lower[..., i], first + 1, first)
-            last = torch.where(axis.unit(last) > upper[..., i], last - 1, last)
+            first, last = (axis.rank(axis.natural(corner[..., i])) for corner in (lower, upper))
+            first = torch.where(axis.unit(axis.nth(first)) < lower[..., i], first + 1, first)
+            last = torch.where(axis.unit(axis.nth(last)) > upper[..., i], last - 1, last)
             if (first > last).any():
                 raise SettingError("axes", f"must have a value of axis {i} in every box")
-            values.append(axis.natural(u[..., i]).maximum(first).minimum(last))
-        return self._changed(u, values)
+            values.append(axis.nth(axis.rank(axis.natural(u[..., i])).maximum(first).minimum(last)))
+        return self.imputed(self._changed(u, values))
 
     def _changed(self, u: Tensor, values: Sequence[Tensor]) -> Tensor:
         columns = list(u.unbind(-1))
@@ -83,7 +109,7 @@ class MixedBox:
 
     def embed(self, u: Tensor) -> Tensor:
         """Embed unit-cube points for features and kernels, `... x D -> ... x D'`: snapped, with one-hot choices."""
-        columns = []
+        u, columns = self.imputed(u), []
         for i, axis in enumerate(self.axes):
             column = u[..., i : i + 1]
             if axis.columns > 1:
@@ -94,17 +120,23 @@ class MixedBox:
         return torch.cat(columns, -1)
 
     def pulled_back(self, slopes: Tensor) -> Tensor:
-        """Turn derivatives by embedded coordinates into those by unit-cube ones, `... x D`; 0 on discrete axes."""
+        """Turn derivatives by embedded coordinates into those by unit-cube ones, `... x D`; 0 on discrete axes.
+
+        All axes count as active; `active` says where they are.
+        """
         pulled = slopes.new_zeros(*slopes.shape[:-1], self.dimension)
         index = [i for i in range(self.dimension) if i not in self.discrete]
         pulled[..., index] = slopes[..., [self.embedded_columns[i] for i in index]]
         return pulled
 
     def fixed(self, u: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
-        """Corners of boxes around points, all `n x D`, shrunk to the points on the discrete axes."""
+        """Corners of boxes around points, all `n x D`, shrunk to the points on the discrete and the inactive axes."""
         lower, upper = lower.clone(), upper.clone()
         index = list(self.discrete)
         lower[:, index] = upper[:, index] = u[:, index]
+        if self.conditions:
+            active = self.active(u)
+            lower, upper = torch.where(active, lower, u), torch.where(active, upper, u)
         return lower, upper
 
     def neighbours(self, u: Tensor, i: int) -> Tensor:
@@ -114,16 +146,15 @@ class MixedBox:
         """
         axis = self.axes[i]
         assert axis.size is not None
-        low, high = axis.first, axis.first + axis.size - 1
         if axis.size <= _TRIED:
-            values = torch.arange(low, high + 1, device=u.device).expand(len(u), -1).to(u.dtype)
+            ranks = torch.arange(axis.size, device=u.device).expand(len(u), -1).to(u.dtype)
         else:
             steps = [0, *(sign * 2**k for k in range(_TRIED // 2) for sign in (1, -1))]
             step = torch.tensor(steps, dtype=u.dtype, device=u.device)
-            values = (axis.natural(u[:, i : i + 1]) + step).clamp(low, high)
-        points = u[:, None].repeat(1, values.shape[1], 1)
-        points[..., i] = axis.unit(values)
-        return points
+            ranks = (axis.rank(axis.natural(u[:, i : i + 1])) + step).clamp(0, axis.size - 1)
+        points = u[:, None].repeat(1, ranks.shape[1], 1)
+        points[..., i] = axis.unit(axis.nth(ranks))
+        return self.imputed(points)
 
     def to(self, device: torch.device) -> "MixedBox":
         return self

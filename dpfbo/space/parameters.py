@@ -1,7 +1,7 @@
 """Named parameters: a `Space` maps configurations, dicts by name, to points of a search domain and back."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -10,22 +10,25 @@ from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.checks import SettingError
-from dpfbo.space.axes import PLAIN, Categorical, Float, Integer, Ordinal, Value
+from dpfbo.space.axes import Categorical, Float, Integer, Ordinal
+from dpfbo.space.conditions import Condition, Conditional, Requirements, named_fields, ordered_fields, requirements
 from dpfbo.space.domain import Box
+from dpfbo.space.json_values import KINDS, PLAIN, Value, json_text, own
 from dpfbo.space.mixed import MixedBox
 
-_CONDITIONS = ("condition", "conditions", "when", "parent", "active_if")
+_CONDITIONS = ("condition", "conditions", "parent", "active_if")  # how others spell `when`
 
 
-@dataclass(frozen=True)
-class Fixed:
+@dataclass(frozen=True, repr=False)
+class Fixed(Conditional):
     """A parameter with one value, which the objective receives. It adds no axis to the search space.
 
     Args:
-        constant: A number, a string, a boolean or None.
+        constant: A value that JSON can write: a number, a string, a boolean, None, or a list or dict of them.
+        when: The condition under which the parameter is active, see `Space`.
 
     Raises:
-        SettingError: The constant is of another type.
+        SettingError: JSON cannot write the constant.
 
     Example:
         >>> from dpfbo import Fixed, Float, Space
@@ -33,11 +36,13 @@ class Fixed:
         ['rate']
     """
 
-    constant: Value
+    constant: Value = field(hash=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.constant, PLAIN):
-            raise SettingError("constant", f"must be a number, a string, a boolean or null, got {self.constant!r}")
+        super().__post_init__()
+        if json_text(self.constant) is None:
+            raise SettingError("constant", f"must be one of {KINDS}, got {checks.shown(self.constant)}")
+        object.__setattr__(self, "constant", own(self.constant))
 
 
 Searched = Float | Integer | Categorical | Ordinal
@@ -49,7 +54,12 @@ _KINDS: dict[str, type[Any]] = {
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """Defines a search space of named parameters. A configuration is a dict with the value of every parameter.
+    """Defines a search space of named parameters. A configuration is a dict with the value of every active parameter.
+
+    A parameter with a condition, `when={"kernel": "rbf"}` or `when={"depth": [2, 3], "kernel": "rbf"}`, is active only
+    where every parameter that `when` names is active and has the value, or one of the values in the list. A choice that
+    is itself a list stands in a list. The named parameters are categorical, ordinal or integer ones. A configuration
+    leaves inactive parameters out, and its point has the middle of their axes.
 
     Args:
         parameters: The parameters by name. A parameter can also be given as its description in a YAML file, such as
@@ -57,7 +67,7 @@ class Space:
             [..]}` or `{type: ordinal, values: [..]}`; a fixed parameter, as a plain value.
 
     Raises:
-        SettingError: A parameter is wrong (the error names it), or all parameters are fixed.
+        SettingError: A parameter or a condition is wrong (the error names it), or all parameters are fixed.
 
     Example:
         >>> from dpfbo import Categorical, Integer, Space
@@ -68,6 +78,12 @@ class Space:
         {'depth': 4, 'kernel': 'rbf', 'epochs': 20}
         >>> space.natural({"depth": 4, "kernel": "rbf"}).tolist()
         [4.0, 1.0]
+        >>> kernel, degree = Categorical(["linear", "poly"]), Integer(2, 4, when={"kernel": "poly"})
+        >>> space = Space({"kernel": kernel, "degree": degree})
+        >>> space.configuration([1, 4]), space.configuration([0, 4])
+        ({'kernel': 'poly', 'degree': 4}, {'kernel': 'linear'})
+        >>> space.natural({"kernel": "linear"}).tolist()
+        [0.0, 3.0]
     """
 
     parameters: Mapping[str, Parameter]
@@ -79,6 +95,7 @@ class Space:
         object.__setattr__(self, "parameters", made)
         if not self.axes:
             raise SettingError("space", f"must have a parameter that is not fixed, got {list(made)}")
+        self._requirements  # noqa: B018  (raises for a wrong condition)
 
     def __eq__(self, other: object) -> bool:  # in another order they have other points
         return isinstance(other, Space) and repr(self) == repr(other)
@@ -89,42 +106,150 @@ class Space:
     @cached_property
     def domain(self) -> MixedBox | Box:
         """The domain, with one axis for each searched parameter; a plain box if all are linear numbers."""
-        plain = [axis for axis in self.axes.values() if isinstance(axis, Float) and not axis.log]
-        if len(plain) == len(self.axes):
-            return Box(tuple(float(a.lower) for a in plain), tuple(float(a.upper) for a in plain))
-        return MixedBox(tuple(self.axes.values()))
+        linear = [axis for axis in self.axes.values() if isinstance(axis, Float) and not axis.log and axis.size is None]
+        index = {name: i for i, name in enumerate(self.axes)}
+        conditions = tuple(
+            Condition(index[name], index[parent], numbers)
+            for name, required in self._requirements.items()
+            for parent, numbers in required.items()
+            if name in index
+        )
+        if len(linear) == len(self.axes) and not conditions:
+            return Box(tuple(float(a.lower) for a in linear), tuple(float(a.upper) for a in linear))
+        return MixedBox(tuple(self.axes.values()), conditions)
+
+    @cached_property
+    def _requirements(self) -> dict[str, Requirements]:
+        return requirements(self.parameters, (Categorical, Ordinal, Integer))
+
+    def _unmet(self, name: str, numbers: Mapping[str, float]) -> str | None:
+        """The parameter whose value makes `name` inactive; None if it is active. numbers: of its values, by name."""
+        required = self._requirements[name].items()
+        return next((parent for parent, allowed in required if numbers[parent] not in allowed), None)
 
     def configuration(self, x: Tensor | Sequence[float]) -> dict[str, Value]:
-        """The value of every parameter, by name, at a natural point x of the domain, D numbers."""
+        """The value of every active parameter, by name, at a natural point x of the domain, D numbers."""
         values = {name: axis.value(float(v)) for (name, axis), v in zip(self.axes.items(), x, strict=True)}
-        return {name: p.constant if isinstance(p, Fixed) else values[name] for name, p in self.parameters.items()}
+        deciding = {parent for required in self._requirements.values() for parent in required}
+        numbers = {name: self.axes[name].number(values[name]) for name in deciding}
+        active = {name: p for name, p in self.parameters.items() if self._unmet(name, numbers) is None}
+        return {name: own(p.constant) if isinstance(p, Fixed) else values[name] for name, p in active.items()}
 
     def natural(self, configuration: Mapping[str, Value]) -> Tensor:
-        """The natural point of a configuration, D numbers; fixed parameters may be left out of it.
+        """The natural point of a configuration, D numbers.
+
+        Fixed parameters may be left out of the configuration, inactive ones must be; the point has the middle of the
+        axis of an inactive parameter.
 
         Raises:
-            SettingError: A value is missing or outside the space; the message begins with the parameter's name.
+            SettingError: A value is missing, outside the space, or that of an inactive parameter; the message begins
+                with the parameter's name.
         """
         for name in configuration:
             checks.one_of("the configuration's parameter", name, self.parameters)
-        numbers = []
-        for name, p in self.parameters.items():
+        numbers: dict[str, float] = {}
+        for name in sorted(self.parameters, key=lambda name: len(self._requirements[name])):  # parents come first
+            p, unmet = self.parameters[name], self._unmet(name, numbers)
+            if unmet is not None and name in configuration:
+                value = self.axes[unmet].value(numbers[unmet])
+                rule = f"must be left out where {unmet} is {value!r}, got {checks.shown(configuration[name])}"
+                raise SettingError(name, rule)
             if isinstance(p, Fixed):
-                if configuration.get(name, p.constant) != p.constant:
-                    raise SettingError(name, f"is fixed at {p.constant!r}, got {configuration[name]!r}")
+                given = configuration.get(name, p.constant)
+                if given != p.constant and json_text(given) != json_text(p.constant):
+                    raise SettingError(name, f"is fixed at {p.constant!r}, got {given!r}")
+            elif unmet is not None:
+                numbers[name] = p.middle
             elif name not in configuration:
                 raise SettingError(name, "must be in the configuration")
             else:
                 try:
-                    numbers.append(p.number(configuration[name]))
+                    numbers[name] = p.number(configuration[name])
                 except SettingError as error:
                     raise SettingError(name, error.rule) from error
-        return torch.tensor(numbers, dtype=torch.float64, device="cpu")
+        return torch.tensor([numbers[name] for name in self.axes], dtype=torch.float64, device="cpu")
 
     def to_dict(self) -> dict[str, Any]:
-        """The space as plain data, from which `Space` makes an equal one."""
+        """The space as plain data, from which `Space` makes an equal one; JSON would turn tuples in it into lists."""
         kinds = {kind: name for name, kind in _KINDS.items()}
-        return {name: {"type": kinds[type(p)], **asdict(p)} for name, p in self.parameters.items()}
+        return {
+            name: {"type": kinds[type(p)], **{f.name: own(getattr(p, f.name)) for f in named_fields(p)}}
+            for name, p in self.parameters.items()
+        }
+
+    @staticmethod
+    def from_optuna(distributions: Mapping[str, Any]) -> "Space":
+        """Make the space of Optuna's distributions, by name of the parameter.
+
+        A distribution with a single value becomes a fixed parameter.
+
+        Args:
+            distributions: `FloatDistribution`, `IntDistribution` or `CategoricalDistribution`, such as
+                `optuna.trial.FrozenTrial.distributions`.
+
+        Returns:
+            The space.
+
+        Raises:
+            SettingError: A distribution is of another class, or a choice is no JSON value.
+            MissingPackage: Optuna is not installed.
+
+        Example:
+            >>> from optuna.distributions import IntDistribution
+            >>> from dpfbo import Space
+            >>> Space.from_optuna({"units": IntDistribution(16, 64, step=16)})
+            Space(parameters={'units': Integer(lower=16, upper=64, log=False, step=16)})
+        """
+        from dpfbo.space import other_libraries  # each of its libraries is optional
+
+        return Space(other_libraries.parameters_of_optuna(distributions))
+
+    def to_optuna(self) -> dict[str, Any]:
+        """The parameters as Optuna's distributions, by name, for `study.ask` or `create_trial`.
+
+        An ordinal parameter becomes a `CategoricalDistribution`, which has no order; a fixed parameter, one with a
+        single choice.
+
+        Raises:
+            SettingError: The space has conditions, which Optuna's distributions cannot state.
+            MissingPackage: Optuna is not installed.
+
+        Example:
+            >>> from dpfbo import Float, Space
+            >>> Space({"rate": Float(0, 1, step=0.3)}).to_optuna()
+            {'rate': FloatDistribution(high=0.9, log=False, low=0.0, step=0.3)}
+        """
+        from dpfbo.space import other_libraries
+
+        return other_libraries.optuna_distributions(self.parameters)
+
+    @staticmethod
+    def from_configspace(configuration_space: Any) -> "Space":
+        """Make the space of a `ConfigSpace.ConfigurationSpace`, with its conditions.
+
+        Default values of parameters have no meaning here and are not kept.
+
+        Args:
+            configuration_space: A space of uniform floats and integers, categorical and ordinal parameters, and
+                constants. Its conditions are `EqualsCondition`, `InCondition`, and an `AndConjunction` of them.
+
+        Returns:
+            The space, with the parameters in ConfigSpace's order.
+
+        Raises:
+            SettingError: The space has forbidden clauses, another condition, or a parameter with a prior: normal, beta
+                or weighted choices.
+            MissingPackage: ConfigSpace is not installed.
+
+        Example:
+            >>> from ConfigSpace import ConfigurationSpace
+            >>> from dpfbo import Space
+            >>> Space.from_configspace(ConfigurationSpace({"depth": (1, 12), "jobs": 4}))
+            Space(parameters={'depth': Integer(lower=1, upper=12, log=False), 'jobs': Fixed(constant=4)})
+        """
+        from dpfbo.space import other_libraries
+
+        return Space(other_libraries.parameters_of_configspace(configuration_space))
 
     @cached_property
     def axes(self) -> dict[str, Searched]:
@@ -145,13 +270,12 @@ def _parameter(name: str, given: object) -> Parameter:
         raise SettingError(f"space.{name}", rule)
     for key in given:
         if key in _CONDITIONS:
-            rule = "is not supported: every parameter is searched whatever the others are; let the objective ignore it"
-            raise SettingError(f"space.{name}.{key}", f"{rule} where it has no effect")
+            raise SettingError(f"space.{name}.{key}", "is unknown: a condition reads `when: {PARAMETER: VALUE}`")
     settings = dict(given)
     word = settings.pop("type", None)
     checks.one_of(f"space.{name}.type", word, _KINDS)
     kind = _KINDS[str(word)]
-    known = {f.name: f.default is MISSING for f in fields(kind)}
+    known = {f.name: f.default is MISSING for f in ordered_fields(kind)}
     for key in settings:
         checks.one_of(f"a key of space.{name}", key, known)
     for key, needed in known.items():

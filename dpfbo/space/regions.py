@@ -103,11 +103,16 @@ class Regions:
         return domain.snap_within(points, lower, upper) if isinstance(domain, MixedBox) else points
 
     def check_against(self, domain: Domain, n_agents: int) -> None:
-        """Raise SettingError if a region would have no agent, no point of the grid, or no value of a parameter."""
+        """Raise SettingError if a region would have no agent, no point of the grid, or no value of a parameter.
+
+        A domain with conditions allows one region alone: the middle of an inactive axis would lie in one of several.
+        """
         if n_agents < self.P:
             raise SettingError("P", f"must be at most the number of agents {n_agents}, got {self.P}")
         if isinstance(domain, Grid) and len(self.region_of(domain.unit_points).unique()) < self.P:
             raise SettingError("P", f"leaves a region without a grid point, got {self.P}")
+        if isinstance(domain, MixedBox) and domain.conditions and self.P > 1:
+            raise SettingError("P", f"must be 1 for a space with conditions (when), got {self.P}")
         if isinstance(domain, MixedBox):
             centres = torch.full((self.P, 1, self.dimension), 0.5, dtype=torch.float64, device="cpu")
             try:

@@ -139,7 +139,8 @@ class Optimization:
         frame = pd.DataFrame({**columns, "x": list(x), "source": pd.Categorical.from_codes(columns["source"], sources)})
         frame = frame.astype({"agent": "int32", "round": "int32", "region": "int16"})
         for name, values, places in parameter_columns(x, self._space) if self._space else ():
-            column = pd.Series(values)
+            inactive = places is not None and None in values[1:]  # somewhere: the column has a type with missing values
+            column = pd.Series(pd.array(values) if inactive else values)
             frame[f"x.{name}"] = column if places is None else column.take(places).array
         return frame
 

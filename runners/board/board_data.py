@@ -109,8 +109,7 @@ def _short(seed: int, best: dict[str, Any], objective: str) -> dict[str, Any]:
     """One agent's best query with values that are numbers or short texts. objective: the name of the entry `value`."""
     row: dict[str, Any] = {"seed": seed}
     for key, value in best.items():
-        given = number(value)
-        row[objective if key == "value" else str(key)[:MOST_LETTERS]] = (
-            str(value)[:MOST_LETTERS] if given is None else float(f"{given:.5g}")
-        )
+        given, text = number(value), "" if value is None else str(value)[:MOST_LETTERS]
+        name = objective if key == "value" else str(key)[:MOST_LETTERS]
+        row[name] = text if given is None else float(f"{given:.5g}")
     return row

@@ -19,7 +19,7 @@ def best_found(rounds: Iterable[pa.Table], maximize: bool = True) -> pa.Table:
     """One row for each agent that has a value: agent, round, the value as the objective returned it, and parameters.
 
     rounds: the rows of rounds.parquet in one table or more, of which one is in memory at a time. Parameters without
-    names are x1, x2, ..
+    names are x1, x2, ..; an inactive parameter is null.
     """
     found: pa.Table | None = None
     for table in rounds:
@@ -67,7 +67,8 @@ def best_in(folder: Path) -> pa.Table:
 
 
 def best_in_words(best: dict[str, Any], objective: str) -> str:
-    """One agent's best query: `agent 3: AUC 0.812 in round 17 at rate=0.0132, depth=5`."""
-    values = {name: value for name, value in best.items() if name not in ("agent", "round", "value")}
+    """One agent's best query, without inactive parameters: `agent 3: AUC 0.812 in round 17 at rate=0.0132, depth=5`."""
+    apart = ("agent", "round", "value")
+    values = {name: value for name, value in best.items() if name not in apart and value is not None}
     parameters = ", ".join(f"{name}={v:.4g}" if isinstance(v, float) else f"{name}={v}" for name, v in values.items())
     return f"agent {best['agent']}: {objective} {best['value']:.4g} in round {best['round']} at {parameters}"

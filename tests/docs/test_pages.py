@@ -13,7 +13,7 @@ from tests.docs import pages
 
 ALL = sorted(p.relative_to(pages.ROOT).as_posix() for p in (pages.ROOT / "docs").rglob("*.md"))
 TUTORIALS = ["docs/start.md", *(page for page in ALL if page.startswith("docs/tutorials/"))]
-PROGRAMS = ["docs/guides/python.md", "docs/index.md", "docs/reference/files.md"]
+PROGRAMS = ["docs/guides/python.md", "docs/guides/spaces.md", "docs/index.md", "docs/reference/files.md"]
 
 
 @pytest.fixture
@@ -75,6 +75,12 @@ def test_the_program_of_the_readme_shows_what_sharing_gains(folder, capsys):
     alone, together = ([float(value) for value in line.split()] for line in (alone, together))
     assert alone[0] == together[0] and sum(together[1:]) > sum(alone[1:]) + 0.05
     assert set(ast.literal_eval(best)) == {"C", "gamma"}
+
+
+def test_the_programs_of_the_page_of_spaces(folder, capsys):
+    names, _ = pages.run("docs/guides/spaces.md", folder)
+    assert ast.literal_eval(capsys.readouterr().out) == {"kernel": "rbf", "gamma": 0.1}
+    assert [list(names[name].parameters) for name in ("rates", "depths")] == [["rate"], ["depth"]]
 
 
 def test_the_program_of_the_home_page(folder, capsys):

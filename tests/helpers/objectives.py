@@ -27,6 +27,20 @@ def tuned(agent, x):
     return base - (math.log10(x["rate"]) + 2) ** 2 / 4 - abs(x["depth"] - 5) / 10 + 0.01 * agent
 
 
+def conditional(agent, x):
+    """A function of exactly the active parameters of a space; any other parameter is an unused key."""
+    x = dict(x)
+    kernel, layers = x.pop("kernel"), x.pop("layers")
+    value = -abs(x.pop("c") - 0.3) + {"linear": 0.0, "rbf": 0.5, "poly": 0.2}[kernel] + 0.01 * len(layers)
+    if kernel != "linear":
+        value -= abs(math.log10(x.pop("gamma")) + 1.5)
+    if kernel == "poly" and x.pop("degree") in (3, 4):
+        value -= abs(x.pop("scale") - 0.3)
+    if x:
+        raise KeyError(f"inactive parameters: {x}")
+    return value
+
+
 def leaving(agent, x):
     sys.exit(3)
 

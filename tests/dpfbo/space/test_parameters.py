@@ -86,12 +86,15 @@ def test_a_missing_value_is_refused():
         ({"a": [1, 2]}, "space.a must be a parameter, such as .*, got \\[1, 2\\]"),
         ({"a": {"lower": 0, "upper": 1}}, "space.a.type must be one of float, .*, fixed, got None"),
         ({"a": {"type": "float", "lower": 0}}, "space.a.upper must be given"),
-        ({"a": {"type": "float", "low": 0}}, "a key of space.a must be one of lower, upper, log, got 'low'"),
+        ({"a": {"type": "float", "low": 0}}, "a key of space.a must be one of lower, upper, log, step, when, got"),
         ({"a": {"type": "float", "lower": 1, "upper": 0}}, "space.a.upper must be above lower=1, got 0"),
         ({"a": {"type": "integer", "lower": 1, "upper": 2.5}}, "space.a.upper must be a whole number"),
         ({"a": {"type": "categorical", "choices": ["x"]}}, "space.a.choices must hold at least two values"),
         ({"a": {"type": "categorical", "choices": "xy"}}, "space.a.choices must be a list of values, got 'xy'"),
-        ({"a": {"type": "float", "lower": 0, "upper": 1, "when": "b"}}, "space.a.when is not supported: every"),
+        ({"a": {"type": "float", "lower": 0, "upper": 1, "when": "b"}}, "space.a.when must map a parameter's name"),
+        ({"a": {"type": "float", "lower": 0, "upper": 1, "parent": "b"}}, "space.a.parent is unknown: a condition"),
+        ({"a": {"type": "float", "lower": 0, "upper": 1, "step": 3}}, "space.a.step must be at most upper - lower = 1"),
+        ({"a": Categorical([(1, 2), {"b": [None]}]), "c": {"type": "fixed"}}, "space.c.constant must be given"),
     ],
 )  # fmt: skip
 def test_bad_spaces_are_refused(parameters, sentence):
@@ -103,3 +106,58 @@ def test_equal_spaces_are_one_key_of_a_dict_and_another_order_is_another_space()
     one, same = (Space({"a": Float(0, 1), "k": Categorical(["x", "y"])}) for _ in range(2))
     other = Space({"k": Categorical(["x", "y"]), "a": Float(0, 1)})
     assert one == same and hash(one) == hash(same) and other != one
+
+
+LAYERS = Space(
+    {
+        "layers": Categorical([(64, 64), (32,), [], {"units": [8, 8], "act": None}]),
+        "same": Categorical([1, True, 1.0, "1", [1], [True], [1.0], None]),
+        "level": Ordinal([[1, 2], [3]]),
+        "betas": Fixed((0.9, 0.999)),
+    }
+)
+
+
+def test_choices_are_json_values_and_tuples_stay_tuples():
+    assert LAYERS.configuration([0, 0, 1]) == {"layers": (64, 64), "same": 1, "level": [3], "betas": (0.9, 0.999)}
+    for k in range(4):
+        for m in range(8):
+            configuration = LAYERS.configuration([k, m, 0])
+            assert LAYERS.natural(configuration).tolist() == [k, m, 0]
+            assert LAYERS.natural(json.loads(json.dumps(configuration))).tolist() == [k, m, 0]
+    assert Space(LAYERS.to_dict()) == LAYERS and hash(LAYERS) == hash(Space(LAYERS.to_dict()))
+
+
+def test_an_objective_cannot_change_the_choices():
+    given = [8, 8]
+    space = Space({"layers": Categorical([given, [4]]), "fixed": Fixed({"a": [1]})})
+    given.append(8)
+    configuration = space.configuration([0])
+    configuration["layers"].append(1)
+    configuration["fixed"]["a"].append(1)
+    assert space.configuration([0]) == {"layers": [8, 8], "fixed": {"a": [1]}}
+
+
+LOOP: list = []
+LOOP.append(LOOP)
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: Categorical([(1, 2), [1, 2]]), "choices must hold at least two values, all different"),
+        (lambda: Categorical([{"a": 1, "b": 2}, {"b": 2, "a": 1}]), "choices must hold at least two values, all diff"),
+        (lambda: Categorical(["a", {1, 2}]), r"choices must hold numbers, .* or lists and dicts of them, got \{1, 2\}"),
+        (lambda: Categorical(["a", {1: 2}]), "choices must hold numbers, .*, got {1: 2}"),
+        (lambda: Categorical(["a", [float("nan")]]), r"choices must hold numbers, .*, got \[nan\]"),
+        (lambda: Ordinal([np.ones(2), "a"]), "values must hold numbers, .*, got array"),
+        (lambda: Categorical(["a", LOOP]), "choices must hold numbers, "),
+        (lambda: Fixed(object()), "constant must be one of numbers, .*, got <object"),
+        (lambda: LAYERS.natural({"layers": [64], "same": 1, "level": [3]}), r"layers must be one of \(64, 64\), "),
+        (lambda: LAYERS.natural({"layers": {1}, "same": 1, "level": [3]}), r"layers must be one of .*, got \{1\}"),
+        (lambda: LAYERS.natural({"layers": [], "same": 1, "level": [3], "betas": [0.9]}), "betas is fixed at"),
+    ],
+)
+def test_what_json_cannot_write_and_equal_values_are_refused(make, sentence):
+    with pytest.raises(SettingError, match=sentence):
+        make()

@@ -1,0 +1,111 @@
+"""Conditions: which values of other parameters make a parameter active."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import Field, dataclass, field, fields
+from typing import Any
+
+from dpfbo import checks
+from dpfbo.checks import SettingError
+from dpfbo.space.json_values import Value, own
+
+Requirements = dict[str, tuple[float, ...]]  # by name of a parameter, the numbers of its values that are allowed
+
+
+@dataclass(frozen=True, repr=False)
+class Conditional:
+    """A parameter with a condition: it is active only if every parameter that `when` names has one of its values."""
+
+    when: Mapping[str, Value] | None = field(default=None, kw_only=True, hash=False, metadata={"named": "if given"})
+
+    def __post_init__(self) -> None:
+        if self.when is None:
+            return
+        if not isinstance(self.when, Mapping) or not self.when:
+            rule = f"must map a parameter's name to one value or a list of values, got {checks.shown(self.when)}"
+            raise SettingError("when", rule)
+        listed = {name: value if isinstance(value, list | tuple) else (value,) for name, value in self.when.items()}
+        for name, values in listed.items():
+            if not values:
+                raise SettingError(f"when.{name}", "must hold at least one value, got none")
+        object.__setattr__(self, "when", {name: tuple(map(own, values)) for name, values in listed.items()})
+
+    def __repr__(self) -> str:
+        values = (f"{f.name}={getattr(self, f.name)!r}" for f in named_fields(self))
+        return f"{type(self).__name__}({', '.join(values)})"
+
+
+def named_fields(parameter: Conditional) -> list[Field[Any]]:
+    """The fields that describe a parameter: those that are optional only if they differ from their default."""
+    found = ordered_fields(type(parameter))
+    return [f for f in found if f.metadata.get("named") is None or getattr(parameter, f.name) != f.default]
+
+
+def ordered_fields(kind: type[Conditional]) -> list[Field[Any]]:
+    """The fields of a class of parameters as it is called: positional ones, keywords, and `when` at the end."""
+    return sorted(fields(kind), key=lambda f: (bool(f.kw_only), f.name == "when"))
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Axis `axis` of a domain is active only where axis `parent` has one of these numbers, in natural units."""
+
+    axis: int
+    parent: int
+    numbers: tuple[float, ...]
+
+
+def requirements(parameters: Mapping[str, Any], deciding: tuple[type, ...]) -> dict[str, Requirements]:
+    """The numbers that other parameters have wherever a parameter is active: by its own `when`, and by its parents'.
+
+    Args:
+        parameters: All parameters by name.
+        deciding: The classes of parameters that a condition may name.
+
+    Returns:
+        The requirements of each parameter; those of a parent come before the parent itself.
+
+    Raises:
+        SettingError: A condition names another parameter or value, can never hold, or leads back to its parameter.
+    """
+    found: dict[str, Requirements] = {}
+    left = dict(parameters)
+    for name, p in left.items():
+        for parent in p.when or ():
+            if not isinstance(parameters.get(parent), deciding):
+                known = ", ".join(n for n, q in parameters.items() if isinstance(q, deciding)) or "none"
+                rule = f"must name categorical, ordinal or integer parameters ({known}), got {parent!r}"
+                raise SettingError(f"space.{name}.when", rule)
+    while left:
+        ready = [name for name, p in left.items() if all(parent in found for parent in p.when or ())]
+        if not ready:
+            circle = _circle(left)
+            raise SettingError(f"space.{circle[0]}.when", f"must not form a circle, got {' -> '.join(circle)}")
+        for name in ready:
+            found[name] = _required(name, left.pop(name).when or {}, parameters, found)
+    return found
+
+
+def _required(
+    name: str, when: Mapping[str, Iterable[Value]], parameters: Mapping[str, Any], found: Mapping[str, Requirements]
+) -> Requirements:
+    """The requirements of the parameter `name`. found: at least those of its parents."""
+    required: Requirements = {}
+    for parent, values in when.items():
+        try:
+            numbers = tuple(parameters[parent].number(value) for value in values)
+        except SettingError as error:
+            raise SettingError(f"space.{name}.when.{parent}", error.rule) from error
+        for other, allowed in {**found[parent], parent: numbers}.items():
+            required[other] = tuple(number for number in required.get(other, allowed) if number in allowed)
+            if not required[other]:
+                rule = f"can never hold: no value of {other} meets the conditions of {name} and of its parents"
+                raise SettingError(f"space.{name}.when", rule)
+    return required
+
+
+def _circle(left: Mapping[str, Any]) -> list[str]:
+    """A circle among parameters that all wait for others of them, with its first name once more at the end."""
+    path = [next(iter(left))]
+    while path[-1] not in path[:-1]:
+        path.append(next(parent for parent in left[path[-1]].when if parent in left))
+    return path[path.index(path[-1]) :]

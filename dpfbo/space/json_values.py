@@ -1,0 +1,35 @@
+"""The values of a choice: whatever JSON can write, and tuples, which JSON writes as lists."""
+
+import copy
+import json
+import math
+from typing import Any
+
+PLAIN = (str, bool, int, float, type(None))
+KINDS = "numbers, strings, booleans, null, or lists and dicts of them"
+
+Value = Any  # of a parameter: a number, a string, a boolean, None, or a list, tuple or dict of them
+
+
+def json_text(value: object) -> str | None:
+    """The value in JSON, with sorted keys: 1, 1.0 and True differ, a tuple and a list do not. None if it is no JSON.
+
+    Numbers inside of lists and dicts must be finite, and the keys of dicts must be strings.
+    """
+    try:
+        return json.dumps(value, sort_keys=True) if isinstance(value, PLAIN) or _is_nested(value) else None
+    except (RecursionError, ValueError):  # it holds itself, is too deep, or has an integer of too many digits
+        return None
+
+
+def _is_nested(value: object) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_nested, value))
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_nested(inner) for key, inner in value.items())
+    return isinstance(value, PLAIN) and (not isinstance(value, float) or math.isfinite(value))
+
+
+def own(value: Value) -> Value:
+    """The value itself, or a copy of a list, tuple or dict, which whoever receives it may change."""
+    return value if isinstance(value, PLAIN) else copy.deepcopy(value)
