@@ -92,12 +92,13 @@ class Agent:
     ) -> None:
         checks.integer("agent", agent, minimum=0, maximum=study.n_agents - 1)
         checks.one_of("maximize", maximize, (True, False))
-        self.study, self.agent = study, int(agent)
+        self.study, self.agent, self.maximize = study, int(agent), bool(maximize)
         self._sign = 1.0 if maximize else -1.0
         self._model = Block(study.agents, torch.tensor([self.agent], device="cpu"))
         self._fitted = 0  # observations at the last fit
         self._asked: list[_Asked] = []
         self._told: list[tuple[Configuration, float]] = []
+        self._found: dict[tuple[float, ...], float | None] = {}  # by natural point that nobody asked for
         self._held: list[tuple[list[float], float | None]] = []  # found before the public points and their message
         self._broadcast: Broadcast | None = None
         self._received, self._round, self._messages = -1, 0, set[int]()
@@ -129,6 +130,12 @@ class Agent:
     def message_due(self) -> bool:
         """True if the round in progress ends with a message that can be made now and was not made yet."""
         return self._sends(self._round) and self._round not in self._messages and self._ready(self._round)
+
+    @property
+    def awaited(self) -> int | None:
+        """The round whose message was made and whose broadcast has not come; None if there is none."""
+        last = max(self._messages, default=-1)
+        return last if last > self._received else None
 
     def best(self) -> tuple[Configuration, float] | None:
         """The configuration with the best told value, and that value; None if none was told."""
@@ -208,6 +215,10 @@ class Agent:
             return
         assert not isinstance(x, int)
         natural, u = self._point(x)
+        if tuple(natural) in self._found:
+            if self._found[tuple(natural)] != value:
+                raise StateError(f"another value was told already at {x!r}")
+            return
         self._record({"event": "found", "x": natural, "u": u, "y": value})
 
     def message(self, round: int | None = None) -> bytes:
@@ -286,6 +297,7 @@ class Agent:
             if asked.y is not None:
                 self._told.append((asked.configuration, asked.y))
         elif kind == "found":
+            self._found[tuple(event["x"])] = event["y"]
             self._held.append((event["u"], event["y"]))
             if event["y"] is not None:
                 self._told.append((self._named(event["x"]), event["y"]))

@@ -165,7 +165,7 @@ MISTAKES = [
     ),
     (
         "run problem=custom problem.function=mine:f problem.space={a:{type:float,lower:0,upper:1,when:b}}",
-        "problem.space.a.when is not supported: every parameter is searched whatever the others are; let the",
+        "problem.space.a.when must map a parameter's name to one value or a list of values, got 'b'",
     ),
     (
         "run problem=custom problem.function=mine:f problem.space=space.yaml problem.n_agents=0",

@@ -1,0 +1,1 @@
+"""Other libraries that a site already uses, with dpfbo inside."""
