@@ -198,3 +198,20 @@ def joined_by_or(values: Iterable[float]) -> str:
     """`1`, `1 or 2`, or `1, 2 or 4`."""
     texts = [f"{value:.3g}" for value in sorted(set(values))]
     return " or ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)
+
+
+def by_algorithm(key: str, settings: Iterable[tuple[str, float]]) -> str:
+    """Whose values these are: `q = 1`, `q = 0.35 (DP-FTS-DE) or 1 (private prior)`, or that the legend says so.
+
+    settings: the name of the algorithm, and its value, of each setting.
+    """
+    by_name: dict[str, set[float]] = {}
+    for name, value in settings:
+        by_name.setdefault(name, set()).add(value)
+    values = sorted(set().union(*by_name.values()))
+    if len(values) == 1:
+        return f"{key} = {values[0]:.3g}"
+    if max(map(len, by_name.values())) > 1:
+        return f"{key} by setting, in the table of this picture"
+    names = {v: ", ".join(NAMES.get(n, n) for n in by_name if v in by_name[n]) for v in values}
+    return f"{key} = {' or '.join(f'{v:.3g} ({names[v]})' for v in values)}"

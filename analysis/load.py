@@ -96,6 +96,12 @@ class SettingRuns:
     def private(self) -> bool:
         return self.first.summary["private"]
 
+    @property
+    def noise(self) -> dict[str, float | None]:
+        """z, q and S of a private federated setting; None for others."""
+        own = self.private and not self.first.outsourced
+        return {key: self.first.config["privacy"][key] if own else None for key in NOISE}
+
     def curve(self) -> pd.DataFrame:
         """Columns `mean` and `se` over the seeds of each run's mean over agents, indexed by round 0..T."""
         values = pd.concat([pd.Series(run.curve) for run in self.runs]).rename_axis("round")

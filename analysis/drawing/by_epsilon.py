@@ -22,6 +22,7 @@ from analysis.drawing.picture import (
 from analysis.drawing.published_values import WORDS, published
 from analysis.drawing.sweeps import Curve, panels
 from analysis.load import LoadError, SettingRuns
+from dpfbo.formats.summary import NOISE
 
 LOGARITHMIC_FROM = 12.0  # ratio of the largest to the smallest epsilon
 
@@ -96,9 +97,9 @@ def table(groups: Sequence[SettingRuns], t: int, accountant: str = captions.ACCO
         rows.append({
             "setting": group.label, "source": "run", "round": t, "epsilon": spent(group, t, accountant),
             "accountant": captions.accountant_of(group, accountant), "mean": mean, "se": se, "seeds": len(group.runs),
-            "delta": group.first.summary["delta"] if group.private else None,
+            "delta": group.first.summary["delta"] if group.private else None, **group.noise,
         })  # fmt: skip
         if t in known.get(group.label, {}):
             rows.append({"setting": group.label, "source": WORDS, "round": t, "mean": known[group.label][t]})
-    columns = ["setting", "source", "round", "epsilon", "accountant", "delta", "mean", "se", "seeds"]
+    columns = ["setting", "source", *NOISE, "round", "epsilon", "accountant", "delta", "mean", "se", "seeds"]
     return pd.DataFrame(rows, columns=columns).astype({"seeds": "Int64", "delta": float, "epsilon": float, "se": float})

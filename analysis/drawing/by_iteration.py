@@ -17,6 +17,7 @@ from analysis.drawing.picture import PicturePanel, Span, XAxis, curve, metric_la
 from analysis.drawing.published_values import WORDS, published
 from analysis.drawing.sweeps import Curve, SweepPanel, panels
 from analysis.load import SettingRuns
+from dpfbo.formats.summary import NOISE
 
 BEFORE = 6  # a linear axis may leave out what is higher than all rounds after the first sixth
 X_LABEL = "iteration t (rounds after the initial points)"
@@ -95,8 +96,10 @@ def _drawn(
 
 def table(groups: Sequence[SettingRuns]) -> pd.DataFrame:
     """The numbers of the picture: one row for each setting and round; published values have no error."""
-    frames = [g.curve().reset_index().assign(setting=g.label, seeds=len(g.runs), source="run") for g in groups]
+    frames = [
+        g.curve().reset_index().assign(setting=g.label, seeds=len(g.runs), source="run", **g.noise) for g in groups
+    ]
     for label, values in published(groups).items():
         frames.append(pd.DataFrame({"round": [*values], "mean": [*values.values()], "setting": label, "source": WORDS}))
-    columns = ["setting", "source", "round", "mean", "se", "seeds"]
+    columns = ["setting", "source", *NOISE, "round", "mean", "se", "seeds"]
     return pd.concat(frames, ignore_index=True)[columns].astype({"seeds": "Int64"})

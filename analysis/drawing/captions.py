@@ -7,7 +7,7 @@ import numpy as np
 from analysis.drawing.picture import Span
 from analysis.evidence.claim import CONTROL, OWN, PAPER, REIMPLEMENTATION, JudgedClaim
 from analysis.evidence.verdicts import CONTRARY, HOLDS, NOT_RUN, OPEN, SAME
-from analysis.labels import NAMES, joined_by_or
+from analysis.labels import NAMES, by_algorithm, joined_by_or
 from analysis.load import SettingRuns, seeds_phrase
 from analysis.tables import stand_ins
 from dpfbo.formats.words import epsilon_in_words, large_delta
@@ -29,7 +29,10 @@ def settings_in_words(groups: Sequence[SettingRuns], accountant: str = ACCOUNTAN
     private = [g for g in groups if g.private]
     parts = [f"N = {s['n_agents']} agents", f"P = {joined_by_or(P)} sub-region{'s' * (max(P) > 1)}"]
     if private:
-        parts += [f"{key} = {joined_by_or(g.first.config['privacy'][key] for g in private)}" for key in ("q", "S")]
+        configs = [g.first.config for g in private]
+        parts += [
+            by_algorithm(key, [(c["algorithm"]["name"], c["privacy"][key]) for c in configs]) for key in ("q", "S")
+        ]
     text = f"{', '.join(parts)}. "
     if private:
         relations = sorted({g.first.summary["relation"] for g in private})

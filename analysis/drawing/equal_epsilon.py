@@ -14,7 +14,7 @@ from analysis.drawing.captions import joined
 from analysis.drawing.looks import Style, of_algorithm, stretched, variants
 from analysis.drawing.page_style import SCREEN, PageStyle
 from analysis.drawing.picture import JOINED, LEVEL, PicturePanel, Series, Span, XAxis, picture
-from analysis.labels import NAMES, joined_by_or, problem_label, value_in_words, variant_in_words
+from analysis.labels import NAMES, by_algorithm, joined_by_or, problem_label, value_in_words, variant_in_words
 from analysis.load import LoadError, Run, variant
 from dpfbo.formats.words import large_delta, metric_in_words
 
@@ -121,7 +121,10 @@ def _panel_rows(runs: Sequence[Run], name_lengthscale: bool, t: int | None) -> l
     s = private[0].summary
     at = f"δ = {s['delta']:.3g}{large_delta([s['delta']])}"
     privacy = f"{s['accountant'].upper()} accountant, {at}, {s['relation']}, user level, N = {s['n_agents']}"
-    sharing = ", ".join(f"{k} = {joined_by_or({run.config['privacy'][k] for run in private})}" for k in ("q", "S"))
+    configs = [run.config for run in private]
+    sharing = ", ".join(
+        by_algorithm(key, [(c["algorithm"]["name"], c["privacy"][key]) for c in configs]) for key in ("q", "S")
+    )
     common = {"panel": title, "metric": first.summary["metric"], "rounds": t}
     by_point: dict[tuple[str, int, float | None], list[Run]] = {}
     for run in runs:

@@ -259,7 +259,7 @@ def test_numbers_behind_the_pictures(results, tmp_path, small):
     arguments = ["made_up", f"results_dir={results}", "--out", str(tmp_path / "out")]
     assert figures.main(arguments) == 0
     lines = pd.read_csv(tmp_path / "out" / "made_up_regret_by_iteration.csv")
-    assert list(lines.columns) == ["setting", "source", "round", "mean", "se", "seeds"]
+    assert list(lines.columns) == ["setting", "source", "z", "q", "S", "round", "mean", "se", "seeds"]
     assert len(lines) == 3 * 3
     for group in read(results):
         shown = lines[lines["setting"] == group.label]
