@@ -19,7 +19,7 @@ from analysis.load import LoadError, why
 from dpfbo.formats.bounded import plain, read_object
 from dpfbo.formats.checkpoint_file import CheckpointError, queries_of, round_path
 
-COLUMNS = ["round", "agent", "regret"]
+COLUMNS = ["round", "agent", "best", "regret"]
 
 
 @dataclass(frozen=True)
@@ -76,5 +76,5 @@ class RunFiles:
 def _last_of_each(rows: pd.DataFrame) -> Iterator[np.ndarray]:
     """Yield, round by round, the last of the values of each agent, whose rows in a round follow each other."""
     for _, of_round in rows.groupby("round"):
-        agent, regret = of_round["agent"].to_numpy(), of_round["regret"].to_numpy()
-        yield regret[np.append(agent[1:] != agent[:-1], True)]
+        agent, metric = of_round["agent"].to_numpy(), of_round["regret"].fillna(of_round["best"]).to_numpy()
+        yield metric[np.append(agent[1:] != agent[:-1], True)]

@@ -20,9 +20,9 @@ class RoundRecord:
     """The queries of n agents in one round, k each.
 
     u, x: n x k x D, in the unit cube and in the problem's units. The other tensors are n x k. region: the sub-region
-    of the query. source: what chose it (`Source`). y: NaN if the evaluation failed. best: best value so far, NaN
-    before the first. regret: the problem's metric, which is the reference less best, or best itself without a
-    reference.
+    of the query. source: what chose it (`Source`). y: larger is better; NaN if the evaluation failed. best: the best
+    value so far, NaN before the first. metric: the problem's metric, which is the reference less best; without a
+    reference it is best, in the objective's own sign.
     """
 
     round: int
@@ -32,7 +32,7 @@ class RoundRecord:
     x: Tensor
     y: Tensor
     best: Tensor
-    regret: Tensor
+    metric: Tensor
 
     @property
     def mean(self) -> float:
@@ -42,7 +42,7 @@ class RoundRecord:
     @property
     def _last(self) -> Tensor:
         """The metric after this round, of the agents that have a value."""
-        last = self.regret[:, -1].contiguous()  # a sum's rounding depends on the strides
+        last = self.metric[:, -1].contiguous()  # a sum's rounding depends on the strides
         return last[~last.isnan()] if last.isnan().any() else last
 
     @property
@@ -132,14 +132,36 @@ def best_queries(records: Sequence[RoundRecord]) -> tuple[Tensor, Tensor, Tensor
     return torch.cat(rounds)[place], x, y
 
 
-def query_columns(record: RoundRecord, agents: Tensor) -> dict[str, np.ndarray]:
+@dataclass(frozen=True)
+class Shown:
+    """How the values of a problem appear in tables: in the objective's own sign, and with regret if it is known.
+
+    maximize: False if small values of the objective are better. has_reference: True if the metric is a reference less
+    the best value.
+    """
+
+    maximize: bool = True
+    has_reference: bool = True
+
+    @staticmethod
+    def of(problem: Any) -> "Shown":
+        return Shown(getattr(problem, "maximize", True) is not False, problem.reference is not None)
+
+    @property
+    def sign(self) -> float:
+        return 1.0 if self.maximize else -1.0
+
+
+def query_columns(record: RoundRecord, agents: Tensor, shown: Shown) -> dict[str, np.ndarray]:
     """The columns of rounds.parquet for one round: one number a query, D in `x`; `source` holds indices."""
     n, k = record.y.shape
     columns = {"agent": agents.repeat_interleave(k).numpy(), "round": np.full(n * k, record.round)}
-    for name in ("region", "source", "x", "y", "best", "regret"):
+    for name in ("region", "source", "x", "y", "best"):
         values = getattr(record, name)
         columns[name] = values.reshape(n * k, *values.shape[2:]).numpy()
-    return columns
+    columns |= {name: shown.sign * columns[name] for name in ("y", "best")}
+    regret = record.metric.reshape(-1).numpy()
+    return {**columns, "regret": regret if shown.has_reference else np.full(n * k, np.nan)}
 
 
 def parameter_columns(

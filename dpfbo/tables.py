@@ -7,7 +7,7 @@ from torch import Tensor
 from dpfbo.extras import needing
 from dpfbo.privacy.accounting import finite_or_none
 from dpfbo.privacy.release import Diagnostics
-from dpfbo.records import RoundRecord, ServerRecord, need_json, parameter_columns, query_columns
+from dpfbo.records import RoundRecord, ServerRecord, Shown, need_json, parameter_columns, query_columns
 from dpfbo.space.axes import Categorical, Ordinal
 from dpfbo.space.parameters import Space
 
@@ -21,7 +21,7 @@ ROW_GROUP = 1024 * 1024  # rows of a row group of rounds.parquet, as Parquet wri
 
 
 def row_groups(
-    records: Iterable[RoundRecord], agents: Tensor, space: Space | None = None, rows: int = ROW_GROUP
+    records: Iterable[RoundRecord], agents: Tensor, shown: Shown, space: Space | None = None, rows: int = ROW_GROUP
 ) -> Iterator[pa.Table]:
     """Yield tables of `rows` rows, the last with the rest; only one table is in memory at a time.
 
@@ -31,13 +31,14 @@ def row_groups(
     Args:
         records: All rounds.
         agents: The numbers of the agents, N.
+        shown: The sign of the objective, and whether regret is known.
         space: Named parameters, each with a column of its own, `x.<name>`, in the parameter's own type.
         rows: The number of rows of a table.
     """
     waiting: list[pa.Table] = []
     n, as_json = 0, None
     for record in records:
-        waiting.append(queries_table(query_columns(record, agents)))
+        waiting.append(queries_table(query_columns(record, agents, shown)))
         n += record.y.numel()
         if n > rows:
             table, as_json = _joined(waiting), _mixed(space)

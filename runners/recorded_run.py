@@ -16,6 +16,7 @@ from dpfbo.formats.run_folder import Progress
 from dpfbo.privacy.coverage import LedgerCoverage
 from dpfbo.privacy.mechanism_code import code_digests
 from dpfbo.problems.problem import data_fingerprint
+from dpfbo.records import Shown
 from dpfbo.run_result import OnRound, Result, Round
 from runners.compose.composition import Composition, Experiment
 from runners.compose.settings import ANY_CODE, Settings
@@ -149,7 +150,8 @@ def _coverage(experiment: Experiment, run: RunIdentity) -> LedgerCoverage:
 def _row_groups(experiment: Experiment, result: Result) -> Iterator[pa.Table]:
     """The row groups of rounds.parquet."""
     problem = experiment.problem
-    return tables.row_groups(result.rounds, torch.arange(problem.n_agents), getattr(problem, "space", None))
+    agents, space = torch.arange(problem.n_agents), getattr(problem, "space", None)
+    return tables.row_groups(result.rounds, agents, Shown.of(problem), space)
 
 
 def _progress(experiment: Experiment, result: Result, facts: dict[str, Any], before: float | None) -> Progress:
@@ -181,7 +183,7 @@ def _outcome(experiment: Experiment, result: Result, spent: Spent) -> dict[str, 
     """
     problem, seeded, best = experiment.problem, experiment.settings.privacy.seeded, None
     if seeded and problem.n_agents <= SUMMARY_AGENTS:
-        best = best_found(_row_groups(experiment, result), getattr(problem, "maximize", True) is not False).to_pylist()
+        best = best_found(_row_groups(experiment, result), Shown.of(problem).maximize).to_pylist()
     return {
         **run_summary.outcome(result, experiment.plan, seeded, spent.epsilons, spent.n_charges),
         **experiment.release_summary,

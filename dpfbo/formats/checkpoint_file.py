@@ -1,6 +1,6 @@
 """The files of a checkpoint: arrays and entries with a digest of both, written atomically.
 
-The file of a round holds its queries in the arrays `region`, `source`, `y`, `best` and `regret` (N x k), and `u` and
+The file of a round holds its queries in the arrays `region`, `source`, `y`, `best` and `metric` (N x k), and `u` and
 `x` (N x k x D), or instead of these two `ux` where they are the same points.
 """
 
@@ -21,8 +21,9 @@ from dpfbo.formats.files import open_file, replace_file
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FORMAT = 3
+FORMAT = 4
 SAME_POINTS = "ux"
+_ARRAYS = {"regret": "metric"}  # by column of rounds.parquet; without a reference the metric is no regret
 WAY_OUT = "restore it, or delete the checkpoint, and what was released stays in the ledger"
 _MOST_BYTES = 16 * 2**30  # of a file's arrays
 # zipfile raises RuntimeError for an archive that is encrypted or of an unknown compression
@@ -63,7 +64,7 @@ def queries_of(folder: Path, t: int, columns: Sequence[str]) -> "pa.Table | None
         known = {"agent": np.repeat(np.arange(n), k), "round": np.full(n * k, t)}
         for name in columns:
             if name not in known:
-                array = arrays[SAME_POINTS if name == "x" and "x" not in arrays else name]
+                array = arrays[SAME_POINTS if name == "x" and "x" not in arrays else _ARRAYS.get(name, name)]
                 known[name] = array.reshape(n * k, *array.shape[2:])
         return queries_table({name: known[name] for name in columns})
 

@@ -32,10 +32,11 @@ ROUNDS_SCHEMA = pa.schema(
         simulated_column("region", pa.int16(), "region of the query"),
         simulated_column("source", pa.dictionary(pa.int8(), pa.string()), "initial, own, server, random, or modeler"),
         simulated_column("x", pa.list_(pa.float64()), "the query, in the problem's units"),
-        simulated_column("y", pa.float64(), "what the agent observed"),
-        simulated_column("best", pa.float64(), "largest objective value (noiseless if known) queried so far"),
-        simulated_column("regret", pa.float64(), "the problem's metric of `best`; see summary.json"),
-    ]
+        simulated_column("y", pa.float64(), "what the agent observed, in the objective's own sign"),
+        simulated_column("best", pa.float64(), "best objective value (noiseless if known) so far, in its own sign"),
+        simulated_column("regret", pa.float64(), "the metric, reference less best; null where no reference is known"),
+    ],
+    metadata={"schema_version": "2"},
 )
 
 SERVER_SCHEMA = pa.schema(
@@ -60,7 +61,7 @@ def released(schema: pa.Schema) -> pa.Schema:
 
 def queries_table(columns: Mapping[str, np.ndarray]) -> pa.Table:
     """A table with some columns of `ROUNDS_SCHEMA`: one number a query, D in `x`; `source` holds indices."""
-    schema = pa.schema([ROUNDS_SCHEMA.field(name) for name in columns])
+    schema = pa.schema([ROUNDS_SCHEMA.field(name) for name in columns], metadata=ROUNDS_SCHEMA.metadata)
     return pa.table([_as_arrow(name, values) for name, values in columns.items()], schema=schema)
 
 
@@ -70,4 +71,6 @@ def _as_arrow(name: str, values: np.ndarray) -> Any:
         return pa.ListArray.from_arrays(offsets, values.reshape(-1))
     if name == "source":
         return pa.DictionaryArray.from_arrays(pa.array(values).cast(pa.int8()), pa.array([s.name for s in Source]))
+    if name == "regret":
+        return pa.array(values, from_pandas=True)  # null in place of NaN
     return pa.array(values).cast(ROUNDS_SCHEMA.field(name).type)

@@ -1,6 +1,7 @@
 """Any Python callable as the agents' objective."""
 
 import importlib
+import inspect
 import logging
 import math
 import sys
@@ -107,6 +108,7 @@ class Custom:
     record: EvaluationRecord | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        checks.one_of("maximize", self.maximize, (True, False))
         checks.one_of("on_failure", self.on_failure, ("stop", "penalty"))
         checks.integer("retries", self.retries, minimum=0)
         checks.workers("n_jobs", self.n_jobs)
@@ -156,7 +158,7 @@ class Custom:
     @cached_property
     def reference(self) -> Tensor | None:
         if self.optimum is None:
-            return None if self.maximize else torch.zeros(self.n_agents, dtype=torch.float64, device="cpu")
+            return None
         return self._sign * torch.as_tensor(self.optimum, dtype=torch.float64, device="cpu").expand(self.n_agents)
 
     @property
@@ -166,10 +168,11 @@ class Custom:
     @cached_property
     def _objective(self) -> Callable[[int, Any], float]:
         if callable(self.function):
-            return self.function
+            return _of_two(self.function)
         module, _, attribute = str(self.function).partition(":")
         if not module or not attribute:
-            raise SettingError("function", f"must read 'package.module:name', got {self.function!r}")
+            kind = "read" if isinstance(self.function, str) else "be a function, or read"
+            raise SettingError("function", f"must {kind} 'package.module:name', got {checks.shown(self.function)}")
         if str(Path.cwd()) not in sys.path:
             sys.path.insert(0, str(Path.cwd()))
         try:
@@ -178,7 +181,7 @@ class Custom:
             raise SettingError("function", f"{self.function!r} cannot be imported: {error}") from error
         if not callable(function):
             raise SettingError("function", f"{self.function!r} is not callable")
-        return function
+        return _of_two(function)
 
     def evaluate(self, agents: Tensor, x: Tensor, streams: Streams, round: int) -> Tensor:
         """Call the function (see `Problem`); with `penalty`, a call that failed gives NaN.
@@ -265,3 +268,18 @@ class Custom:
 
     def _configuration(self, point: np.ndarray) -> Any:
         return self.space.configuration(point.tolist()) if isinstance(self.space, Space) else point.copy()
+
+
+def _of_two(function: Callable[..., Any]) -> Callable[[int, Any], float]:
+    """The function itself. Raises SettingError if it cannot be called with an agent and a configuration."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # compiled code may have none
+        return function
+    try:
+        signature.bind(0, {})
+    except TypeError as error:
+        found = f"{getattr(function, '__name__', 'one')}{signature}"
+        rule = f"must take two arguments, the agent's number and the configuration, got {found}"
+        raise SettingError("function", rule) from error
+    return function

@@ -28,6 +28,9 @@ class Problem(Protocol):
         noise_variance: The variance of an observation; None if unknown.
         reference: N values on the CPU; the metric is reference - best value so far (the optimum gives simple regret, 1
             gives 1 - AUC). None to report the best value itself.
+
+    A problem that turns the sign of its objective, because small values of it are better, has an attribute `maximize`
+    that is False: tables then show the objective's own values.
     """
 
     @property

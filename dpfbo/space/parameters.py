@@ -266,7 +266,7 @@ def _parameter(name: str, given: object) -> Parameter:
     if isinstance(given, PLAIN):
         return Fixed(given)
     if not isinstance(given, Mapping):
-        rule = f"must be a parameter, such as {{type: float, lower: 0, upper: 1}}, got {given!r}"
+        rule = f"must be a parameter, such as Float(0, 1) or {{type: float, lower: 0, upper: 1}}, got {given!r}"
         raise SettingError(f"space.{name}", rule)
     for key in given:
         if key in _CONDITIONS:

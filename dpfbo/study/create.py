@@ -74,6 +74,8 @@ def create_study(
         raise SettingError("space", f"must be parameters by name, a dpfbo.Space or a domain, got {space!r}")
     checks.integer("n_agents", n_agents, minimum=1, maximum=checks.MOST_AGENTS)
     checks.integer("n_init", n_init, minimum=1, maximum=checks.MOST_INITIAL)
+    if not isinstance(preset, Preset):
+        raise SettingError("preset", f"must be a dpfbo.Preset, got {checks.shown(preset)}")
     chosen = algorithm if isinstance(algorithm, Algorithm) else algorithm_named(algorithm, preset)
     study = Study(
         domain, n_agents, rounds, n_init, chosen, mechanism_for(chosen, n_init, preset), weights_for(chosen, preset),

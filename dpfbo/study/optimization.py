@@ -17,7 +17,7 @@ from dpfbo.federated.federation import FederatedResult
 from dpfbo.formats.words import Source, epsilon_in_words
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.problems.problem import Problem
-from dpfbo.records import best_queries, parameter_columns, query_columns
+from dpfbo.records import Shown, best_queries, parameter_columns, query_columns
 from dpfbo.space.parameters import Space
 from dpfbo.study.evaluations import Evaluation
 from dpfbo.study.study import Study
@@ -91,7 +91,7 @@ class Optimization:
 
     def best(self) -> list[Best]:
         """The best observed query of each agent that has an observation."""
-        space, sign, best = self._space, self._sign, dict[int, Best]()
+        space, sign, best = self._space, Shown.of(self.problem).sign, dict[int, Best]()
         if len(self.result.rounds):
             round, x, y = best_queries(self.result.rounds)
             points = [space.configuration(p) if space else p for p in x.tolist()]
@@ -131,7 +131,7 @@ class Optimization:
         import pandas as pd
 
         agents = torch.arange(self.study.n_agents, device="cpu")
-        rounds = [query_columns(record, agents) for record in self.result.rounds]
+        rounds = [query_columns(record, agents, Shown.of(self.problem)) for record in self.result.rounds]
         if self.unfinished or not rounds:
             rounds.append(self._unfinished_columns())
         columns = {name: np.concatenate([part[name] for part in rounds]) for name in rounds[0]}
@@ -192,14 +192,10 @@ class Optimization:
             "region": self.study.agents.regions.region_of(u).numpy(),
             "source": np.full(len(x), -1),
             "x": x,
-            "y": self._sign * np.array([np.nan if e.value is None else e.value for e in self.unfinished]),
+            "y": np.array([np.nan if e.value is None else e.value for e in self.unfinished], dtype=np.float64),
             "best": unknown,
             "regret": unknown,
         }
-
-    @property
-    def _sign(self) -> float:
-        return -1.0 if getattr(self.problem, "maximize", True) is False else 1.0
 
     @property
     def _space(self) -> Space | None:

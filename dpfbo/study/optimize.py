@@ -131,7 +131,14 @@ def optimize(
         >>> round(result.epsilon, 2)
         1.0
     """
+    if callable(space):
+        raise SettingError("space", f"comes after the function, optimize(f, space), got {checks.shown(space)}")
     space = space if isinstance(space, Space) else Space(space)
+    if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
+        raise SettingError("callbacks", f"must be a list of functions, got {checks.shown(callbacks)}")
+    if folder is not None and not isinstance(folder, str | os.PathLike):
+        raise SettingError("folder", f"must be a path, got {checks.shown(folder)}")
+    checks.one_of("progress", progress, (True, False, None))
     rules = StopRules(max_evaluations, timeout, min_gain)
     checks.integer("threads", threads, minimum=1, maximum=checks.MOST_WORKERS)
     problem = Custom(

@@ -18,6 +18,7 @@ from dpfbo.formats.run_folder import RunFolder
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.privacy.mechanism_code import code_digests
 from dpfbo.problems.custom import Custom
+from dpfbo.records import Shown
 from dpfbo.run_result import Round
 from dpfbo.study.study import Study
 
@@ -111,7 +112,7 @@ class StudyFolder:
             "stopped": found.stopped,
         }
         server = tables.server_table(result.server, result.diagnostics if seeded else None)
-        rows = tables.row_groups(result.rounds, agents, study.space)
+        rows = tables.row_groups(result.rounds, agents, Shown.of(found.problem), study.space)
         self.files.write(yaml.safe_dump(self._config(found), sort_keys=False), rows, server, summary)
 
     def _facts(self, found: "Optimization") -> dict[str, Any]:

@@ -26,11 +26,12 @@ def best_found(rounds: Iterable[pa.Table], maximize: bool = True) -> pa.Table:
         named = [name for name in table.schema.names if name.startswith("x.")]
         table = table.select(["agent", "round", "y", *(named or ["x"])])
         table = table if found is None else pa.concat_tables([found, table])
-        found = table.take(pa.array(_first_of_largest(table["agent"].to_numpy(), table["y"].to_numpy())))
+        y = table["y"].to_numpy()
+        found = table.take(pa.array(_first_of_largest(table["agent"].to_numpy(), y if maximize else -y)))
     if found is None:
         raise ValueError("rounds.parquet holds no round")
     value = found["y"].to_numpy()
-    columns = {"agent": found["agent"], "round": found["round"], "value": value if maximize else -value}
+    columns = {"agent": found["agent"], "round": found["round"], "value": value}
     for name in found.schema.names[3:]:
         columns[name.removeprefix("x.")] = found[name]
     if "x" in found.schema.names:

@@ -18,6 +18,7 @@ from dpfbo.federated.population.agents import FOLLOW_PROBABILITY
 from dpfbo.formats.bounded import plain
 from dpfbo.gp.draws import ConfidenceScale
 from dpfbo.privacy.entropy import SeededEntropy
+from dpfbo.records import Shown
 from dpfbo.space.domain import Grid
 from dpfbo.space.mixed import MixedBox
 from runners.compose.composition import experiment_of, federated
@@ -109,6 +110,7 @@ def read(folder: Path, data_dir: Path | None = None, allow: Sequence[str] = ()) 
     if len(queries) != e.problem.n_agents * (e.agents.n_init + e.rounds):
         raise ValueError(f"rounds.parquet has {len(queries)} rows, not those of config.yaml")
     x, y = (_by_agent(queries[name], e) for name in ("x", "y"))
+    y = Shown.of(e.problem).sign * y
     if x.shape[2] != domain.dimension:
         raise ValueError(f"rounds.parquet has queries of {x.shape[2]} numbers, not those of config.yaml")
     low, high = (torch.tensor(bound, dtype=torch.float64) for bound in (domain.lower, domain.upper))

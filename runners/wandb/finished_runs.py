@@ -56,15 +56,16 @@ class RunOnDisk:
 
     def rounds(self) -> Iterator[Metrics]:
         """Yield the metrics of each round, as `WandbTracker.log_round` takes them."""
-        rounds = pq.read_table(plain(self.folder / "rounds.parquet"), columns=["round", "agent", "regret"])
-        number, agent, regret = (np.asarray(column) for column in rounds.columns)
+        rounds = pq.read_table(plain(self.folder / "rounds.parquet"), columns=["round", "agent", "best", "regret"])
+        number, agent, best, regret = (np.asarray(column) for column in rounds.columns)
+        metric = np.where(np.isnan(regret), best, regret)  # without a reference there is no regret
         columns = released(SERVER_SCHEMA).names if self.is_real else None
         table = pq.read_table(plain(self.folder / "server.parquet"), columns=columns)
         server = {row["round"]: row for row in table.to_pylist()}
         levels = list(layout.QUANTILES.values())
         for round, mean in enumerate(self.summary["curve"]["mean"]):
             at = number == round
-            last = regret[at].reshape(len(np.unique(agent[at])), -1)[:, -1]  # of each agent's queries in the round
+            last = metric[at].reshape(len(np.unique(agent[at])), -1)[:, -1]  # of each agent's queries in the round
             known = last[~np.isnan(last)]
             quantiles = np.quantile(known, levels).tolist() if len(known) else []
             yield layout.regret_metrics(mean, quantiles) | layout.server_metrics(server.get(round, {}))

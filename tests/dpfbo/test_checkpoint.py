@@ -236,8 +236,8 @@ EDITS = {
     "no broadcast": (no_array("broadcast"), EDITED),
     "no digest": (with_meta(lambda m: {k: v for k, v in m.items() if k != "digest"}), EDITED),
     "a number as digest": (with_meta(lambda m: {**m, "digest": 3}), EDITED),
-    "earlier format": (with_meta(lambda m: {**m, "format": 2}), "format 2, and this version reads 3: use the one"),
-    "format of tomorrow": (with_meta(lambda m: {**m, "format": 4}), "format 4, and this version reads 3: use the one"),
+    "earlier format": (with_meta(lambda m: {**m, "format": 2}), "format 2, and this version reads 4: use the one"),
+    "format of tomorrow": (with_meta(lambda m: {**m, "format": 5}), "format 5, and this version reads 4: use the one"),
 }
 
 
@@ -456,7 +456,7 @@ def test_a_file_holds_what_was_done_and_nothing_to_make_noise_from(tmp_path, kin
     checkpoint = Checkpoint(tmp_path)
     checkpoint.append(make(kind))
     arrays, meta = loose(path(checkpoint, 0))
-    inside = {"region", "source", "u", "x", "y", "best", "regret"} | (set() if kind == "none" else {"broadcast"})
+    inside = {"region", "source", "u", "x", "y", "best", "metric"} | (set() if kind == "none" else {"broadcast"})
     if kind == "prior":  # a post-processing of the broadcast and of public numbers
         inside |= {f"broadcast.{f.name}" for f in dataclasses.fields(SharedPrior) if f.name != "values"}
     assert set(arrays) == inside
@@ -708,7 +708,7 @@ def test_the_mean_of_a_round_is_the_same_after_it_was_kept(tmp_path, n):
     checkpoint = Checkpoint(tmp_path)
     for t in range(20):
         wide = torch.randn(n, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(t))
-        live = dataclasses.replace(record(t, n, 1), best=wide[:, 1:], regret=wide[:, 1:])
+        live = dataclasses.replace(record(t, n, 1), best=wide[:, 1:], metric=wide[:, 1:])
         checkpoint.append(Round(live, None, None, None, {}))
         back = checkpoint.read()[t].agents
         assert (back.mean, back.standard_error) == (live.mean, live.standard_error)

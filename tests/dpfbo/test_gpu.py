@@ -259,7 +259,7 @@ def test_whole_runs_agree(make: Callable[[], Problem], method: str) -> None:
         shard = Shard(problem, agents, torch.arange(problem.n_agents, device=device))
         server = server_for(problem, agents, SubsampledGaussian(0.35, 1.0, 11.0))
         result = federation.run(federation.LocalPopulation(shard), server, T)
-        curves.append(torch.stack([record.regret[:, -1] for record in result.rounds]))  # rounds x N
+        curves.append(torch.stack([record.metric[:, -1] for record in result.rounds]))  # rounds x N
         firsts.append(result.rounds[0].u)
     assert torch.equal(*firsts)
     on_cpu, on_gpu = curves
@@ -322,7 +322,7 @@ def test_whole_runs_with_a_prior_agree(name: str) -> None:
         shard = Shard(problem, agents, torch.arange(200, device=device))
         server = prior_server_for(problem, agents, SubsampledGaussian(1.0, 1.0, 1.0))
         result = federation.run(federation.LocalPopulation(shard), server, T, broadcasts=1)
-        curves.append(torch.stack([record.regret[:, -1] for record in result.rounds]))  # rounds x N
+        curves.append(torch.stack([record.metric[:, -1] for record in result.rounds]))  # rounds x N
         releases.append(result.broadcast.values)  # type: ignore[union-attr]
     assert torch.allclose(*releases, rtol=0, atol=1e-10)
     on_cpu, on_gpu = curves

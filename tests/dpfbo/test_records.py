@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from dpfbo.records import RoundRecord, best_queries, packed, unpacked
+from dpfbo.records import RoundRecord, Shown, best_queries, packed, unpacked
 from dpfbo.space.axes import Categorical, Float, Integer, Ordinal
 from dpfbo.space.parameters import Space
 from dpfbo.tables import row_groups
@@ -49,9 +49,9 @@ def written(tables, schema):
 @pytest.mark.parametrize("rows", [1, 4, 5, 7, 11, 15, 16, 18, ROWS - 1, ROWS, ROWS + 1])
 def test_row_groups_are_those_of_the_whole_table_to_the_byte(rows, space):
     agents = torch.arange(N)
-    whole, file = next(row_groups(RECORDS, agents, space)), io.BytesIO()
+    whole, file = next(row_groups(RECORDS, agents, Shown(), space)), io.BytesIO()
     pq.write_table(whole, file, row_group_size=rows)
-    groups = list(row_groups(iter(RECORDS), agents, space, rows))
+    groups = list(row_groups(iter(RECORDS), agents, Shown(), space, rows))
     assert [len(g) for g in groups] == [rows] * ((ROWS - 1) // rows) + [(ROWS - 1) % rows + 1]
     assert written(groups, whole.schema) == file.getvalue()
 
@@ -61,14 +61,14 @@ def test_a_parameter_of_several_types_has_texts_whichever_occur():
     first, second = record(0), record(1)
     for r, choice in ((first, 0.0), (second, 1.0)):
         r.x[..., 2] = choice
-    columns = [table["x.kind"].to_pylist() for table in row_groups([first, second], torch.arange(N), SPACE, N)]
+    columns = [table["x.kind"].to_pylist() for table in row_groups([first, second], torch.arange(N), Shown(), SPACE, N)]
     assert columns == [["1"] * N, ['"a"'] * N]
-    assert next(row_groups([first], torch.arange(N), SPACE))["x.kind"].to_pylist() == [1] * N
+    assert next(row_groups([first], torch.arange(N), Shown(), SPACE))["x.kind"].to_pylist() == [1] * N
 
 
 def test_a_row_group_leaves_before_later_rounds_are_asked_for():
     asked = []
-    groups = row_groups((asked.append(r.round) or r for r in RECORDS), torch.arange(N), None, 10)
+    groups = row_groups((asked.append(r.round) or r for r in RECORDS), torch.arange(N), Shown(), None, 10)
     next(groups)
     assert asked == [0]
     list(groups)
@@ -76,7 +76,7 @@ def test_a_row_group_leaves_before_later_rounds_are_asked_for():
 
 
 def test_parameters_are_those_of_the_points():
-    table = next(row_groups(RECORDS, torch.arange(N), SPACE))
+    table = next(row_groups(RECORDS, torch.arange(N), Shown(), SPACE))
     x = np.stack(table["x"].to_pylist()).T.tolist()
     expected = {name: [axis.value(v) for v in some] for (name, axis), some in zip(SPACE.axes.items(), x, strict=True)}
     assert table["x.rate"].to_pylist() == expected["rate"]
@@ -129,9 +129,9 @@ def test_best_queries_are_the_first_largest_observations():
 
 
 def test_quantiles_are_of_the_agents_that_have_a_value():
-    made = dataclasses.replace(record(1), regret=torch.tensor([[1.0], [torch.nan], [3.0], [2.0], [5.0]]).double())
+    made = dataclasses.replace(record(1), metric=torch.tensor([[1.0], [torch.nan], [3.0], [2.0], [5.0]]).double())
     assert made.quantiles([0.0, 0.5, 1.0]) == [1.0, 2.5, 5.0]
-    none = dataclasses.replace(made, regret=torch.full((N, 1), torch.nan).double())
+    none = dataclasses.replace(made, metric=torch.full((N, 1), torch.nan).double())
     assert np.isnan(none.quantiles([0.5])).all()
 
 

@@ -456,7 +456,7 @@ def test_replayed_rounds_are_shown_as_they_were(tmp_path):
     shown = []
 
     def show(done):
-        arrays = [getattr(done.agents, name).numpy().tobytes() for name in ("u", "x", "y", "best", "regret", "source")]
+        arrays = [getattr(done.agents, name).numpy().tobytes() for name in ("u", "x", "y", "best", "metric", "source")]
         sent = None if done.server is None else (done.server, digest(done.broadcast.values), done.diagnostics)
         shown.append((done.agents.round, arrays, sent))
         if stop_after[0] == done.agents.round:

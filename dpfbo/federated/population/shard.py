@@ -23,7 +23,7 @@ from dpfbo.federated.population.agents import Agents
 from dpfbo.federated.population.state import Query
 from dpfbo.gp import batches
 from dpfbo.problems.problem import Problem
-from dpfbo.records import RoundRecord
+from dpfbo.records import RoundRecord, Shown
 
 _SMALLEST_BLOCK = 16  # agents; below it the calls cost more than the numbers
 _SUMMED = 2**16  # messages that are clipped and added up at once
@@ -260,9 +260,9 @@ class Shard:
         best = torch.cummax(torch.cat([self._best[:, None], value.nan_to_num(nan=-torch.inf)], 1), 1).values[:, 1:]
         self._best = best[:, -1]
         best = torch.where(best == -torch.inf, torch.nan, best)  # no value yet
-        regret = best if self._reference is None else self._reference[:, None] - best
+        metric = Shown.of(self._problem).sign * best if self._reference is None else self._reference[:, None] - best
         region = self._agents.regions.region_of(query.u)
-        tensors = (region, query.source, query.u, x, y, best, regret)
+        tensors = (region, query.source, query.u, x, y, best, metric)
         return RoundRecord(t, *(tensor.cpu() for tensor in tensors))
 
     def _each(self, work: Callable[[Block], R], blocks: Sequence[Block] | None = None) -> list[R]:

@@ -22,6 +22,7 @@ from dpfbo.privacy.entropy import SystemEntropy
 from dpfbo.privacy.ledger import Ledger, LedgerError
 from dpfbo.problems.branin import Branin
 from dpfbo.problems.synthetic import Synthetic
+from dpfbo.records import Shown
 from dpfbo.rng import Streams
 from tests.helpers.federated_world import T, prior_server_for, prior_world, server_for, world
 
@@ -259,7 +260,7 @@ def test_repeated_query_on_a_box_is_replaced():
 
 def test_records_tables():
     result = run()
-    table = next(tables.row_groups(result.rounds, torch.arange(12)))
+    table = next(tables.row_groups(result.rounds, torch.arange(12), Shown()))
     frame = table.to_pandas()
     assert table.schema.equals(ROUNDS_SCHEMA)
     assert len(frame) == 12 * (5 + T)
@@ -267,7 +268,7 @@ def test_records_tables():
     assert (sizes.loc[0] == 5).all()
     assert (sizes.loc[1:] == 1).all()
     last = frame[frame["round"] == T]
-    assert last["regret"].to_numpy() == pytest.approx(result.rounds[-1].regret[:, 0].numpy())
+    assert last["regret"].to_numpy() == pytest.approx(result.rounds[-1].metric[:, 0].numpy())
     assert set(frame["source"]) <= {s.name for s in Source}
     assert frame["x"].map(len).eq(1).all()
     server = tables.server_table(result.server, result.diagnostics)

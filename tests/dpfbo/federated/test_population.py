@@ -128,7 +128,7 @@ def test_the_best_so_far_is_the_best_noiseless_value(known):
     _, agents, _ = world(problem, P, M=M)
     shard = Shard(problem, agents, torch.arange(N))
     records = [shard.step(t, broadcast, send=False).record for t, broadcast in enumerate([None, *vectors(2)])]
-    x, y, best, regret = (torch.cat([getattr(r, name) for r in records], 1) for name in ("x", "y", "best", "regret"))
+    x, y, best, regret = (torch.cat([getattr(r, name) for r in records], 1) for name in ("x", "y", "best", "metric"))
     value = Branin.true_value(problem, torch.arange(N), x, y)
     assert (y - value).abs().amax(1).min() > 5
     assert torch.equal(best, (value if known else y).cummax(1).values)

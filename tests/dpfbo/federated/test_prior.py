@@ -466,7 +466,7 @@ class TestRuns:
             settings = {"problem": problem, "M": 60, "lengthscales": (0.05, 0.1, 0.2)}
             shared, single = run(private(0.5), seed, **settings), alone(seed, **settings)
             assert torch.equal(single.rounds[0].y, shared.rounds[0].y)
-            a, b = (torch.stack([r.regret[:, -1] for r in x.rounds[1:]]) for x in (single, shared))
+            a, b = (torch.stack([r.metric[:, -1] for r in x.rounds[1:]]) for x in (single, shared))
             gaps.append((a - b).mean(0))
         gap = torch.cat(gaps)
         assert gap.mean() > 4 * gap.std() / len(gap) ** 0.5

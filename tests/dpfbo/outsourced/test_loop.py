@@ -51,7 +51,7 @@ def test_the_best_so_far_is_the_best_noiseless_value():
     for t, done in enumerate(found):
         assert done.y.tolist() == [[-10 * seen[t]]]
         assert done.best.tolist() == [[max(seen[: t + 1])]]
-        assert done.regret.tolist() == [[2.0 - max(seen[: t + 1])]]
+        assert done.metric.tolist() == [[2.0 - max(seen[: t + 1])]]
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
@@ -59,5 +59,5 @@ def test_the_optimum_is_over_all_rows_of_the_table(place):
     values = [0.0, 0.0, 0.0]
     values[place] = 3.0
     found = records(table(*values), 3)
-    assert {float(done.best[0, -1] + done.regret[0, -1]) for done in found} == {3.0}
-    assert float(found[-1].regret[0, -1]) == 0.0
+    assert {float(done.best[0, -1] + done.metric[0, -1]) for done in found} == {3.0}
+    assert float(found[-1].metric[0, -1]) == 0.0

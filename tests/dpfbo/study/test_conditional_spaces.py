@@ -13,6 +13,7 @@ from dpfbo import Agent, Categorical, Coordinator, Float, Integer, SettingError,
 from dpfbo.gp import Acquisition
 from dpfbo.gp.own_gp import OwnGP
 from dpfbo.problems.custom import Custom
+from dpfbo.records import Shown
 from dpfbo.study.algorithm import algorithm_named
 from dpfbo.tables import row_groups
 from runners import best, study
@@ -113,7 +114,7 @@ def test_a_digest_changes_with_every_condition_step_and_list():
 @pytest.mark.parametrize("rows", [3, 7, 1000])
 def test_row_groups_have_one_type_a_column_whatever_is_active(rows):
     result = optimized("ts")
-    groups = list(row_groups(result.result.rounds, torch.arange(N), SPACE, rows))
+    groups = list(row_groups(result.result.rounds, torch.arange(N), Shown(), SPACE, rows))
     assert len({group.schema.to_string() for group in groups}) == 1
     types = {name: str(groups[0].schema.field(name).type) for name in COLUMNS}
     assert types == {

@@ -71,7 +71,8 @@ def test_the_best_of_each_agent_is_in_natural_units(maximize):
     frame = result.to_pandas()
     for best in result.best():
         own = frame[frame["agent"] == best.agent].reset_index()
-        row = own.loc[own["y"].idxmax()]
+        row = own.loc[own["y"].idxmax() if maximize else own["y"].idxmin()]
+        assert best.value == row["y"] == own["best"].iloc[-1] and own["regret"].isna().all()
         assert best.configuration == {"rate": row["x.rate"], "depth": row["x.depth"], "kind": row["x.kind"]}
         assert best.value == pytest.approx(sign * tuned(best.agent, best.configuration), abs=1e-12)
         assert best.round == row["round"]
