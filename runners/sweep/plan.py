@@ -69,7 +69,10 @@ class PlannedSetting:
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """The keys under `sweep` that say how to run trials, with their defaults resolved."""
+    """The keys under `sweep` that say how to run trials, with their defaults resolved.
+
+    ray: the arguments of ray.init that `executor.runtime_env` and `executor.init` give.
+    """
 
     max_concurrent: int | None
     cpus_per_trial: float
@@ -79,6 +82,7 @@ class SweepOptions:
     address: str | None
     alone: bool
     report: bool
+    ray: dict[str, Any]
 
     def __post_init__(self) -> None:
         if self.max_concurrent is not None:
@@ -213,12 +217,16 @@ def _checked(composition: Composition, name: str) -> PlannedSetting:
 
 def _options(base: DictConfig) -> SweepOptions:
     s: dict[str, Any] = OmegaConf.to_container(base.sweep, resolve=True)  # type: ignore[assignment]
-    on_ray = base.executor.name == "ray"
+    for key in s:
+        checks.one_of("a key of sweep", key, OmegaConf.load(CONF / "config.yaml").sweep)
+    executor: dict[str, Any] = OmegaConf.to_container(base.executor, resolve=True)  # type: ignore[assignment]
+    on_ray, env = executor["name"] == "ray", executor.get("runtime_env")
+    ray = {**executor.get("init", {}), **({"runtime_env": env} if env else {})}
     cpus = s["cpus_per_trial"] if s["cpus_per_trial"] is not None else float(not on_ray)
     limit = s["max_concurrent"] if s["max_concurrent"] is not None or not on_ray else 1
     address = s["address"] if s["address"] is not None or not on_ray else base.executor.address
     return SweepOptions(
-        limit, cpus, s["gpus_per_trial"], s["max_retries"], s["retry_failed"], address, s["alone"], s["report"]
+        limit, cpus, s["gpus_per_trial"], s["max_retries"], s["retry_failed"], address, s["alone"], s["report"], ray
     )
 
 

@@ -44,6 +44,8 @@ def cluster(options: SweepOptions) -> Iterator[None]:
     ValueError if no node can ever hold a trial.
     """
     if ray.is_initialized():
+        if options.ray:
+            raise ValueError("executor.runtime_env and executor.init have no effect on a Ray that is connected already")
         _check_resources(options)
         yield
         return
@@ -51,8 +53,9 @@ def cluster(options: SweepOptions) -> Iterator[None]:
     before = signal.getsignal(signal.SIGTERM)
     try:
         try:
-            ray.init(options.address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
-        except (OSError, ValueError, RuntimeError, RayError) as error:
+            quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "include_dashboard": False}
+            ray.init(options.address, **{**quiet, **options.ray})
+        except (OSError, ValueError, RuntimeError, TypeError, AttributeError, AssertionError, RayError) as error:
             raise ConnectionError(f"Ray cannot be used: {' '.join(str(error).split())}") from error
         _check_resources(options)
         if threading.current_thread() is threading.main_thread():

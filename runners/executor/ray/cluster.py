@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import ray
 from ray.exceptions import RayError
@@ -41,7 +42,8 @@ def connected(executor: RayExecutor) -> Iterator[None]:
         options["runtime_env"] = executor.runtime_env
     try:
         check_reachable(executor.address)
-        ray.init(executor.address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR, **options)
+        quiet: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
+        ray.init(executor.address, **{**quiet, **options})
     except (OSError, ValueError, RuntimeError, TypeError, AttributeError, AssertionError, RayError) as error:
         raise ExecutorError(f"executor.address={executor.address}: {error}") from error
     try:

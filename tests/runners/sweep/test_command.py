@@ -157,6 +157,7 @@ REFUSED = [
     ("sweep.retry_failed=maybe", 1, "sweep.retry_failed must be one of True, False, got 'maybe'"),
     ("sweep.address=3", 1, "sweep.address must be the address of a Ray cluster, got 3"),
     ("sweep.address='ray://head:10001'", 1, "sweep.address must read HOST:PORT, on a machine of the cluster"),
+    ("+sweep.scheduler=asha", 1, "a key of sweep must be one of experiments, settings, alone, scales, max_concurrent"),
     ("tracker.wandb.mode=loud", 1, "tracker.wandb.mode must be one of online, offline, disabled, got 'loud'"),
     ("experiment_name=a/b", 1, "experiment_name must be a plain folder name"),
     ("problem=landmine", 1, "python -m runners.fetch landmine"),
@@ -248,6 +249,9 @@ def good(agent, x):
     except FileNotFoundError:
         return -float(((x - 0.3) ** 2).sum())
     os.kill(os.getpid(), signal.SIGKILL)
+
+def needing(agent, x):
+    return float(os.environ["FOO"]) * float(x[0])
 
 def bad(agent, x):
     if os.path.exists("broken"):
@@ -356,6 +360,25 @@ def test_resources_that_no_node_has(session, tmp_path, capsys):
     assert command.main([*one, "sweep.cpus_per_trial=64"]) == 1
     error = capsys.readouterr().err
     assert "error: sweep.cpus_per_trial=64 and sweep.gpus_per_trial=0 fit on no node of the Ray cluster" in error
+    assert list(tmp_path.iterdir()) == []
+
+
+OF_RAY = ["executor=ray", "+executor.runtime_env.env_vars.FOO='2'"]
+
+
+def test_an_environment_of_ray_reaches_the_trials(folder):
+    given = [o for o in CUSTOM if not o.startswith(("sweep.settings", "seeds"))]
+    command = [sys.executable, "-m", "runners.sweep", *given, "problem.function=sweep_objective:needing"]
+    more = [*OF_RAY, "+executor.init.num_cpus=2", "sweep.address=local", "algorithm=ts", "experiment_name=env"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_XDIST_WORKER"}
+    done = subprocess.run([*command, *more], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(list(folder.glob("results/env/*/*/summary.json"))) == 1
+
+
+def test_an_environment_of_ray_cannot_reach_a_connection_that_is_there(session, tmp_path, capsys):
+    assert command.main([*BRANIN, "algorithm=ts", *OF_RAY, f"results_dir={tmp_path / 'r'}"]) == 1
+    assert "executor.runtime_env and executor.init have no effect on a Ray that is" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
