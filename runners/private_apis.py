@@ -27,18 +27,19 @@ WANDB_UNWANTED = {  # not ours to upload, and half of the time to open a run
 logger = logging.getLogger(__name__)
 
 
-def parse_command_line(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse the arguments as a program under `hydra.main` does: `overrides` and the flags. hydra-core 1.3.8."""
+def parse_command_line(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """The `overrides` and options of a program under `hydra.main`, in any order, and unknown options. hydra-core 1.3.8.
+
+    Raises ValueError for an option without its value, or with a wrong one.
+    """
     from hydra._internal.utils import get_args_parser
 
-    return get_args_parser().parse_args(list(arguments))
-
-
-def option_names() -> set[str]:
-    """The options of a program under `hydra.main`, such as `--cfg`. hydra-core 1.3.8."""
-    from hydra._internal.utils import get_args_parser
-
-    return {name for action in get_args_parser()._actions for name in action.option_strings}
+    parser = get_args_parser()
+    parser.exit_on_error = False
+    try:
+        return parser.parse_known_intermixed_args(list(arguments))
+    except argparse.ArgumentError as error:
+        raise ValueError(str(error).removeprefix("argument ")) from error
 
 
 def complete_overrides(conf: Path, words: Sequence[str]) -> list[str]:

@@ -20,7 +20,7 @@ from runners.compose.configuration import command_line
 from runners.compose.federated import FederatedExperiment
 from runners.compose.overrides import no_setting, one_sentence, quoted
 from runners.compose.typed import checked_settings
-from runners.private_apis import option_names, parse_command_line, run_composed
+from runners.private_apis import parse_command_line, run_composed
 from runners.record.terminal import RoundProgress, end, print_summary
 from runners.recorded_run import finished_before, record_run
 from runners.user_errors import exit_code
@@ -95,10 +95,16 @@ def warn_of_a_weak_release(experiment: Any) -> None:
 
 def start(arguments: list[str]) -> None:
     """Compose the command line and run it; exit with one sentence if it does not compose."""
-    for word in filter(_is_no_setting, arguments):
+    try:
+        options, unknown = parse_command_line(arguments)
+    except ValueError as error:
+        end(f"{error}; see python -m runners.run --hydra-help", 2)
+    elsewhere = [word for word in arguments if word.partition("=")[0] in _NO_OPTIONS]
+    settings = [word for word in options.overrides if "=" in word or word.startswith("~")]
+    for word in [*unknown, *elsewhere, *(word for word in options.overrides if word not in settings)]:
         end(no_setting(word), 2)
-    sys.argv[1:] = map(quoted, arguments)
-    options = parse_command_line(sys.argv[1:])
+    options.overrides = list(map(quoted, settings))
+    sys.argv[1:] = [*(word for word in arguments if word not in settings), *options.overrides]  # as Hydra reads them
     if not (options.help or options.hydra_help or options.info or options.shell_completion):
         try:
             with command_line(options.overrides, bool(options.multirun)) as cfg:
@@ -108,14 +114,9 @@ def start(arguments: list[str]) -> None:
         except (HydraException, OmegaConfBaseException, ValueError) as error:
             end(one_sentence(str(error)), 2)
     GlobalHydra.instance().clear()
+    if options.info:
+        logging.getLogger().handlers.clear()  # Hydra prints through one of its own
     hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(run)()
-
-
-def _is_no_setting(word: str) -> bool:
-    """True for a word that is neither an option of Hydra nor `key=value`, nor `~key`, nor the value of an option."""
-    if word.startswith("-"):
-        return word.partition("=")[0] not in option_names() - _NO_OPTIONS
-    return "=" not in word and not word.startswith("~") and word not in ("job", "hydra", "all")
 
 
 def _replay(arguments: list[str]) -> int:

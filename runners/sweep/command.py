@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
+from omegaconf import OmegaConf
 from rich.console import Console
 from rich.live import Live
 
@@ -88,7 +89,9 @@ def _sweep(args: argparse.Namespace) -> int:
         sweeps = plan_all(args.overrides, status.update)
         states = [_states(sweep) for sweep in sweeps]
         costs = estimate.Costs(sweeps, status.update if args.estimate else None)
-        estimated = [] if args.dry_run else estimate.estimates(sweeps, states, costs)
+        estimated = [] if args.dry_run or args.cfg else estimate.estimates(sweeps, states, costs)
+    if args.cfg is not None:
+        return _print_settings(sweeps[0], args.package)
     if args.estimate:
         report = estimate.report(sweeps, estimated)
         print(json.dumps(estimate.as_json(estimated), indent=1)) if args.json else out.print(report)
@@ -122,6 +125,16 @@ def _sweep(args: argparse.Namespace) -> int:
     unfinished = any(s.phase != "done" for found in states for s in found.values())
     written = not sweeps[0].options.report or write_results(sweeps, states, args.overrides, console)
     return int(unfinished or not written)
+
+
+def _print_settings(sweep: SweepPlan, package: str | None) -> int:
+    """Print the composed settings of the first trial as YAML, all or those of a package."""
+    cfg = sweep.settings[0].cfg
+    found = cfg if package is None else OmegaConf.select(cfg, package)
+    if found is None:
+        raise ValueError(f"--package must be a group or a key of the settings, got {package!r}")
+    print(OmegaConf.to_yaml(found) if OmegaConf.is_config(found) else found, end="")
+    return 0
 
 
 def _states(sweep: SweepPlan) -> States:
@@ -205,7 +218,8 @@ def _run(sweep: SweepPlan, others: Sequence[SweepPlan], ray: ExitStack, console:
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     options_of_groups = "".join(f"  {name}: {', '.join(options)}\n" for name, options in groups().items())
     parser = Parser(
-        prog="python -m runners.sweep", usage="%(prog)s [--dry-run | --estimate | --cancel] [--json] [KEY=VALUE ...]",
+        prog="python -m runners.sweep",
+        usage="%(prog)s [--dry-run | --estimate | --cfg job | --cancel] [--json] [KEY=VALUE ...]",
         description=HELP,
         epilog=f"Groups (choose with group=option)\n{options_of_groups}\n{KEYS}", allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -215,6 +229,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--estimate", action="store_true", help=add_estimate)
     parser.add_argument("--cancel", action="store_true", help="end the Slurm job of the experiment, run nothing")
     parser.add_argument("--json", action="store_true", help="the result for a program, on standard output")
+    parser.add_argument("-m", "--multirun", action="store_true", help="as for runners.run; a sweep always is one")
+    parser.add_argument("-c", "--cfg", choices=["job"], help="print the settings of the first trial, run nothing")
+    parser.add_argument("-p", "--package", help="of --cfg: a group or key, such as privacy, in place of all")
     parser.add_argument("overrides", nargs="*", type=quoted, metavar="KEY=VALUE", help="settings, as for runners.run")
     args = parser.parse_intermixed_args(argv)
     for override in args.overrides:

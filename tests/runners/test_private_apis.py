@@ -39,5 +39,6 @@ def test_the_pinned_versions_are_the_checked_ones():
 
 
 def test_the_command_line_is_parsed_as_hydra_does():
-    parsed = parse_command_line(["-m", "rounds=3", "seed=0,1"])
+    parsed, unknown = parse_command_line(["rounds=3", "-m", "--cfg", "job", "-p", "privacy", "seed=0,1", "--odd"])
+    assert (parsed.cfg, parsed.package, unknown[0]) == ("job", "privacy", "--odd")
     assert (parsed.overrides, parsed.multirun, parsed.help) == (["rounds=3", "seed=0,1"], True, False)

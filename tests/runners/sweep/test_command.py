@@ -197,12 +197,24 @@ def test_no_cluster_at_the_address(address, tmp_path, capsys):
 
 
 def test_help_and_arguments(capsys):
-    for arguments, code, says in ((["--help"], 0, "seeds=0..4"), (["rounds"], 2, "key=value"), (["-m"], 2, "-m")):
+    for arguments, code, says in ((["--help"], 0, "seeds=0..4"), (["rounds"], 2, "key=value"), (["-x"], 2, "-x")):
         with pytest.raises(SystemExit) as stop:
             command.main(arguments)
         assert stop.value.code == code
         captured = capsys.readouterr()
         assert says in captured.out + captured.err
+
+
+def test_settings_are_printed_as_hydra_does(tmp_path, capsys):
+    given = [*BRANIN, "-m", "algorithm=ts,dp_fts", "privacy.z=3", f"results_dir={tmp_path}", "--cfg", "job"]
+    assert command.main(given) == 0
+    printed = capsys.readouterr().out
+    assert "name: ts" in printed and "seeds:" not in printed
+    assert command.main([*given, "-p", "privacy.z"]) == 0
+    assert capsys.readouterr().out.strip() == "3"
+    assert command.main([*given, "--package", "privcy"]) == 1
+    assert "--package must be a group or a key of the settings, got 'privcy'" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_dry_run_tells_all_and_leaves_nothing(tmp_path, monkeypatch, capsys):
