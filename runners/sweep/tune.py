@@ -10,7 +10,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from ray import tune
 from ray.exceptions import RayError
 from ray.tune.experiment import Trial as TuneTrial
 
-from runners.executor.ray.cluster import check_reachable
+from runners.executor.ray.cluster import check_reachable, no_standard_output
 from runners.private_apis import shrink_tune_trial
 from runners.sweep.attempt import Report, run_trial
 from runners.sweep.plan import PlannedSetting, SweepOptions
@@ -61,10 +61,10 @@ def cluster(options: SweepOptions) -> Iterator[None]:
         if threading.current_thread() is threading.main_thread():
             # a batch system sends SIGTERM: it is treated like Ctrl-C, and Ray's handler would end with its own report
             signal.signal(signal.SIGTERM, before if callable(before) else signal.default_int_handler)
-        with _no_standard_output():  # Ray tells of dead nodes there
+        with no_standard_output():  # Ray tells of dead nodes there
             yield
     finally:
-        with _no_standard_output():
+        with no_standard_output():
             ray.shutdown()  # even after an interrupted start
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, before)
@@ -82,7 +82,7 @@ def run_trials(todo: Sequence[Planned], options: SweepOptions, table: ProgressTa
     bundle = {"CPU": options.cpus_per_trial, "GPU": options.gpus_per_trial}
     held = {name: count for name, count in bundle.items() if count} or {"memory": 1.0}  # Tune must hold something
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # errors of trials come to the listener
-    with tempfile.TemporaryDirectory(prefix="dpfbo-sweep-") as storage, _no_standard_output():
+    with tempfile.TemporaryDirectory(prefix="dpfbo-sweep-") as storage, no_standard_output():
         tuner = tune.Tuner(
             tune.with_resources(
                 tune.with_parameters(run_trial, settings=plain, cwd=str(Path.cwd()), gpus=options.gpus_per_trial),
@@ -177,13 +177,6 @@ def cause_of_death(error: str) -> str:
     if "node" in error and ("has died" in error or "drain" in error or "preempt" in error):
         return "its node went away"
     return "its process died: killed, or out of memory"
-
-
-@contextmanager
-def _no_standard_output() -> Iterator[None]:
-    """Discard the prints of Ray and Tune; the table is on standard error."""
-    with open(os.devnull, "w") as nothing, redirect_stdout(nothing):
-        yield
 
 
 def _check_resources(options: SweepOptions) -> None:

@@ -5,7 +5,7 @@ import math
 import os
 import socket
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -46,10 +46,18 @@ def connected(executor: RayExecutor) -> Iterator[None]:
         ray.init(executor.address, **{**quiet, **options})
     except (OSError, ValueError, RuntimeError, TypeError, AttributeError, AssertionError, RayError) as error:
         raise ExecutorError(f"executor.address={executor.address}: {error}") from error
-    try:
+    with no_standard_output():
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+@contextmanager
+def no_standard_output() -> Iterator[None]:
+    """Discard what Ray and Tune print, such as `(raylet) 12 worker processes have been started`."""
+    with open(os.devnull, "w") as nothing, redirect_stdout(nothing):
         yield
-    finally:
-        ray.shutdown()
 
 
 def check_reachable(address: str | None) -> None:
