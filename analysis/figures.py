@@ -1,109 +1,14 @@
-"""python -m analysis.figures NAME...: the figures of experiments, the numbers behind them and the words beside them.
-
-An experiment's figures are regret against the iteration and, with private runs, against epsilon, for each problem and
-metric in it. Runs that were calibrated to target epsilons make one figure, of regret against the target
-(`analysis.drawing.equal_epsilon`), and runs of `local` with several numbers of agents one of gains
-(`analysis.drawing.gains`). Outsourced runs are drawn by iteration, against epsilon, claimed and guaranteed
-apart, and against r. The claims that hold stand in the text beside each picture, not in it.
-"""
+"""python -m analysis.figures NAME...: the pictures of experiments (`analysis.pictures`), their numbers and words."""
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib as mpl
-import pandas as pd
-from matplotlib.figure import Figure
-
 from analysis.arguments import exit_code, parsed
-from analysis.claims import judge, shown_in
-from analysis.drawing import by_epsilon, by_iteration, equal_epsilon, gains, releases
-from analysis.drawing.captions import ACCOUNTANT, verdicts
 from analysis.drawing.files import UNDATED, USUAL, checked_formats, save, writable
 from analysis.drawing.page_style import SCREEN, STYLES, PageStyle
-from analysis.evidence.claim import JudgedClaim
-from analysis.labels import VARIANTS, value_in_words
-from analysis.load import LoadError, Run, SettingRuns, by_metric, finished_experiments, load, settings, with_parts
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """A picture, the numbers behind it, and the name of its files. claims: the claims that hold here, in words."""
-
-    name: str
-    figure: Figure
-    table: pd.DataFrame
-    claims: Sequence[str] = ()
-
-
-def draw_experiment(
-    name: str, runs: Sequence[Run], accountant: str | None = None, style: PageStyle = SCREEN
-) -> list[Drawn]:
-    """All figures of an experiment, given its runs; without claims where it has several problems or metrics.
-
-    accountant: of the epsilons of federated runs. Raises LoadError where no run has it.
-    """
-    with mpl.rc_context(style.rc):  # figures of their own, without pyplot: no display, nothing to close
-        federated, by_axis = [run for run in runs if not run.outsourced], by_metric(runs)
-        judged = judge({name: runs}) if len(by_axis) == 1 else []
-        claims = verdicts(judged)
-        if gains.has_gains(federated):
-            table = gains.table(federated)
-            return [Drawn(f"{name}_gains", gains.figure(table, style), table, claims)]
-        if equal_epsilon.has_targets(federated):
-            n = len({run.setting for run in runs if run.outsourced})
-            aside = f"Not in the picture: {n} outsourced setting{'s' * (n > 1)}." if n else ""
-            table = equal_epsilon.table(federated)
-            return [Drawn(name, equal_epsilon.figure(table, aside, style), table, claims)]
-        tables = [settings(group) for group in by_axis]
-        if accountant is not None and len(federated) < len(runs):
-            by_epsilon.check_accountant([group for groups in tables for group in groups], accountant)
-        drawn: list[Drawn] = []
-        for groups in tables:
-            prefix = name if len(tables) == 1 else f"{name}_{slug(groups)}"
-            if groups[0].first.outsourced:
-                drawn += _outsourced(groups, prefix, judged, style)
-            else:
-                drawn += _federated(groups, prefix, accountant or ACCOUNTANT, claims, style)
-        return drawn
-
-
-def _federated(
-    groups: Sequence[SettingRuns], prefix: str, accountant: str, claims: Sequence[str], style: PageStyle
-) -> Iterator[Drawn]:
-    """Yield the pictures of settings that share a metric, against epsilon too if one is private."""
-    picture = by_iteration.regret_by_iteration(groups, accountant, style)
-    yield Drawn(f"{prefix}_regret_by_iteration", picture, by_iteration.table(groups), claims)
-    if any(group.private for group in groups):
-        t = min(g.rounds for g in groups)
-        picture = by_epsilon.regret_by_epsilon(groups, t, accountant, style)
-        yield Drawn(f"{prefix}_regret_by_epsilon", picture, by_epsilon.table(groups, t, accountant), claims)
-
-
-def _outsourced(
-    groups: Sequence[SettingRuns], prefix: str, judged: Sequence[JudgedClaim], style: PageStyle
-) -> Iterator[Drawn]:
-    """Yield pictures of outsourced settings by iteration, against epsilon and against r, each with its claims."""
-    t = min(g.rounds for g in groups)
-    at_t = releases.table(groups, t)
-    pages = [(page, by_iteration.table(groups)) for page in by_iteration.releases_by_iteration(groups, style)]
-    if any(g.private or g.first.claimed_epsilon is not None for g in groups):
-        pages.append((releases.releases_by_epsilon(groups, t, style), at_t))
-    if (by_r := releases.releases_by_columns(groups, t, style)) is not None:
-        pages.append((by_r, at_t))
-    for page, table in pages:
-        claims = verdicts(shown_in(judged, [group.first for group in page.settings]))
-        yield Drawn(f"{prefix}_{page.name}", page.figure, table, claims)
-
-
-def slug(groups: Sequence[SettingRuns]) -> str:
-    """The part of a file's name that distinguishes problems and metrics in one experiment."""
-    s = groups[0].first.summary
-    problem = groups[0].first.config["problem"]
-    variant = [value_in_words(problem[key]) for key in ("score", *VARIANTS) if problem.get(key) is not None]
-    return "_".join(map(str, (s["problem"], s["n_agents"], s["metric"], *variant)))
+from analysis.load import LoadError, finished_experiments, load, with_parts
 
 
 def _style(name: str, width: str | None) -> PageStyle:
@@ -146,6 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     names = finished_experiments(args.results_dir) if args.all else with_parts(args.results_dir, args.names)
     if not names:
         raise LoadError(f"no finished run in {args.results_dir}: run python -m runners.sweep experiment=demo")
+    from analysis.pictures import draw_experiment  # here: --help and refusals need no matplotlib
+
     failed = False
     for name in names:
         try:

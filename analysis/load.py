@@ -1,19 +1,23 @@
 """Finished runs of an experiment, read from `results/<experiment>/<setting-hash>/<seed>/`."""
 
+from __future__ import annotations
+
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import yaml
 
 from analysis.labels import FOLLOW, NAMES, VARIANTS, claimed_epsilon, flat, labels
 from dpfbo.formats.bounded import plain, read_plain, read_yaml
 from dpfbo.formats.summary import NOISE, is_outsourced, lacking
+
+if TYPE_CHECKING:
+    import pandas as pd  # and where a table is made: --help need not wait for it
 
 
 class LoadError(RuntimeError):
@@ -68,6 +72,8 @@ class Run:
     @cached_property
     def epsilon_spent(self) -> list[float]:
         """Epsilon of what was released before the query of each round 0..T, by the run's accountant; may be inf."""
+        import pandas as pd
+
         file = self.path / "server.parquet"
         released = _read(file, lambda: pd.read_parquet(plain(file), columns=["epsilon"])["epsilon"])
         if released.empty:
@@ -104,6 +110,8 @@ class SettingRuns:
 
     def curve(self) -> pd.DataFrame:
         """Columns `mean` and `se` over the seeds of each run's mean over agents, indexed by round 0..T."""
+        import pandas as pd
+
         values = pd.concat([pd.Series(run.curve) for run in self.runs]).rename_axis("round")
         return values.groupby(level="round").agg(["mean", "sem"]).rename(columns={"sem": "se"})
 

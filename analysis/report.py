@@ -1,27 +1,29 @@
 """python -m analysis.report: one HTML file with every figure, table and verdict; it needs no network and no script."""
 
+from __future__ import annotations
+
 import argparse
 import sys
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from jinja2 import Environment, StrictUndefined
 from rich.console import Console
 from rich.progress import Progress
 
 from analysis.arguments import exit_code, parsed
 from analysis.claims import claims, judge
 from analysis.drawing.files import writable
-from analysis.drawing.page import unbroken
 from analysis.evidence import verdict_table
 from analysis.evidence.claim import JudgedClaim, figure_number
 from analysis.evidence.verdicts import NOT_RUN
-from analysis.html import privacy as report_privacy
-from analysis.html.sections import Section, section
 from analysis.load import LoadError, Run, finished_experiments, with_parts
 from dpfbo.formats.files import replace_text
+
+if TYPE_CHECKING:
+    from analysis.html.sections import Section  # and below where it is needed: --help and refusals load no matplotlib
 
 TEMPLATE = Path(__file__).parent / "html" / "report.html.j2"
 SHIPPED = ("demo", "school")  # experiments of this package that no published claim is about
@@ -57,6 +59,10 @@ def judged(sections: Sequence[Section], names: Sequence[str]) -> list[JudgedClai
 
 def render(sections: Sequence[Section], found: Sequence[JudgedClaim], notes: Sequence[str], made: datetime) -> str:
     """The page. notes: what is missing in it, and why."""
+    from jinja2 import Environment, StrictUndefined
+
+    from analysis.html import privacy as report_privacy
+
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["whole"] = _whole
     environment.filters["kinds"] = verdict_table.kinds
@@ -88,6 +94,8 @@ def _by_experiment(found: Sequence[JudgedClaim]) -> dict[str, list[JudgedClaim]]
 
 def _whole(text: str) -> str:
     """The text with spaces that do not break lines in `P = 2`, in `1 − p_t` and after ε."""
+    from analysis.drawing.page import unbroken
+
     return unbroken(text).replace("ε ", "ε\u00a0")
 
 
@@ -113,6 +121,8 @@ def _environment(run: Run) -> tuple[tuple[str, str], ...]:
 
 def _collect(results_dir: Path, names: Sequence[str]) -> list[Section]:
     """Read and draw all sections, with a progress bar on stderr."""
+    from analysis.html.sections import section
+
     console = Console(file=sys.stderr)  # held: what figures say goes elsewhere meanwhile
     with Progress(console=console, transient=True, redirect_stdout=False, redirect_stderr=False) as progress:
         return [section(results_dir, name) for name in progress.track(names, description="experiments")]

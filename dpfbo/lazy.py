@@ -4,8 +4,10 @@ A package lists them as imports under `if TYPE_CHECKING:`. An agent's process th
 """
 
 import ast
+import gc
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module, util
 
@@ -21,11 +23,32 @@ def attach(package: str) -> tuple[_GetAttribute, _Dir]:
             raise AttributeError(f"module {package!r} has no attribute {name!r}{_elsewhere(package, name)}")
         module, original = places(package)[name]
         own_package = module == package
-        value = import_module(f"{package}.{name}") if own_package else getattr(import_module(module), original)
+        with uncollected():
+            value = import_module(f"{package}.{name}") if own_package else getattr(import_module(module), original)
         setattr(sys.modules[package], name, value)
         return value
 
     return attribute, lambda: sorted({*vars(sys.modules[package]), *places(package)})
+
+
+@contextmanager
+def uncollected(for_good: bool = False) -> Iterator[None]:
+    """Import within this block, where garbage is not collected.
+
+    torch and SciPy make a million objects that stay, and each collection would visit them all: a fifth of the time.
+
+    for_good: no later collection visits what exists at the end of the block, not even the last one as Python ends. For
+    programs, which own their process: in a library it would keep the caller's garbage.
+    """
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if for_good:
+            gc.freeze()
+        if collecting:
+            gc.enable()
 
 
 def _elsewhere(package: str, name: str) -> str:

@@ -13,16 +13,12 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from runners import replay
-from runners.compose.composition import Composition, is_complete
+from dpfbo import lazy
 from runners.compose.conf_folder import CONF
 from runners.compose.configuration import command_line
-from runners.compose.federated import FederatedExperiment
 from runners.compose.overrides import no_setting, one_sentence, quoted
-from runners.compose.typed import checked_settings
 from runners.private_apis import parse_command_line, run_composed
 from runners.record.terminal import RoundProgress, end, print_summary
-from runners.recorded_run import finished_before, record_run
 from runners.user_errors import exit_code
 
 _FINISHED = (
@@ -42,6 +38,10 @@ def run(cfg: DictConfig) -> None:
 def _run(cfg: DictConfig) -> None:
     check_is_a_run(cfg)
     warn_about_ignored(cfg)
+    with lazy.uncollected(for_good=True):  # here: --help, --cfg and words that are no settings need no torch
+        from runners.compose.composition import Composition, is_complete
+        from runners.compose.typed import checked_settings
+        from runners.recorded_run import finished_before, record_run
     given, settings = checked_settings(cfg)
     ready = finished_before(given, settings, single=True) if is_complete(settings) else None
     if ready is None:
@@ -88,6 +88,8 @@ def warn_about_ignored(cfg: DictConfig) -> None:
 
 def warn_of_a_weak_release(experiment: Any) -> None:
     """Print a note if a private prior's release is expected to carry almost nothing."""
+    from runners.compose.federated import FederatedExperiment
+
     outlook = experiment.study.outlook if isinstance(experiment, FederatedExperiment) else None
     if outlook is not None and outlook.weak:
         print(f"note: {outlook}", file=sys.stderr)
@@ -121,6 +123,8 @@ def start(arguments: list[str]) -> None:
 
 def _replay(arguments: list[str]) -> int:
     """Repeat a recorded run (`--replay FOLDER`, and perhaps `allow=PACKAGE`); returns the exit code."""
+    from runners import replay
+
     allow = [word.partition("=")[2] for word in arguments if word.startswith("allow=")]
     first, *others = [word for word in arguments if not word.startswith("allow=")]
     words = [*first.split("=", 1), *others]

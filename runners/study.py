@@ -10,6 +10,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from dpfbo import lazy
 from dpfbo.checks import SettingError
 from dpfbo.formats.bounded import check_yaml, read_at_most, read_plain
 from dpfbo.formats.checkpoint_file import CheckpointError
@@ -17,15 +18,18 @@ from dpfbo.formats.files import replace_file
 from dpfbo.formats.journal import StateError
 from dpfbo.privacy.accounting import UnsupportedEvent
 from dpfbo.privacy.ledger import LedgerError
-from dpfbo.protocol.agent import Agent
-from dpfbo.protocol.coordinator import Coordinator
-from dpfbo.protocol.wire import WireError
-from dpfbo.space.parameters import Space
-from dpfbo.study.algorithm import ALGORITHMS
-from dpfbo.study.create import create_study
-from dpfbo.study.study import Study
 from runners.arguments import Parser
 from runners.record.terminal import say_error
+
+with lazy.uncollected(for_good=True):  # these load torch
+    from dpfbo.formats.journal import StateError
+    from dpfbo.protocol.agent import Agent
+    from dpfbo.protocol.coordinator import Coordinator
+    from dpfbo.protocol.wire import WireError
+    from dpfbo.space.parameters import Space
+    from dpfbo.study.algorithm import ALGORITHMS
+    from dpfbo.study.create import create_study
+    from dpfbo.study.study import Study
 
 HELP = """A study of several sites that share one noisy server, one process a call. Sites need no Python of their own:
 what to evaluate next, and the result, are JSON; messages and broadcasts are files, carried as you like.

@@ -2,26 +2,37 @@
 
 from collections.abc import Callable
 
-from hydra.errors import HydraException
-from omegaconf.errors import OmegaConfBaseException
-
 from dpfbo.extras import MissingPackage
 from dpfbo.formats.checkpoint_file import CheckpointError
 from dpfbo.formats.run_folder import ResultsError
-from dpfbo.gp.posterior import FactorisationError
 from dpfbo.privacy.accounting import UnsupportedEvent
 from dpfbo.privacy.budget import BudgetSpent
-from dpfbo.privacy.ledger import LedgerError
-from dpfbo.problems.custom import EvaluationError
+from dpfbo.privacy.ledger_file import LedgerError
 from dpfbo.problems.readers.data_files import MissingData
-from runners.compose.overrides import one_sentence
-from runners.executor.deployment import ExecutorError
 from runners.record.terminal import say_error
 
-USER_ERRORS = (
-    ValueError, TypeError, UnsupportedEvent, MissingData, LedgerError, BudgetSpent, FactorisationError, EvaluationError,
-    ResultsError, ExecutorError, CheckpointError, MissingPackage, OmegaConfBaseException, OSError,
+_QUICK = (
+    ValueError, TypeError, UnsupportedEvent, MissingData, LedgerError, BudgetSpent, ResultsError, CheckpointError,
+    MissingPackage, OSError,
 )  # fmt: skip
+
+
+def user_errors() -> tuple[type[Exception], ...]:
+    """The errors. Those whose modules load torch or Hydra are imported when an error has come, not before."""
+    from omegaconf.errors import OmegaConfBaseException
+
+    from dpfbo.gp.posterior import FactorisationError
+    from dpfbo.problems.custom import EvaluationError
+    from runners.executor.deployment import ExecutorError
+
+    return (*_QUICK, FactorisationError, EvaluationError, ExecutorError, OmegaConfBaseException)
+
+
+def _of_overrides() -> tuple[type[Exception], ...]:
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    return HydraException, OmegaConfBaseException
 
 
 def exit_code(program: Callable[[], int | None], interrupted: str = "interrupted") -> int:
@@ -34,9 +45,14 @@ def exit_code(program: Callable[[], int | None], interrupted: str = "interrupted
     except KeyboardInterrupt:
         say_error(interrupted)
         return 130
-    except (HydraException, OmegaConfBaseException) as error:
+    except _of_overrides() as error:
+        from runners.compose.overrides import one_sentence
+
         say_error(one_sentence(str(error)))
         return 2
-    except USER_ERRORS as error:
+    except _QUICK as error:
+        say_error(str(error))
+        return 1
+    except user_errors() as error:
         say_error(str(error))
         return 1

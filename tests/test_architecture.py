@@ -29,7 +29,7 @@ STEPS = {
     ),
     "analysis": (
         "labels", "load", "arguments evidence rounds", "tables claims", "drawing",
-        "figures agents", "html", "report",
+        "pictures", "figures agents", "html", "report",
     ),
 }  # fmt: skip
 FOREIGN = {

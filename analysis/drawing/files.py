@@ -1,19 +1,20 @@
 """The files of a picture: the picture itself, its numbers, and its texts."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
-import pandas as pd
-from matplotlib.figure import Figure
-
-from analysis.drawing.page import words
 from analysis.drawing.page_style import SCREEN, PageStyle
 from analysis.load import LoadError
 from dpfbo.formats.files import replace_file, replace_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
 
 UNDATED: dict[str, dict[str, Any]] = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
 USUAL = ("png", "pdf")  # where none is asked for
@@ -46,6 +47,10 @@ def save(
     Each file is written atomically. The same data make the same bytes: no file holds a date. private: True for files
     that only the owner may read, like the records of real data.
     """
+    import matplotlib as mpl  # here: the command lines name formats, and need no matplotlib
+
+    from analysis.drawing.page import words
+
     out.mkdir(parents=True, exist_ok=True)
     mode = 0o600 if private else 0o644
     title, caption = words(figure)

@@ -8,8 +8,6 @@ import zlib
 from dataclasses import dataclass
 from typing import Any
 
-from matplotlib.colors import to_hex, to_rgb
-
 LOOK: dict[Any, Any] = {
     "axes.grid": True,
     "axes.spines.right": False,
@@ -99,6 +97,8 @@ def plain(text: str) -> str:
 
 def _tone(colour: str, position: float) -> str:
     """A tone of a colour, from light (0) through the colour itself to dark (1); for black, a grey."""
+    from matplotlib.colors import to_hex, to_rgb  # here: the command lines name styles, and need no matplotlib
+
     rgb = to_rgb(colour)
     light, dark = (LIGHTER, DARKER) if max(rgb) > BLACK else (1.5 * LIGHTER, 0.0)
     share = light - (light + dark) * position  # of white, or of black where it is negative

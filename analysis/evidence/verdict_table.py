@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-import pandas as pd
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -171,6 +170,8 @@ def _anchor(figure: str) -> str:
 
 def write(found: Sequence[JudgedClaim], out: Path, facts: Mapping[str, str]) -> list[Path]:
     """Write claims.md, and claims.csv with a row of all fields for each finding."""
+    import pandas as pd  # here: --help need not wait for it
+
     table = pd.DataFrame([asdict(f) for f in found]).to_csv(index=False)
     out.mkdir(parents=True, exist_ok=True)
     for name, text in (("claims.md", markdown(found, facts, out / "figures")), ("claims.csv", table)):

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import ndtri, stdtr  # the laws that scipy.stats, slow to import, would use
 
 LEVEL = 0.05  # chance of one wrong verdict or more in a family
 POWER = 0.8  # chance of a verdict with as many units as an open claim is said to need
@@ -51,6 +50,10 @@ class Estimate:
     @property
     def p(self) -> float:
         """The p-value of the one-sided test against "not above 0"; 1 where nothing can be tested."""
+        from scipy.special import (
+            stdtr,  # here, as below: --help need not wait for SciPy; scipy.stats has the same laws and loads slowly
+        )
+
         if not self.se or self.df is None or self.n < FEWEST:
             return 1.0
         return float(stdtr(self.df, -self.value / self.se))
@@ -60,6 +63,8 @@ class Estimate:
 
     def units_needed(self, level: float) -> float:
         """With how many units the test against "not above 0" holds with chance `POWER`, if this is the truth."""
+        from scipy.special import ndtri
+
         if not self.se or self.n < FEWEST or self.value <= 0:
             return math.inf
         return self.n * float((ndtri(1 - level) + ndtri(POWER)) * self.se / self.value) ** 2
@@ -179,6 +184,8 @@ def _error_of_difference(se: float, n: int, published: PublishedMean) -> float:
 
 def exclusion(pairs: Sequence[tuple[Estimate, PublishedMean]]) -> float | None:
     """The p-value of the test that a published number is another one: two-sided, the least of all (Bonferroni)."""
+    from scipy.special import stdtr
+
     known = [(z, df) for z, df in (deviation(*pair) for pair in pairs) if z is not None and df is not None]
     return min((1.0, *(2 * len(pairs) * float(stdtr(df, -abs(z))) for z, df in known))) if known else None
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from PIL import Image
 
-from analysis import figures, tables
+from analysis import pictures, tables
 from analysis.drawing.page import apart
 from analysis.drawing.page_style import SCREEN
 from analysis.html import privacy as report_privacy
@@ -84,7 +84,7 @@ def section(results_dir: Path, experiment: str) -> Section:
 def _pictures(experiment: str, runs: Sequence[Run], groups: Sequence[SettingRuns]) -> tuple[Mapping[str, Any], ...]:
     """The figures of an experiment as base64 PNG, each with its caption; claims stand below the first that has them."""
     found: list[dict[str, Any]] = []
-    for drawn in figures.draw_experiment(experiment, runs):
+    for drawn in pictures.draw_experiment(experiment, runs):
         large, small = io.BytesIO(), io.BytesIO()
         caption, above = apart(drawn.figure)
         drawn.figure.savefig(large, format="png", dpi=SCREEN.dpi, bbox_inches=above, pil_kwargs={"compress_level": 0})

@@ -129,12 +129,11 @@ def expected_signal(sums: DesignSums, features: NystromFeatures, noise: float) -
     middle = slice(len(D) // 4, len(D) - len(D) // 4)
     kappa, D, Q = (x[middle] for x in (sums.kappa, D, sums.Q))
     AD = sums.A @ D
-    explained = []
+    unit, explained = kappa / features.mean_variance(D), []
     for sd in (noise, 0.0):
         V = kappa[:, None, None] * (_TYPICAL * AD @ sums.A + (1 - _TYPICAL) * Q)
         V.diagonal(dim1=1, dim2=2).add_(max(sd, _LEAST_NOISE) ** 2)
         white = torch.linalg.solve_triangular(cholesky(V), AD, upper=False)
-        unit = kappa / features.mean_variance(D)
         explained.append(float((unit * features.mean_variance(white.mT @ white)).sum()))
     return min((explained[0] / explained[1]) ** 0.5, 1.0)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -92,8 +93,12 @@ class NystromFeatures:
     def coefficients(self) -> Tensor:
         """The covariance, L x M x M, of the weights w of `psi(x) . w` if the function's kernel is one of the kernels.
 
-        A function's weights are those that give its values at U: `w = R^-1 f(U)`.
+        A function's weights are those that give its values at U: `w = R^-1 f(U)`. It is computed once.
         """
+        return self._coefficients
+
+    @cached_property
+    def _coefficients(self) -> Tensor:
         K = scaled_kernels(self.inducing, self.inducing, self.lengthscales)
         half = torch.linalg.solve_triangular(self.root, K, upper=False)  # R^-1 K_l
         return torch.linalg.solve_triangular(self.root, half.mT, upper=False)

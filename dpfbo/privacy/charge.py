@@ -7,15 +7,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
 from dpfbo import checks
 from dpfbo.checks import SettingError
 from dpfbo.privacy.accounting.events import round_event, round_parameters
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # whoever reads a ledger needs neither, and they take a second
     import dp_accounting
+    from torch import Tensor
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _LONGEST_TEXT = 200  # characters
@@ -86,7 +84,7 @@ class Charge:
 
 def digest(values: Tensor) -> str:
     """sha256 of a released tensor's float64 bytes."""
-    return hashlib.sha256(values.to(torch.float64).contiguous().numpy().tobytes()).hexdigest()
+    return hashlib.sha256(values.double().contiguous().numpy().tobytes()).hexdigest()
 
 
 def check_text(name: str, value: object) -> None:

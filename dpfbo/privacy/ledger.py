@@ -10,17 +10,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from torch import Tensor
-
 from dpfbo.formats.files import sync_folder
 from dpfbo.privacy.charge import Charge, digest
 from dpfbo.privacy.coverage import LedgerCoverage
-from dpfbo.privacy.entropy import Entropy
 from dpfbo.privacy.ledger_file import LedgerError, SeenFile, append, open_locked, opened, read_file
-from dpfbo.privacy.release import Release
 
 if TYPE_CHECKING:
     import dp_accounting
+    from torch import Tensor
+
+    from dpfbo.privacy.entropy import Entropy
+    from dpfbo.privacy.release import Release
 
 
 class Ledger:

@@ -1,8 +1,8 @@
 """The expected signal of a private prior's release, before anything is evaluated or spent."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache
 from typing import Any
 
 from dpfbo import checks
@@ -102,7 +102,7 @@ def plan(
     checks.positive("epsilon", epsilon)
     if delta is not None:
         check_delta(delta)
-    of = partial(_signal, domain, n_init, seed)
+    of = _signals(domain, n_init, seed)
     delta_of = default_delta if delta is None else (lambda n: delta)
     z = noise_multiplier(epsilon, delta_of(n_agents))
     signal = of(n_agents, z)
@@ -117,10 +117,14 @@ def plan(
     return SharingPlan(n_agents, epsilon, delta_of(n_agents), z, signal, enough_epsilon, enough_agents)
 
 
-def _signal(domain: Domain, n_init: int, seed: int, n_agents: int, z: float) -> float:
-    """The expected signal of N agents with noise multiplier z."""
+def _signals(domain: Domain, n_init: int, seed: int) -> Callable[[int, float], float]:
+    """The expected signal as a function of N and the noise multiplier z."""
     features = NystromFeatures.of(domain, FEATURES, AveragedGP().lengthscales)
     design = Design(domain, Regions(1, domain.dimension), Streams(seed), n_init, "sobol")
-    n = min(n_agents, _MOST)
-    sums = DesignSums.of(design, features, n)
-    return expected_signal(sums, features, z * n / n_agents)
+    sums_of = cache(lambda n: DesignSums.of(design, features, n))
+
+    def signal(n_agents: int, z: float) -> float:
+        n = min(n_agents, _MOST)
+        return expected_signal(sums_of(n), features, z * n / n_agents)
+
+    return signal

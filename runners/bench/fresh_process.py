@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from runners.executor.deployment import use_threads
-from runners.user_errors import USER_ERRORS
+from runners.user_errors import user_errors
 
 Floors = Callable[[Mapping[str, float]], Mapping[str, float]]  # of the machine's rates: seconds by phase
 TimedRun = Callable[[], tuple[Mapping[str, float], Floors]]  # makes one run; returns its seconds by phase
@@ -78,6 +78,7 @@ def timed(
         free = float(Path("/proc/meminfo").read_text().partition("MemAvailable:")[2].split()[0]) * 1024
         resource.setrlimit(resource.RLIMIT_DATA, (int(_SHARE * free),) * 2)
     start_mb, runs = _peak_mb(), list[dict[str, float]]()
+    failures: tuple[type[Exception], ...] = (MemoryError, RuntimeError, *user_errors())
     try:
         run = prepare(**arguments)
         end = time.monotonic() + repeats.seconds
@@ -86,7 +87,7 @@ def timed(
             phases, floors = run()
             spent = {"total": time.perf_counter() - begin, "cpu": time.process_time() - cpu}
             runs.append({**spent, **phases})
-    except (MemoryError, RuntimeError, *USER_ERRORS) as error:  # not all of them can be sent to another process
+    except failures as error:  # not all of them can be sent to another process
         raise BenchError(" ".join(str(error).split()) or type(error).__name__) from None
     finally:
         for worker in multiprocessing.active_children():  # of a problem's objective, which would wait for more work

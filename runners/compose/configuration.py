@@ -1,7 +1,7 @@
 """Hydra composes configurations from the files of conf/ and overrides."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,20 +15,12 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from dpfbo.federated.messages import usual_norm
+from runners.compose import resolvers
 from runners.compose.conf_folder import CONF, added_folders, groups
 from runners.compose.instantiate import allowed_names, check_targets
 from runners.private_apis import parse_overrides
 
 _PLAIN = re.compile(r"[A-Za-z_][\w./]*=")  # an override that changes a value or chooses an option
-
-
-_RESOLVERS: dict[str, Callable[..., float]] = {
-    "by_regions": lambda by_P, P: by_P.get(P, by_P.default),  # the entry for P sub-regions, else the default
-    "draw_norm": usual_norm,
-}
-for _name, _resolver in _RESOLVERS.items():
-    OmegaConf.register_new_resolver(_name, _resolver, replace=True)
 
 
 class AddedFolders(SearchPathPlugin):
@@ -40,6 +32,7 @@ class AddedFolders(SearchPathPlugin):
 
 
 Plugins.instance().register(AddedFolders)
+resolvers.register()
 
 
 @contextmanager

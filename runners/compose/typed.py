@@ -16,6 +16,7 @@ from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.theory import regularization
 from dpfbo.formats.bounded import check_yaml
 from dpfbo.outsourced.curator import Curator
+from runners.compose import resolvers
 from runners.compose.instantiate import check_targets, class_named, instantiate
 from runners.compose.keys import WORDS, about_key
 from runners.compose.settings import (
@@ -27,6 +28,8 @@ from runners.compose.settings import (
     RayExecutor,
     Settings,
 )
+
+resolvers.register()
 
 T = TypeVar("T")
 _NOISES = ("algorithm.message_noise", "algorithm.own_gp.noise")  # keys that may be lambda

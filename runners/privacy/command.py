@@ -14,14 +14,14 @@ from rich.table import Table
 from dpfbo import checks
 from dpfbo.privacy.accounting import accountant_names, check_delta, default_delta
 from dpfbo.privacy.ledger import LedgerError
-from dpfbo.space.domain import Box
-from dpfbo.study import sharing_plan
 from runners.arguments import Parser
-from runners.privacy import curves, ledgers, random_projection
+from runners.privacy import ledgers
 from runners.privacy.planner import PlannedRun, solved
 from runners.privacy.report import by_accountant, by_setting, caption
 from runners.record.terminal import say_error
 from runners.user_errors import exit_code
+
+# A command imports in its function what it alone needs, such as torch: the others, and --help, need not wait for it.
 
 CHECK_FAILED = 3  # exit code
 _FOUND = {  # the value that `calibrate` looks for, in words
@@ -110,6 +110,9 @@ def prior(args: argparse.Namespace) -> Answer:
             raise ValueError(f"--{name.replace('_', '-')} must be given")
         if name != "epsilon":
             checks.integer(f"--{name}", getattr(args, name), minimum=1, maximum=checks.MOST_AGENTS)
+    from dpfbo.space.domain import Box
+    from dpfbo.study import sharing_plan
+
     box = Box((0.0,) * args.dim, (1.0,) * args.dim)
     found = sharing_plan.plan(box, args.agents, args.epsilon, n_init=args.n_init, delta=args.delta)
     return Answer(asdict(found), [str(found)])
@@ -126,6 +129,8 @@ def table(args: argparse.Namespace) -> Answer:
 
 def plot(args: argparse.Namespace) -> Answer:
     """A picture of epsilon against z, q and T."""
+    from runners.privacy import curves
+
     run, out = _planned(args), args.out or Path("epsilon")
     if out.is_dir() or not out.name:
         raise ValueError(f"--out must name a file, got the folder {str(out)!r}")
@@ -176,13 +181,15 @@ def _each_ledger(paths: Sequence[Path], sentence_on: Callable[[Path], str]) -> A
 
 def projection(args: argparse.Namespace) -> Answer:
     """PO-GP-UCB: the largest r of a random projection with sigma_min >= w."""
+    from runners.privacy import random_projection
+
     facts = random_projection.projection(args.problem, args.overrides, _numbers(args.epsilon), args.delta)
     return Answer(facts, random_projection.shown(facts))
 
 
 def certificate(args: argparse.Namespace) -> Answer:
     """One page about a finished release (privacy.rng=os): its events, epsilon, checks, digests; Markdown and JSON."""
-    from runners.privacy import certificate as certificates  # it composes settings: the other commands need not wait
+    from runners.privacy import certificate as certificates
 
     facts = certificates.certificate(args.folder)
     if args.audit is not None:

@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dpfbo.checkpoint import Checkpoint, check_charged
 from dpfbo.formats.bounded import MOST_RECORD, plain, read_object, read_plain
 from dpfbo.formats.checkpoint_file import CheckpointError
 from dpfbo.formats.files import locked_file, replace_file
@@ -138,7 +137,10 @@ def _check_records(path: Path, ledger: Ledger) -> None:
             f"ledger {path} is of seed {ledger.covers.seed} and summary.json of seed {summary['seed']}: restore the "
             "ledger that belongs here"
         )
-    check_charged(Checkpoint(folder.checkpoint_path).rounds(), ledger)
+    if folder.checkpoint_path.exists():
+        from dpfbo.checkpoint import Checkpoint, check_charged  # here: it loads torch, and few ledgers have one
+
+        check_charged(Checkpoint(folder.checkpoint_path).rounds(), ledger)
     known = {charge.round for charge in ledger.charges}
     for name, rounds in _broadcasts(folder.path):
         if lacking := sorted(set(rounds) - known):

@@ -1,10 +1,10 @@
 """The privacy plan of a run that the command line describes: equal rounds, charged at their noise multiplier."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import asdict, dataclass, replace
-from typing import Any
-
-import dp_accounting
+from typing import TYPE_CHECKING, Any
 
 from dpfbo import checks
 from dpfbo.privacy.accounting import accountant_names, check_delta, default_delta
@@ -12,6 +12,9 @@ from dpfbo.privacy.accounting.calibrate import LARGEST_NOISE, SMALLEST_NOISE
 from dpfbo.privacy.accounting.events import round_event
 from dpfbo.privacy.plan import PrivacyPlan, analysing
 from runners.privacy.report import facts
+
+if TYPE_CHECKING:
+    import dp_accounting
 
 COVERS = (
     "all broadcasts of one run; not settings chosen by comparing runs on the same private data, nor other runs on it, "

@@ -21,7 +21,7 @@ from runners.identity.places import trial_folder
 from runners.identity.setting import names_of
 from runners.recorded_run import run_configuration
 from runners.sweep.trials import PLAN, TrialState, forget_failure, record_failure, state
-from runners.user_errors import USER_ERRORS
+from runners.user_errors import user_errors
 
 REPORT_SECONDS = 1.0  # interval of the reports of a running trial
 BUSY_SECONDS = 15.0  # longest wait for another process in the run folder, such as one left by a killed sweep
@@ -124,7 +124,7 @@ def attempt(cfg: Any, on_round: OnRound, setting: str | None = None) -> TrialSta
 
 def _failed(folder: RunFolder, error: Exception) -> TrialState:
     words = " ".join(str(error).split())
-    sentence = words if isinstance(error, USER_ERRORS) and words else f"{type(error).__name__}: {words}"
+    sentence = words if isinstance(error, user_errors()) and words else f"{type(error).__name__}: {words}"
     with suppress(OSError):  # the error may be that the folder cannot be written
         record_failure(folder, sentence, traceback.format_exc())
     return TrialState("failed", error=sentence)

@@ -22,7 +22,7 @@ from runners.compose.instantiate import allowed_names
 from runners.record.terminal import say_error
 from runners.sweep.trials import read_plan
 from runners.theory.terms import DELTA, NoTerms, read, terms
-from runners.user_errors import USER_ERRORS, exit_code
+from runners.user_errors import exit_code, user_errors
 
 HELP = """The terms of the paper's Theorem 1 (gamma_t, psi_t, vartheta_t, the clipped set C_t) and the condition of its
 Proposition 1 for finished private runs: upper bounds up to constants and logarithms, beside the regret that was
@@ -36,7 +36,7 @@ Example
 Exit code: 0, 1 if there is no finished run or one cannot be replayed, 2 for unknown options."""
 
 FILE = "theory.json"
-_UNREPLAYABLE = (*USER_ERRORS, LookupError, AttributeError, ArithmeticError, pa.ArrowException)
+_UNREPLAYABLE = (*user_errors(), LookupError, AttributeError, ArithmeticError, pa.ArrowException)
 _NUMBERS = {
     "γ_T": "gamma", "Σψ": "sum_psi", "Σϑ": "sum_vartheta", "mean |C_t|": "clipped", "c1 >": "c1", "c2 ≤": "c2",
     "regret": "regret",

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from analysis import agents
+from analysis.drawing import by_agent
 from analysis.rounds import RunFiles
 from dpfbo.formats.run_folder import RunFolder
 from runners.recorded_run import run_configuration
@@ -65,7 +66,7 @@ def test_quantiles_are_of_agents_with_a_value(tmp_path):
     table = pa.table({"agent": [0, 1, 2, 3] * 2, "round": [0] * 4 + [1] * 4, "regret": np.concatenate(regret)})
     pq.write_table(table, tmp_path / "rounds.parquet")
     (tmp_path / "summary.json").write_text(json.dumps({"metric": "simple_regret"}))
-    found = agents.table(RunFiles.of(tmp_path))
+    found = by_agent.table(RunFiles.of(tmp_path))
     assert found["agents"].tolist() == [3, 3] and found["mean"].tolist() == [2.0, 5 / 3]
     assert found["q50"].tolist() == [2.0, 2.0] and found["q25"].tolist() == [1.5, 1.5]
 

@@ -14,7 +14,7 @@ import yaml
 from matplotlib.colors import to_rgb
 from PIL import Image
 
-from analysis import figures, load
+from analysis import figures, load, pictures
 from analysis.claims import JudgedClaim
 from analysis.drawing import by_epsilon, by_iteration, equal_epsilon, files, page, page_style, sweeps
 from analysis.drawing import published_values as published
@@ -394,7 +394,7 @@ def test_caption_says_which_claims_hold(results):
 
 
 def test_claims_stand_beside_no_figure_of_several_problems(results, monkeypatch):
-    monkeypatch.setattr(figures, "judge", lambda runs: [finding("FTS beats TS", 5.12, "holds")])
+    monkeypatch.setattr(pictures, "judge", lambda runs: [finding("FTS beats TS", 5.12, "holds")])
     (first, _) = drawn(results, "made_up")
     assert "FTS beats TS" in first.claims[0]
     write_run(results, "d", 0, [1.0, 0.5], problem="branin")
@@ -447,7 +447,7 @@ def test_many_points_at_one_epsilon_stay_together(tmp_path):
 
 def test_what_cannot_be_written_is_said_before_drawing(results, monkeypatch, capfd):
     (results / "file").write_text("")
-    monkeypatch.setattr(figures, "draw_experiment", None)
+    monkeypatch.setattr(pictures, "draw_experiment", None)
     assert figures.main(["made_up", f"results_dir={results}", "--out", str(results / "file" / "out")]) == 1
     err = capfd.readouterr().err
     assert "file is a file; give another place with --out" in err and err.count("\n") == 1
@@ -493,7 +493,7 @@ def test_nothing_is_cut_off_in_any_style(style, width, fig3, tmp_path):
 
 
 def test_a_paper_has_its_words_beside_the_picture(results, tmp_path, monkeypatch, capfd):
-    monkeypatch.setattr(figures, "judge", lambda runs: [finding("FTS beats TS", 5.12, "holds")])
+    monkeypatch.setattr(pictures, "judge", lambda runs: [finding("FTS beats TS", 5.12, "holds")])
     out = tmp_path / "out"
     arguments = ["made_up", f"results_dir={results}", "--out", str(out)]
     assert figures.main([*arguments, "--style", "paper", "--format", "pdf,svg", "--width", "3.25"]) == 0
@@ -505,7 +505,7 @@ def test_a_paper_has_its_words_beside_the_picture(results, tmp_path, monkeypatch
     assert caption.startswith("N = 7 agents, P = 1 or 2 sub-regions, q = 0.25, S = 8. ε: PLD accountant, δ = 0.01")
     assert claims == "- FTS beats TS: holds (5.1 standard errors, 20 functions)."
     with mpl.rc_context(STYLES["paper"].rc):
-        drawn_on_paper = figures.draw_experiment("made_up", load.load(results, "made_up"), style=STYLES["paper"])
+        drawn_on_paper = pictures.draw_experiment("made_up", load.load(results, "made_up"), style=STYLES["paper"])
     for one in drawn_on_paper:
         assert not [text for text in one.figure.texts if text.get_visible() and text.get_text()]
         assert {text.get_fontsize() for found in one.figure.legends for text in found.get_texts()} == {8}

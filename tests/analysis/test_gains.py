@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from analysis import figures
+from analysis import pictures
 from analysis.drawing import gains
 from analysis.load import Run
 
@@ -62,7 +62,7 @@ def test_only_several_sizes_with_local_make_this_figure():
 
 
 def test_the_picture_has_a_panel_for_each_problem_and_a_line_for_each_method():
-    (drawn,) = figures.draw_experiment("federations", everything() + everything(problem="flats"))
+    (drawn,) = pictures.draw_experiment("federations", everything() + everything(problem="flats"))
     axes = [ax for ax in drawn.figure.axes if ax.lines]
     assert drawn.name == "federations_gains" and len(axes) >= 2
     labels = {text.get_text() for legend in drawn.figure.legends for text in legend.get_texts()}

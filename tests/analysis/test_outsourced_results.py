@@ -405,7 +405,7 @@ def test_tables_and_report_give_the_claim_in_place_of_an_epsilon(results, tmp_pa
     assert "claimed 3.00, no guarantee" in printed and "one curator and one modeler" in printed
     assert printed.count(f"claimed ε: published, {REASON}") == 1
     assert "relation one row moved or one row replaced; it covers" in printed
-    monkeypatch.setattr(sections.figures, "draw_experiment", lambda *_: [])
+    monkeypatch.setattr(sections.pictures, "draw_experiment", lambda *_: [])
     assert report.main(["po_synthetic", f"results_dir={results}", "--out", str(tmp_path / "r.html")]) == 0
     page = (tmp_path / "r.html").read_text()
     assert page.count("<td>claimed 3.00, no guarantee</td>") == len(MEANS)

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from omegaconf import OmegaConf
 
-from analysis import claims, figures, load
+from analysis import claims, load, pictures
 from analysis.drawing import equal_epsilon
 from analysis.drawing.looks import of_algorithm
 from analysis.evidence import verdict_table
@@ -164,7 +164,7 @@ def test_problems_of_one_experiment_share_no_table():
     runs = runs_of("few_botorch", words="algorithm=ts")
     groups = load.by_metric(runs)
     assert [group[0].config["problem"]["function"] for group in groups] == ["Hartmann", "Branin"]
-    names = {figures.slug(load.settings(group)) for group in groups}
+    names = {pictures.slug(load.settings(group)) for group in groups}
     assert names == {"botorch_20_simple_regret_Hartmann", "botorch_20_simple_regret_Branin"}
 
 
@@ -188,7 +188,7 @@ def few():
 
 
 def test_the_figure_has_a_row_for_each_problem_and_a_panel_for_each_length(few):
-    drawn = figures.draw_experiment("few_synthetic", few)
+    drawn = pictures.draw_experiment("few_synthetic", few)
     (one,) = drawn
     titles = [text.get_text().replace("\n", " ") for text in one.figure.texts[1:-1]]
     assert titles == [
@@ -212,7 +212,7 @@ def test_the_figure_has_a_row_for_each_problem_and_a_panel_for_each_length(few):
 
 
 def test_the_legend_lies_above_all_panels(few):
-    (one,) = figures.draw_experiment("few_synthetic", few)
+    (one,) = pictures.draw_experiment("few_synthetic", few)
     one.figure.draw_without_rendering()
     lower = one.figure.legends[0].get_window_extent().y0
     titles = one.figure.texts[1:-1]
@@ -227,7 +227,7 @@ def test_the_legend_lies_above_all_panels(few):
 
 
 def test_the_prior_has_one_look(few):
-    (one,) = figures.draw_experiment("few_synthetic", few)
+    (one,) = pictures.draw_experiment("few_synthetic", few)
     look = of_algorithm("dp_prior")
     for axes in one.figure.axes:
         (line,) = [line for line in axes.lines if line.get_label() == "private prior"]

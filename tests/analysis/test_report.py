@@ -131,7 +131,7 @@ def made(results, tmp_path_factory):
             report, "claims", lambda names=None: [SimpleNamespace(experiment=name) for name in ("fig2c", "fig5")]
         )
         patch.setattr(report, "judge", fabricated)
-        patch.setattr(sections.figures, "judge", fabricated)
+        patch.setattr(sections.pictures, "judge", fabricated)
         code = report.main([f"results_dir={results}", "--out", str(file)])
     return file.read_text(encoding="utf-8"), code
 
@@ -144,7 +144,7 @@ def page(made):
 @pytest.fixture
 def undrawn(monkeypatch):
     """Skip drawing, which takes a second; most tests do not look at pictures."""
-    monkeypatch.setattr(sections.figures, "draw_experiment", lambda experiment, runs: [])
+    monkeypatch.setattr(sections.pictures, "draw_experiment", lambda experiment, runs: [])
 
 
 def test_one_file_that_loads_nothing(page):
@@ -263,7 +263,7 @@ def test_what_cannot_be_drawn_is_said(results, monkeypatch, tmp_path, capsys):
     def no_picture(experiment, runs):
         raise LoadError("no space")
 
-    monkeypatch.setattr(sections.figures, "draw_experiment", no_picture)
+    monkeypatch.setattr(sections.pictures, "draw_experiment", no_picture)
     assert report.main(["fig2c", f"results_dir={results}", "--out", str(tmp_path / "r.html")]) == 1
     page, err = Page((tmp_path / "r.html").read_text(encoding="utf-8")), capsys.readouterr().err
     assert "fig2c cannot be drawn: no space" in page.words
@@ -275,7 +275,7 @@ def test_whatever_drawing_trips_over_is_said(results, monkeypatch, tmp_path, cap
     def broken(experiment, runs):
         raise ValueError("unbalanced $")
 
-    monkeypatch.setattr(sections.figures, "draw_experiment", broken)
+    monkeypatch.setattr(sections.pictures, "draw_experiment", broken)
     assert report.main(["fig10x", f"results_dir={results}", "--out", str(tmp_path / "r.html")]) == 1
     assert "error: fig10x cannot be drawn: ValueError: unbalanced $" in capsys.readouterr().err
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from analysis import claims, figures, load
+from analysis import claims, load, pictures
 from analysis.evidence.verdicts import family_verdicts
 
 CURVES = {0: [0.8, 0.4, 0.2], 1: [0.9, 0.5, 0.1], 2: [0.7, 0.6, 0.6]}
@@ -85,4 +85,4 @@ def alone(outcome):
 
 def drawn(results, experiment, *more):
     """All figures of an experiment."""
-    return figures.draw_experiment(experiment, load.load(results, experiment), *more)
+    return pictures.draw_experiment(experiment, load.load(results, experiment), *more)

@@ -33,7 +33,7 @@ from dpfbo.problems.school import load_schools
 from dpfbo.protocol import wire
 from runners.compose.typed import checked_settings
 from runners.recorded_run import run_configuration
-from runners.user_errors import USER_ERRORS
+from runners.user_errors import user_errors
 from tests.helpers.compose import compose
 from tests.helpers.data_files import compact_file, some_windows, upstream_archive, write_compact
 from tests.hostile.studies import N_INIT, N, sent, study_of
@@ -302,7 +302,7 @@ def invalid_settings(count: int) -> None:
         OmegaConf.update(cfg, key, value, merge=False)
         try:
             checked_settings(cfg)
-        except USER_ERRORS as error:
+        except user_errors() as error:
             one_sentence(error)
 
     check()

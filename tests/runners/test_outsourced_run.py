@@ -26,7 +26,7 @@ from runners.recorded_run import run_configuration
 from runners.sweep.attempt import attempt
 from runners.sweep.plan import plan
 from runners.sweep.trials import write_plan
-from runners.user_errors import USER_ERRORS
+from runners.user_errors import user_errors
 from tests.helpers.compose import compose, setting_hash, with_seed
 from tests.helpers.small_runs import QUIET, Stop, charged, differences, folder_of, interrupted, records, undisturbed
 
@@ -364,7 +364,7 @@ def short(given):
 
 @pytest.mark.parametrize(("given", "says"), REFUSED, ids=[short(given) for given, _ in REFUSED])
 def test_bad_settings_are_one_sentence_and_leave_nothing(tmp_path, given, says):
-    with pytest.raises(USER_ERRORS) as refusal:
+    with pytest.raises(user_errors()) as refusal:
         run_configuration(compose(*given, *QUIET, f"results_dir={tmp_path / 'r'}"))
     assert says in str(refusal.value)
     assert "\n" not in str(refusal.value)

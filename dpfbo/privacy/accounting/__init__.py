@@ -16,7 +16,7 @@ from importlib import import_module
 from numbers import Real
 from typing import TYPE_CHECKING, Protocol
 
-from dpfbo import checks, extensions
+from dpfbo import checks, extensions, lazy
 from dpfbo.checks import SettingError
 from dpfbo.formats.words import ZERO_OUT
 
@@ -90,7 +90,8 @@ def accountant_named(name: str) -> Accountant:
     if name not in ACCOUNTANTS:
         added: Accountant = extensions.load(extensions.ACCOUNTANTS, name)()
         return added
-    accountant: Accountant = getattr(import_module(f"{__name__}.{name}"), ACCOUNTANTS[name])()
+    with lazy.uncollected():
+        accountant: Accountant = getattr(import_module(f"{__name__}.{name}"), ACCOUNTANTS[name])()
     return accountant
 
 

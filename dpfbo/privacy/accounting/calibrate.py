@@ -1,11 +1,13 @@
 """Planning: the noise, sampling probability or number of rounds that meets a target epsilon.
 
-All three searches bisect the numbers of four digits, or the whole numbers. The accountant's epsilon must not grow with
-noise, nor fall with sampling or rounds. The answer never costs more: `epsilon_of(answer) <= target`.
+All three search the numbers of four digits, or the whole numbers, by bisection; noise, of which epsilon is almost a
+power, by the secant method, which asks for a third as many epsilons. The accountant's epsilon must not grow with noise,
+nor fall with sampling or rounds. The answer never costs more: `epsilon_of(answer) <= target`.
 """
 
+import math
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from dpfbo import checks
 
@@ -14,6 +16,8 @@ SMALLEST_NOISE, LARGEST_NOISE = 0.01, 1e4  # multipliers that the accountants ca
 SMALLEST_PROBABILITY = 1e-6
 MOST_ROUNDS = checks.MOST_ROUNDS
 _DECADE = 9 * 10 ** (DIGITS - 1)  # numbers of so many digits from 1 to 10
+_MOST_SECANTS = 12  # steps of the secant method, after which a search bisects; a usual curve takes 4 to 9
+_USUAL_SLOPE, _FLATTEST = -1.25, 0.1  # of log epsilon by log z: at the first step; least decrease that is believed
 _SAME = 1e-9  # relative difference that is a rounding error
 
 EpsilonOf = Callable[[float], float]
@@ -26,16 +30,36 @@ def noise_multiplier(epsilon_of: EpsilonOf, target: float, least: float = 1.0) -
     """
     checks.positive("epsilon", target)
     smallest = _smallest(least)
-    good = max(1.0, _number(smallest))
-    while (epsilon := epsilon_of(good)) > target:
-        if good >= LARGEST_NOISE:
-            raise ValueError(f"epsilon {target:g} cannot be met: noise multiplier {good:g} still costs {epsilon:.4g}")
-        good = min(2 * good, LARGEST_NOISE)
-    bad = max(_place(good / 2), smallest)
-    while bad > smallest and epsilon_of(_number(bad)) <= target:
-        good, bad = _number(bad), max(_place(_number(bad) / 2), smallest)
-    places = range(bad, _place(good))
-    return _number(bad + bisect_left(places, True, key=lambda place: epsilon_of(_number(place)) <= target))
+    largest = max(_place(LARGEST_NOISE), smallest)
+    bad, good = smallest - 1, largest + 1  # places: of too little noise, of enough noise
+    place, seen = max(_place(1.0), smallest), list[tuple[float, float]]()
+    while good - bad > 1:
+        seen.append((_number(place), epsilon := epsilon_of(_number(place))))
+        if epsilon <= target:
+            good = place
+        elif place == largest:
+            z = _number(place)
+            raise ValueError(f"epsilon {target:g} cannot be met: noise multiplier {z:g} still costs {epsilon:.4g}")
+        else:
+            bad = place
+        place = _place(_likely(seen[-2:], target)) if len(seen) < _MOST_SECANTS else (bad + good) // 2
+        place = min(max(place, bad + 1), good - 1)
+    return _number(good)
+
+
+def _likely(seen: Sequence[tuple[float, float]], target: float) -> float:
+    """The multiplier at which log epsilon, a line in log z through the last two points, meets the target.
+
+    It is at least half of the last multiplier, and at most four times as large: epsilons of little noise take long.
+    """
+    z, epsilon = seen[-1]
+    if not 0 < epsilon < math.inf:
+        return 2 * z if epsilon > target else z / 2
+    slope, (other, before) = _USUAL_SLOPE, seen[0]
+    if other != z and 0 < before < math.inf:
+        slope = min(math.log(epsilon / before) / math.log(z / other), -_FLATTEST)
+    step = math.log(target / epsilon) / slope
+    return z * math.exp(min(max(step, -math.log(2)), math.log(4)))
 
 
 def is_noise_multiplier(z: object, epsilon_of: EpsilonOf, target: float, least: float = 1.0) -> bool:

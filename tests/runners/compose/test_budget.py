@@ -8,7 +8,7 @@ import pytest
 from dpfbo.privacy.ledger import Ledger
 from runners.compose.composition import Composition, build
 from runners.recorded_run import record_run, run_configuration
-from runners.user_errors import USER_ERRORS
+from runners.user_errors import user_errors
 from tests.helpers.compose import compose, setting_hash
 from tests.helpers.small_runs import QUIET, SMALL, Stop, call
 
@@ -214,5 +214,5 @@ def test_a_run_with_a_target_says_what_it_cost(tmp_path):
     ],
 )
 def test_bad_budgets_and_targets_are_one_sentence(overrides, says):
-    with pytest.raises(USER_ERRORS, match=says):
+    with pytest.raises(user_errors(), match=says):
         build(Composition.of(compose(*SIX, *overrides)).given)

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from runners.recorded_run import run_configuration
-from runners.sweep import command, durations, estimate
+from runners.sweep import command, durations, estimate, execution
 from runners.sweep.plan import plan
 from runners.sweep.shared_runs import plan_all
 from runners.sweep.trials import states_of
@@ -132,7 +132,7 @@ def test_the_expected_end_counts_trials_that_run_at_a_time(tmp_path, monkeypatch
 
 
 def test_the_start_of_a_sweep_says_what_finished_trials_tell(tmp_path, monkeypatch, capsys, no_probe):
-    monkeypatch.setattr(command, "_run", lambda sweep, others, ray, console: (command._states(sweep), []))
+    monkeypatch.setattr(execution, "_run", lambda sweep, others, ray, console: (execution._states(sweep), []))
     line = [*MINE, "algorithm=ts", "seeds=0..3", f"results_dir={tmp_path}"]
     command.main(line)
     assert "4 trials to run, of unknown length: --estimate probes them\n" in capsys.readouterr().err

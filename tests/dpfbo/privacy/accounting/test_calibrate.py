@@ -41,6 +41,32 @@ def test_noise_is_the_least_of_four_digits(exact, power):
     assert calibrate.is_noise_multiplier(up(exact), epsilon, 1.0)
 
 
+@pytest.mark.parametrize("exact", [e for e in ANSWERS if 0.05 <= e <= 100])
+def test_noise_takes_few_epsilons_of_a_usual_curve(exact):
+    """Bisection asks for 14 to 20."""
+    for curve in (lambda z: (exact / z) ** 1.25, lambda z: (exact / z + (exact / z) ** 2) / 2):
+        epsilon = Counted(curve)
+        assert calibrate.noise_multiplier(epsilon, 1.0) == up(exact)
+        assert len(epsilon.asked) <= 9
+
+
+@pytest.mark.parametrize("exact", ANSWERS)
+@pytest.mark.parametrize(
+    "curve",
+    [
+        lambda ratio: 2.0 if ratio > 1 else 1.0, lambda ratio: math.inf if ratio > 1 else 1e-300,
+        lambda ratio: math.inf if ratio > 1 else 0.0, lambda ratio: math.ceil(ratio), lambda ratio: ratio**0.01,
+        lambda ratio: min(ratio, 1.0) if ratio <= 1 else 1 + 1e-9 * ratio, lambda ratio: ratio**40,
+        lambda ratio: 1 + 1e-15 if 1 < ratio < 50 else ratio,
+    ],
+)  # fmt: skip
+def test_noise_is_found_on_any_curve(curve, exact):
+    """Cliffs, plateaus and curves that the secant method misjudges."""
+    epsilon = Counted(lambda z: curve(exact / z))
+    assert calibrate.noise_multiplier(epsilon, 1.0) == up(exact)
+    assert len(epsilon.asked) <= 30 and min(epsilon.asked) >= calibrate.SMALLEST_NOISE
+
+
 @pytest.mark.parametrize("exact", [1e-6, 1.23456e-5, 0.00099999, 0.012345, 0.0999949, 0.1, 0.10001, 0.5, 0.99999])
 @pytest.mark.parametrize("power", [1, 2])
 def test_sampling_is_the_most_of_four_digits(exact, power):
