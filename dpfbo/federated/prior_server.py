@@ -13,6 +13,7 @@ from dpfbo.federated.broadcast import SharedPrior
 from dpfbo.federated.mechanism import Messages
 from dpfbo.federated.prior import DesignSums, infer
 from dpfbo.federated.server import RoundOutput, Server, ServerKind, ServerParts
+from dpfbo.gp import batches
 from dpfbo.gp.design import Design
 from dpfbo.gp.nystrom import NystromFeatures
 
@@ -57,7 +58,8 @@ class PriorServer(ServerKind):
     def infer(self, values: Tensor, sigma: float) -> SharedPrior:
         """The prior that follows from a release, 1 x M, with noise of standard deviation sigma."""
         N = self.server.n_agents
-        return infer(values, N * values[0], N * sigma, self.sums, self.features)
+        with batches.one_thread():  # the same last digits on every machine
+            return infer(values, N * values[0], N * sigma, self.sums, self.features)
 
     @cached_property
     def sums(self) -> DesignSums:

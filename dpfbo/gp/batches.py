@@ -5,6 +5,7 @@ An agent's queries would then depend on the other agents of its process. Therefo
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -52,3 +53,14 @@ def in_blocks(function: Callable[[Tensor], Tensor], n: int, rows_at_once: int, d
     """Call `function(rows)` for blocks of the rows 0..n-1, each filled up to `PRODUCTS`; returns one result per row."""
     blocks_of_rows = torch.arange(n, device=device).split(rows_at_once)
     return torch.cat([function(r[filled(len(r), PRODUCTS, device)])[: len(r)] for r in blocks_of_rows])
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Tensor operations compute on one thread each: more would compete with those of blocks, and round otherwise."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -5,9 +5,8 @@ agents of its shard or block. They do not change either if `restore` rebuilds th
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, fields, replace
 from typing import TypeVar
@@ -252,7 +251,7 @@ class Shard:
         """The broadcast on this device."""
         if broadcast is None:
             return None
-        with self._clock("acquisition"), _one_thread():
+        with self._clock("acquisition"), batches.one_thread():
             return self._agents.followed(moved(broadcast, self._ids.device), self._ids, t)
 
     def _record(self, t: int, query: Query, x: Tensor, y: Tensor) -> RoundRecord:
@@ -268,19 +267,8 @@ class Shard:
     def _each(self, work: Callable[[Block], R], blocks: Sequence[Block] | None = None) -> list[R]:
         """The results of all blocks, or of some, in their order; each computes on one thread."""
         blocks = self._blocks if blocks is None else blocks
-        with _one_thread():
+        with batches.one_thread():
             return [work(block) for block in blocks] if self._pool is None else list(self._pool.map(work, blocks))
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Tensor operations compute on one thread each: more would compete with those of blocks, and round otherwise."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def cut(record: RoundRecord, ids: Tensor) -> RoundRecord:

@@ -282,6 +282,18 @@ def test_another_problem_is_refused():
         dpfbo.run_study(study, dpfbo.problems.Branin(n_agents=6))
 
 
+def test_the_number_of_threads_changes_no_digit():
+    before = torch.get_num_threads()
+    try:
+        frames = []
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            frames.append(found("dp_prior", epsilon=4.0).to_pandas())
+    finally:
+        torch.set_num_threads(before)
+    assert frames[0].equals(frames[1])
+
+
 def test_nothing_of_hydra_ray_and_wandb_is_loaded():
     program = (
         "import sys, dpfbo; dpfbo.optimize(lambda n, x: -x['a'], {'a': {'type': 'float', 'lower': 0, 'upper': 1}}, "
