@@ -46,9 +46,10 @@ if TYPE_CHECKING:
     from dpfbo.space.domain import Box, Grid
     from dpfbo.space.parameters import Fixed, Space
     from dpfbo.study.algorithm import Algorithm, Preset, algorithm_named
+    from dpfbo.study.best import Best
     from dpfbo.study.create import create_study, run_study
     from dpfbo.study.evaluations import Evaluation, stop
-    from dpfbo.study.optimization import Best, Optimization
+    from dpfbo.study.optimization import Optimization
     from dpfbo.study.optimize import optimize
     from dpfbo.study.sharing_plan import plan
     from dpfbo.study.study import Study

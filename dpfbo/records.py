@@ -174,7 +174,7 @@ def parameter_columns(
     chooses those whose values `need_json`.
     """
     distinct = [np.unique(numbers, return_inverse=True) for numbers in x.T]
-    inactive = _inactive(x, space)
+    inactive = inactive_axes(x, space)
     columns = zip(space.axes.items(), distinct, x.T, inactive.T, strict=True)
     for (name, axis), (some, places), numbers, absent in columns:
         if axis.size is None:
@@ -194,7 +194,7 @@ def need_json(values: Collection[Value]) -> bool:
     return len({type(value) for value in values}) > 1 or any(not isinstance(value, PLAIN) for value in values)
 
 
-def _inactive(x: np.ndarray, space: Space) -> np.ndarray:
+def inactive_axes(x: np.ndarray, space: Space) -> np.ndarray:
     """The axes that are inactive at natural points, booleans n x D."""
     domain = space.domain
     if not (isinstance(domain, MixedBox) and domain.conditions):

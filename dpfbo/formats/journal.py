@@ -110,14 +110,22 @@ def _opened(path: Path) -> BinaryIO:
     return file
 
 
+def read_events(path: Path) -> list[dict[str, Any]]:
+    """The events of the complete lines of a journal, which does not change. Raises StateError like `Journal`."""
+    return _parsed(read_plain(path), path)
+
+
 def _events(file: BinaryIO, path: Path) -> list[dict[str, Any]]:
     """The events of the complete lines; the rest after the last newline is cut off."""
     file.seek(0)
     content = file.read()
-    whole, _, tail = content.rpartition(b"\n")
-    if tail:
+    if tail := content.rpartition(b"\n")[2]:
         file.truncate(len(content) - len(tail))
-    events = []
+    return _parsed(content, path)
+
+
+def _parsed(content: bytes, path: Path) -> list[dict[str, Any]]:
+    whole, events = content.rpartition(b"\n")[0], []
     for number, line in enumerate(whole.split(b"\n") if whole else [], start=1):
         try:
             event = json.loads(line)

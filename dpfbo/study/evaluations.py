@@ -15,7 +15,7 @@ from dpfbo.formats.journal import Journal, StateError
 from dpfbo.space.parameters import Space
 from dpfbo.study.study import Study
 
-FILE = "evaluations.jsonl"
+FILE, DESCRIPTION = "evaluations.jsonl", "optimization.json"  # the second: `dpfbo.study.stored_result`
 _SAME = 1e-9  # relative difference of two queries that differ by the rounding of another processor alone
 
 
@@ -172,4 +172,5 @@ class Evaluations:
         self._bar.close()
         if not self.made and self.journal.folder is not None:
             self.journal.forget(FILE)
+            self.journal.forget(DESCRIPTION)
         self.journal.close()

@@ -3,56 +3,37 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from dpfbo.extras import needing
+from dpfbo.checks import SettingError
 from dpfbo.federated.federation import FederatedResult
-from dpfbo.formats.words import Source, epsilon_in_words
+from dpfbo.formats.words import Source, delta_in_words, epsilon_in_words, metric_in_words, neighbours
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.problems.problem import Problem
 from dpfbo.records import Shown, best_queries, parameter_columns, query_columns
 from dpfbo.space.parameters import Space
+from dpfbo.study import stored_result
+from dpfbo.study.best import Best, BestTable
+from dpfbo.study.comparison import PairedComparison
 from dpfbo.study.evaluations import Evaluation
+from dpfbo.study.html_table import html_table
+from dpfbo.study.plots import ResultPlots
+from dpfbo.study.stored_result import StoredResult
 from dpfbo.study.study import Study
 
 if TYPE_CHECKING:
     import pandas
-    from matplotlib.axes import Axes
 
 
-@dataclass(frozen=True)
-class Best:
-    """Holds the best query of one agent. The agent must keep it secret, because epsilon does not cover it.
-
-    Args:
-        agent: The agent's number.
-        configuration: The query in natural units: a dict if the space has named parameters, else a list.
-        value: The value that the objective returned.
-        round: The round of the query.
-
-    Example:
-        >>> import dpfbo
-        >>> result = dpfbo.optimize(
-        ...     lambda agent, x: agent - x["x"], {"x": dpfbo.Integer(1, 3)}, n_agents=3, algorithm="ts", rounds=2
-        ... )
-        >>> [(best.agent, best.value) for best in result.best()]
-        [(0, -1.0), (1, 0.0), (2, 1.0)]
-    """
-
-    agent: int
-    configuration: dict[str, Any] | list[float]
-    value: float
-    round: int
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Optimization:
     """Holds the result of a study. Epsilon covers only the broadcasts; queries, values, `curve` and `best` are secret.
 
@@ -72,6 +53,8 @@ class Optimization:
         ... )
         >>> print(result)
         dp_prior, 5 agents, 2 rounds: best_value ... (mean), epsilon 1.00 at delta 0.001, relation zero-out, user ...
+        >>> result
+        <dp_prior, 5 agents, 2 rounds: best_value ...>
         >>> result.to_pandas().shape  # one row for each agent and query
         (25, 9)
     """
@@ -89,8 +72,8 @@ class Optimization:
         """True if the study was stopped before its last round."""
         return self.stopped is not None
 
-    def best(self) -> list[Best]:
-        """The best observed query of each agent that has an observation."""
+    def best(self) -> BestTable:
+        """The best observed query of each agent that has an observation: a list, which a notebook shows as a table."""
         space, sign, best = self._space, Shown.of(self.problem).sign, dict[int, Best]()
         if len(self.result.rounds):
             round, x, y = best_queries(self.result.rounds)
@@ -100,12 +83,12 @@ class Optimization:
         for e in self.unfinished:
             if e.value is not None and (e.agent not in best or sign * e.value > sign * best[e.agent].value):
                 best[e.agent] = Best(e.agent, e.configuration, e.value, e.round)
-        return [best[agent] for agent in sorted(best)]
+        return BestTable(best[agent] for agent in sorted(best))
 
     @cached_property
     def curve(self) -> list[float]:
         """The mean over the agents of the problem's metric after each round, 0..T."""
-        return [record.mean for record in self.result.rounds]
+        return list(self.result.rounds.means)
 
     @property
     def epsilon(self) -> float | None:
@@ -144,41 +127,142 @@ class Optimization:
             frame[f"x.{name}"] = column if places is None else column.take(places).array
         return frame
 
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the mean of the metric over the agents after each round, with its standard error.
+    @property
+    def plot(self) -> ResultPlots:
+        """The pictures of the finished rounds: `plot()` or `plot.history()`, and the other methods of `ResultPlots`."""
+        return ResultPlots(self.study, self.problem, self.result, self.ledger)
+
+    def compare(self, other: Optimization) -> PairedComparison:
+        """Compare the final values with those of another result, agent by agent.
+
+        The values are the metric after the last finished round. The two results may have different numbers of rounds.
 
         Args:
-            ax: The axes to draw on; None for a new figure.
+            other: A result for the same agents, such as one of another algorithm.
 
         Returns:
-            The axes.
+            The differences, each value less that of the other result. They tell nothing about other seeds.
 
         Raises:
-            MissingPackage: Matplotlib is not installed.
+            SettingError: The other result has another number of agents, metric or direction, or fewer than two agents
+                have a value in both results.
         """
-        with needing("analysis", "a plot"):
-            import matplotlib.pyplot as plt
-            from matplotlib.ticker import MaxNLocator
+        for name, own, others in (
+            ("n_agents", self.study.n_agents, other.study.n_agents),
+            ("metric", self.problem.metric, other.problem.metric),
+            ("lower_is_better", self.problem.lower_is_better, other.problem.lower_is_better),
+        ):
+            if own != others:
+                raise SettingError("other", f"must have {name}={own!r} like this result, got {others!r}")
+        last = [one.result.rounds[-1].metric[:, -1].numpy() if one.curve else None for one in (self, other)]
+        values = [np.full(self.study.n_agents, np.nan) if found is None else found for found in last]
+        agents = np.flatnonzero(np.isfinite(values).all(0))
+        if len(agents) < 2:
+            raise SettingError(
+                "other", f"must have values of at least two agents that have one here, too, got {len(agents)}"
+            )
+        mine, theirs = (tuple(value[agents].tolist()) for value in values)
+        metric, lower = metric_in_words(self.problem.metric), self.problem.lower_is_better
+        return PairedComparison(self._name, other._name, metric, lower, tuple(agents.tolist()), mine, theirs)
 
-        ax = plt.subplots(figsize=(5.5, 3.5), layout="constrained")[1] if ax is None else ax
-        errors = [record.standard_error for record in self.result.rounds]
-        mean, se = (torch.tensor(values, device="cpu") for values in (self.curve, errors))
-        rounds, name = range(len(mean)), self.study.algorithm.name
-        label = name if self.epsilon is None else f"{name}, ε = {epsilon_in_words(self.epsilon)}"
-        (line,) = ax.plot(rounds, mean, label=label)
-        ax.fill_between(rounds, mean - se, mean + se, alpha=0.2, color=line.get_color(), linewidth=0)
-        ax.set(xlabel="round", ylabel=f"{self.problem.metric.replace('_', ' ')}, mean of {self.study.n_agents} agents")
-        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-        ax.legend(frameon=False)
-        return ax
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write the finished rounds, the evaluations and the ledger to a new folder, for `load`.
+
+        A study that was given a folder is in `folder` already. A saved result cannot be continued, and its ledger is
+        a copy: further charges belong in the original.
+
+        Args:
+            folder: The folder, new or empty.
+
+        Returns:
+            The absolute path of the folder.
+
+        Raises:
+            StateError: The folder is not empty.
+        """
+        path = Path(folder).absolute()
+        stored = StoredResult(self.study, self.problem, self.result, self.ledger, self.stopped, self.unfinished, path)
+        stored_result.save(stored)
+        return path
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str], ledger: Ledger | None = None) -> Optimization:
+        """Read the result of a study, finished or not, that `dpfbo.optimize` or `save` wrote to a folder.
+
+        Nothing in the folder is executed or changed, and the objective is not needed.
+
+        Args:
+            folder: The folder of a result, or one with the subfolder of a single result.
+            ledger: The ledger that `dpfbo.optimize` was given; None for the one in the folder.
+
+        Returns:
+            The result. Its problem cannot evaluate anything. `stopped` is `not finished` if nothing says why.
+
+        Raises:
+            StateError: The folder holds no result or several, or its files were edited or made by another version, or
+                the study has a part whose class is not dpfbo's own.
+            CheckpointError: A round was edited, or is of another study.
+            LedgerError: The ledger was edited, is of another run, or lacks a broadcast of the rounds.
+
+        Example:
+            >>> import tempfile, dpfbo
+            >>> space = {"x": dpfbo.Float(0, 1)}
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     made = dpfbo.optimize(lambda agent, x: x["x"], space, 3, "ts", rounds=2, folder=folder)
+            ...     result = dpfbo.Optimization.load(folder)
+            >>> result.best() == made.best()
+            True
+        """
+        return cls(*stored_result.load(Path(folder), ledger))
 
     def __str__(self) -> str:
+        return f"{self._summary}, {self.study.cost(self.epsilon)}"
+
+    def __repr__(self) -> str:
+        return f"<{self._summary}>"
+
+    def _repr_html_(self) -> str:
+        study, rounds, best = self.study, self.result.rounds, self.best()
+        rows = [
+            ("algorithm", study.algorithm.name),
+            ("agents", study.n_agents),
+            ("rounds", f"{max(len(rounds) - 1, 0)} of {study.rounds}"),
+        ]
+        if len(rounds):
+            value = f"{self.curve[-1]:.4g} ± {rounds.standard_errors[-1]:.2g} (mean ± standard error over agents)"
+            rows.append((metric_in_words(self.problem.metric), value))
+        if best:
+            sign = Shown.of(self.problem).sign
+            top = max(best, key=lambda one: sign * one.value)
+            rows.append(("best agent", f"{top.agent}: {top.value:.4g} in round {top.round}"))
+        rows += [(name, found) for name, found in (("stopped", self.stopped), ("folder", self.folder)) if found]
+        if study.algorithm.private and self.epsilon is not None:
+            rows += [
+                ("epsilon", epsilon_in_words(self.epsilon)),
+                ("delta", delta_in_words(self.delta).removeprefix("delta ")),
+                ("relation", neighbours(self.relation).removeprefix("relation ")),
+                ("accountant", study.accountant),
+                ("releases", len(self.ledger.charges)),
+            ]
+        else:
+            rows.append(("privacy", study.cost(self.epsilon)))
+        if study.simulation:
+            rows.append(("simulation", "whoever knows the seed can remove the noise"))
+        return html_table(rows)
+
+    @property
+    def _name(self) -> str:
+        rounds = len(self.curve) - 1
+        return f"{self.study.algorithm.name} ({rounds} round{'s' * (rounds != 1)})"
+
+    @property
+    def _summary(self) -> str:
         study = self.study
         rounds = f"{study.rounds} rounds"
         if self.stopped is not None:
             rounds = f"{max(len(self.curve) - 1, 0)} of {rounds} ({self.stopped})"
         reached = f"{self.problem.metric} {self.curve[-1]:.4g} (mean)" if self.curve else "no finished round"
-        return f"{study.algorithm.name}, {study.n_agents} agents, {rounds}: {reached}, {study.cost(self.epsilon)}"
+        return f"{study.algorithm.name}, {study.n_agents} agents, {rounds}: {reached}"
 
     def _unfinished_columns(self) -> dict[str, np.ndarray]:
         """The columns of rounds.parquet for the evaluations of a round that is not finished."""

@@ -15,9 +15,10 @@ from dpfbo.privacy.ledger import Ledger
 from dpfbo.problems.custom import Custom, EvaluationError
 from dpfbo.run_result import OnRound, Round
 from dpfbo.space.parameters import Space
+from dpfbo.study import stored_result
 from dpfbo.study.algorithm import Algorithm, Preset
 from dpfbo.study.create import checked_ledger, create_study
-from dpfbo.study.evaluations import FILE, Callback, Evaluations, Stop, StopRules
+from dpfbo.study.evaluations import DESCRIPTION, FILE, Callback, Evaluations, Stop, StopRules
 from dpfbo.study.optimization import Optimization
 from dpfbo.study.study import Study
 from dpfbo.study.study_folder import StudyFolder
@@ -163,6 +164,7 @@ def optimize(
     with place.opened():
         journal = Journal(place.files.path, FILE, place.first_event(name, problem))
         evaluations = Evaluations(study, space, journal, rules, callbacks, progress)
+        journal.keep(DESCRIPTION, stored_result.description(study, problem))
         ledger = Ledger(place.files.ledger_path) if ledger is None else ledger
         return _run(study, replace(problem, record=evaluations), evaluations, ledger, place, on_round, threads)
 

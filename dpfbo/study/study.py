@@ -297,8 +297,11 @@ def _canonical(value: Any) -> str:
     A field that a later version added is named only if it differs from its default: older studies keep their digest.
     Raises SettingError, named after the class, for an object that is none of these.
     """
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return repr(value)
+    for kind in (bool, int, float, str):
+        if isinstance(value, kind):
+            return kind.__repr__(value)  # the same for a number of NumPy
+    if value is None:
+        return "None"
     if isinstance(value, Tensor):
         digest = hashlib.sha256(value.detach().cpu().contiguous().numpy().tobytes()).hexdigest()
         return f"tensor({tuple(value.shape)}, {value.dtype}, {digest})"

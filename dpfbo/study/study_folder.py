@@ -1,5 +1,6 @@
 """The folder in which `dpfbo.optimize` keeps a study: the files of a run, and the evaluations one by one."""
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -108,12 +109,13 @@ class StudyFolder:
             **self._facts(found),
             "rounds": len(result.rounds) - 1,
             **run_summary.outcome(result, study.plan, seeded, found.epsilons, len(ledger.charges)),
-            "best": _best(found) if seeded and study.n_agents <= _SUMMARY_AGENTS else None,
+            "best": found.best().rows() if seeded and study.n_agents <= _SUMMARY_AGENTS else None,
             "stopped": found.stopped,
         }
         server = tables.server_table(result.server, result.diagnostics if seeded else None)
         rows = tables.row_groups(result.rounds, agents, Shown.of(found.problem), study.space)
-        self.files.write(yaml.safe_dump(self._config(found), sort_keys=False), rows, server, summary)
+        config = json.loads(json.dumps(self._config(found)))  # YAML writes no number of NumPy
+        self.files.write(yaml.safe_dump(config, sort_keys=False), rows, server, summary)
 
     def _facts(self, found: "Optimization") -> dict[str, Any]:
         study, problem, plan = self.study, found.problem, self.study.plan
@@ -146,8 +148,3 @@ class StudyFolder:
                 "delta": study.delta, "rng": study.rng, "accountant": study.accountant,
             },
         }  # fmt: skip
-
-
-def _best(found: "Optimization") -> list[dict[str, Any]]:
-    best = [(b, b.configuration) for b in found.best()]
-    return [{"agent": b.agent, "round": b.round, "value": b.value, **x} for b, x in best if isinstance(x, dict)]

@@ -1,0 +1,119 @@
+"""The paired comparison of two results, agent by agent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import stats
+
+from dpfbo.study.html_table import html_table
+
+if TYPE_CHECKING:
+    import pandas
+
+_LEVEL = 0.95
+_CAVEAT = "The agents of a run share its broadcasts: this standard error says nothing about other seeds."
+
+
+@dataclass(frozen=True)
+class PairedComparison:
+    """Compares the final values of two results for the same agents, each value less that of the other result.
+
+    The standard error and the interval are over agents, given the two runs. All agents of a run share its broadcasts,
+    and so the draw of their noise. A run with another seed may differ by much more: compare several seeds before you
+    conclude anything about algorithms.
+
+    Args:
+        result: The first result, in a few words.
+        other: The result that is compared with it.
+        metric: The metric of both, in words.
+        lower_is_better: True if smaller values are better.
+        agents: The numbers of the agents that have a value in both results.
+        values: Their values in the first result.
+        other_values: Their values in the other result.
+
+    Example:
+        >>> import dpfbo
+        >>> def score(agent, x):
+        ...     return -((x["x"] - 0.1 * agent) ** 2)
+        >>> space = {"x": dpfbo.Float(0, 1)}
+        >>> long, short = (dpfbo.optimize(score, space, 4, "local", rounds=rounds, n_init=1) for rounds in (8, 1))
+        >>> compared = long.compare(short)
+        >>> compared.mean > 0, compared.n_worse
+        (True, 0)
+    """
+
+    result: str
+    other: str
+    metric: str
+    lower_is_better: bool
+    agents: tuple[int, ...]
+    values: tuple[float, ...]
+    other_values: tuple[float, ...]
+
+    @property
+    def differences(self) -> np.ndarray:
+        """The value of each agent less its value in the other result."""
+        return np.array(self.values) - np.array(self.other_values)
+
+    @property
+    def mean(self) -> float:
+        """The mean difference."""
+        return float(self.differences.mean())
+
+    @property
+    def standard_error(self) -> float:
+        """The standard error of `mean` over the agents."""
+        return float(stats.sem(self.differences))
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of `mean` by Student's t with one degree of freedom less than there are agents."""
+        half = float(stats.t.ppf((1 + _LEVEL) / 2, len(self.agents) - 1)) * self.standard_error
+        return self.mean - half, self.mean + half
+
+    @property
+    def n_better(self) -> int:
+        """The number of agents with a better value than in the other result."""
+        return int((self._gains > 0).sum())
+
+    @property
+    def n_worse(self) -> int:
+        """The number of agents with a worse value than in the other result."""
+        return int((self._gains < 0).sum())
+
+    @property
+    def _gains(self) -> np.ndarray:
+        return -self.differences if self.lower_is_better else self.differences
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """One row for each agent, with the columns agent, value, other_value and difference."""
+        import pandas as pd
+
+        columns = {"agent": self.agents, "value": self.values, "other_value": self.other_values}
+        return pd.DataFrame({**columns, "difference": self.differences})
+
+    def __str__(self) -> str:
+        (low, high), n = self.interval, len(self.agents)
+        return (
+            f"{self.result} less {self.other}: {self.metric} {self.mean:+.4g} (mean of {n} agents, standard error "
+            f"{self.standard_error:.2g}, 95 % interval {low:+.4g} to {high:+.4g}; {self._direction} is better), "
+            f"better for {self.n_better}, worse for {self.n_worse}. {_CAVEAT}"
+        )
+
+    def _repr_html_(self) -> str:
+        low, high = self.interval
+        rows = [
+            ("compared", f"{self.result} less {self.other}"),
+            (self.metric, f"{self.mean:+.4g} ± {self.standard_error:.2g} (mean ± standard error over agents)"),
+            ("95 % interval", f"{low:+.4g} to {high:+.4g}"),
+            ("direction", f"{self._direction} is better"),
+            ("agents", f"{len(self.agents)}: {self.n_better} better, {self.n_worse} worse"),
+        ]
+        return f"{html_table(rows)}<p><small>{_CAVEAT}</small></p>"
+
+    @property
+    def _direction(self) -> str:
+        return "smaller" if self.lower_is_better else "larger"
