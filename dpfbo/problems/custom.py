@@ -246,7 +246,8 @@ class Custom:
 
     def _outcomes(self, calls: list[tuple[int, Any]]) -> Iterable[tuple[int, CallOutcome]]:
         if self._in_this_process:
-            return ((i, outcome_of(self._objective, *call)) for i, call in enumerate(calls))
+            copied = ((agent, x.copy()) for agent, x in calls)  # the function may change what it gets
+            return ((i, outcome_of(self._objective, *call)) for i, call in enumerate(copied))
         return self._workers.outcomes(calls) if calls else ()
 
     def _number(self, agent: int, x: Any, outcome: CallOutcome) -> float:

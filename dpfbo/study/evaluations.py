@@ -3,17 +3,21 @@
 import math
 import sys
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import numpy as np
-from tqdm.auto import tqdm
 
 from dpfbo import checks
 from dpfbo.formats.journal import Journal, StateError
 from dpfbo.space.parameters import Space
 from dpfbo.study.study import Study
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # tqdm warns that it shows text where a notebook has no widgets
+    from tqdm.auto import tqdm
 
 FILE, DESCRIPTION = "evaluations.jsonl", "optimization.json"  # the second: `dpfbo.study.stored_result`
 _SAME = 1e-9  # relative difference of two queries that differ by the rounding of another processor alone

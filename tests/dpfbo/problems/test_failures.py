@@ -236,3 +236,16 @@ def test_a_result_that_cannot_be_read_is_a_failed_evaluation(more):
     assert y[1].isnan().all() and (y[0] == 1).all()
     with pytest.raises(EvaluationError, match="must return a number, got a value of type Odd$"):
         evaluated(lambda agent, x: Odd(), n_agents=1)
+
+
+def test_an_objective_may_change_the_configuration_that_it_gets():
+    calls = []
+
+    def greedy(agent, x):
+        calls.append(x.pop("x"))
+        if len(calls) == 1:
+            raise RuntimeError("sensor off")
+        return calls[-1]
+
+    result = dpfbo.optimize(greedy, {"x": dpfbo.Float(0, 1)}, 1, "ts", rounds=1, n_init=1, retries=1)
+    assert calls[0] == calls[1] and result.to_pandas()["y"].tolist() == calls[1:]
