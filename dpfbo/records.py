@@ -145,7 +145,8 @@ class Shown:
 
     @staticmethod
     def of(problem: Any) -> "Shown":
-        return Shown(getattr(problem, "maximize", True) is not False, problem.reference is not None)
+        reference = getattr(problem, "reference", True)  # a table of candidates knows its largest value
+        return Shown(getattr(problem, "maximize", True) is not False, reference is not None)
 
     @property
     def sign(self) -> float:

@@ -8,7 +8,7 @@ import itertools
 import re
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +82,7 @@ class SweepOptions:
     address: str | None
     alone: bool
     report: bool
-    ray: dict[str, Any]
+    ray: dict[str, Any] = field(hash=False)
 
     def __post_init__(self) -> None:
         if self.max_concurrent is not None:

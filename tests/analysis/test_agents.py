@@ -63,7 +63,9 @@ def test_rounds_are_whole_however_the_rows_are_cut(folders, tmp_path):
 
 def test_quantiles_are_of_agents_with_a_value(tmp_path):
     regret = [[np.nan, 3.0, 1.0, 2.0], [np.nan, 2.0, 1.0, 2.0]]
-    table = pa.table({"agent": [0, 1, 2, 3] * 2, "round": [0] * 4 + [1] * 4, "regret": np.concatenate(regret)})
+    table = pa.table(
+        {"agent": [0, 1, 2, 3] * 2, "round": [0] * 4 + [1] * 4, "best": [np.nan] * 8, "regret": np.concatenate(regret)}
+    )
     pq.write_table(table, tmp_path / "rounds.parquet")
     (tmp_path / "summary.json").write_text(json.dumps({"metric": "simple_regret"}))
     found = by_agent.table(RunFiles.of(tmp_path))

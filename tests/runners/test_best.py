@@ -34,10 +34,11 @@ def done(tmp_path_factory):
     return run(tmp_path_factory.mktemp("best"), *CUSTOM, "algorithm=ts")
 
 
-def expected(folder):
-    """By agent, the row of its largest observation."""
+def expected(folder, smallest=False):
+    """By agent, the row of its best observation."""
     frame = pq.read_table(folder / "rounds.parquet").to_pandas()
-    return {agent: own.loc[own["y"].idxmax()] for agent, own in frame.groupby("agent")}
+    groups = frame.groupby("agent")
+    return {agent: own.loc[own["y"].idxmin() if smallest else own["y"].idxmax()] for agent, own in groups}
 
 
 def check(rows, folder):
@@ -84,9 +85,9 @@ def test_without_names_and_for_small_values(tmp_path):
     plain = ["problem=custom", "problem.function=tests.helpers.objectives:sphere", "problem.n_agents=3", *FAST]
     plain += ["problem.lower=[0,0]", "problem.upper=[1,1]", "problem.maximize=false", "algorithm=ts"]
     summary, folder = run(tmp_path, *plain)
-    for agent, row in expected(folder).items():
+    for agent, row in expected(folder, smallest=True).items():
         one = summary["best"][agent]
-        assert one["value"] == -row["y"]  # as the function returned it
+        assert one["value"] == row["y"]  # as the function returned it
         assert [one["x1"], one["x2"]] == row["x"].tolist()
 
 
@@ -125,7 +126,7 @@ def test_the_first_of_equal_values_in_any_row_groups(rows):
         {"agent": 1, "round": 1, "value": 2.0, "x1": 5.0, "x2": -5.0},
         {"agent": 3, "round": 0, "value": -float("inf"), "x1": 3.0, "x2": -3.0},
     ]
-    assert [row["value"] for row in best_found(parts, maximize=False).to_pylist()] == [-3.0, -2.0, float("inf")]
+    assert [row["value"] for row in best_found(parts, maximize=False).to_pylist()] == [1.0, 1.0, -float("inf")]
     nothing = table.set_column(4, "y", pa.array([nan] * 12))
     assert best_found([nothing]).to_pylist() == []
 

@@ -166,7 +166,8 @@ class TestOptions:
         ):
             assert names_of(compose(*given)).setting == name
         assert names_of(compose(self.scaled)).setting != "7977bfea85a6"
-        plain = dpfbo.create_study(dpfbo.Box((0.0,), (1.0,)), n_agents=3, delta=1e-3, rng="seeded", algorithm="ts")
+        plain = dpfbo.create_study(dpfbo.Box((0.0,), (1.0,)), n_agents=3, rng="seeded", algorithm="ts")
+        plain = replace(plain, delta=1e-3)
         own = OwnDraw(scale=ConfidenceScale(2.0, 0.1, 0.1))
         assert plain.digest == "aad1d89a09c44b38"
         assert replace(plain, algorithm=replace(plain.algorithm, own_draw=own)).digest != plain.digest
