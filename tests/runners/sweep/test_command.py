@@ -378,14 +378,14 @@ def test_resources_that_no_node_has(session, tmp_path, capsys):
 OF_RAY = ["executor=ray", "+executor.runtime_env.env_vars.FOO='2'"]
 
 
-def test_an_environment_of_ray_reaches_the_trials(folder):
+def test_an_environment_of_ray_reaches_the_trials(folder, tmp_path):
     given = [o for o in CUSTOM if not o.startswith(("sweep.settings", "seeds"))]
     command = [sys.executable, "-m", "runners.sweep", *given, "problem.function=sweep_objective:needing"]
-    more = [*OF_RAY, "+executor.init.num_cpus=2", "sweep.address=local", "algorithm=ts", "results_dir=env"]
+    more = [*OF_RAY, "+executor.init.num_cpus=2", "sweep.address=local", "algorithm=ts", f"results_dir={tmp_path}"]
     environment = {name: value for name, value in os.environ.items() if name != "PYTEST_XDIST_WORKER"}
     done = subprocess.run([*command, *more], cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert len(list(folder.glob("env/mine/*/*/summary.json"))) == 1
+    assert len(list(tmp_path.glob("mine/*/*/summary.json"))) == 1
 
 
 def test_an_environment_of_ray_cannot_reach_a_connection_that_is_there(session, tmp_path, capsys):
