@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import stats
 
 from dpfbo.study.html_table import html_table
 
@@ -66,12 +65,14 @@ class PairedComparison:
     @property
     def standard_error(self) -> float:
         """The standard error of `mean` over the agents."""
-        return float(stats.sem(self.differences))
+        return float(self.differences.std(ddof=1) / len(self.agents) ** 0.5)
 
     @property
     def interval(self) -> tuple[float, float]:
         """The 95 % interval of `mean` by Student's t with one degree of freedom less than there are agents."""
-        half = float(stats.t.ppf((1 + _LEVEL) / 2, len(self.agents) - 1)) * self.standard_error
+        from scipy.special import stdtrit  # here: SciPy takes longer to load than a small study to run
+
+        half = float(stdtrit(len(self.agents) - 1, (1 + _LEVEL) / 2)) * self.standard_error
         return self.mean - half, self.mean + half
 
     @property
