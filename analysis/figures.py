@@ -14,7 +14,7 @@ from analysis.load import LoadError, finished_experiments, load, with_parts
 def _style(name: str, width: str | None) -> PageStyle:
     """The style that the command line names. Raises ValueError for an unknown style, or an unsuitable width."""
     if name not in STYLES:
-        raise ValueError(f"--style must be one of {', '.join(STYLES)}, got {name!r}")
+        raise ValueError(f"--style must be one of {', '.join(map(repr, STYLES))}, got {name!r}")
     try:
         inches = None if width is None else float(width)
     except ValueError as error:

@@ -77,7 +77,7 @@ def one_of(name: str, value: object, allowed: Iterable[object]) -> None:
     allowed = list(allowed)
     if value not in allowed:
         hint = nearest(value, map(str, allowed)) if isinstance(value, str) else ""
-        raise SettingError(name, f"must be one of {', '.join(map(str, allowed))}, got {shown(value)}{hint}")
+        raise SettingError(name, f"must be one of {', '.join(map(repr, allowed))}, got {shown(value)}{hint}")
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

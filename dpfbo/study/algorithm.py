@@ -241,7 +241,7 @@ def algorithm_named(name: str, preset: Preset = Preset()) -> Algorithm:
         >>> dpfbo.algorithm_named("fts_ed")
         Traceback (most recent call last):
         ...
-        dpfbo.checks.SettingError: algorithm must be one of ts, local, fts, ..., got 'fts_ed' (did you mean 'fts_de'?)
+        dpfbo.checks.SettingError: algorithm must be one of 'ts', 'local', ..., got 'fts_ed' (did you mean 'fts_de'?)
     """
     checks.one_of("algorithm", name, ALGORITHMS)
     plain = Algorithm(

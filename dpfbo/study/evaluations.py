@@ -125,7 +125,7 @@ class Evaluations:
         self._planned = self.study.n_agents * (self.study.n_init + self.study.rounds)
         shown = sys.stderr.isatty() or "notebook" in tqdm.__module__ if self.progress is None else self.progress
         name = self.study.algorithm.name
-        self._bar = tqdm(total=self._planned, initial=len(self.made), desc=name, unit="evaluation", disable=not shown)
+        self._bar = tqdm(total=self._planned, initial=len(self.made), desc=name, unit=" evaluations", disable=not shown)
 
     def known(self, agent: int, round: int, place: int, x: np.ndarray) -> float | None:
         if (agent, round, place) not in self.made:

@@ -534,7 +534,7 @@ def test_files_are_equal_byte_for_byte_and_fonts_are_embedded(results, tmp_path)
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--style", "poster"], "--style must be one of screen, paper, talk, web, got 'poster'"),
+        (["--style", "poster"], "--style must be one of 'screen', 'paper', 'talk', 'web', got 'poster'"),
         (["--format", "pdf,gif"], "--format must name some of png, pdf, svg, got 'gif'"),
         (["--format", ""], "--format must name some of png, pdf, svg, got ''"),
         (["--width", "wide"], "--width must be a number of inches, got 'wide'"),

@@ -71,4 +71,4 @@ def test_names() -> None:
     for value in ("c", "", None, 1, ["a"]):
         with pytest.raises(ValueError) as caught:
             checks.one_of("setting", value, iter(["a", "b"]))
-        assert str(caught.value) == f"setting must be one of a, b, got {value!r}"
+        assert str(caught.value) == f"setting must be one of 'a', 'b', got {value!r}"

@@ -57,8 +57,11 @@ MISTAKES = [
     ("run privacy.q=0", "privacy.q (sampling_probability) must lie in (0, 1], got 0"),
     ("run privacy.q=35%", "privacy.q (sampling_probability) must lie in (0, 1], got '35%'"),
     ("run privacy.S=-1", "privacy.S (clip_norm) must be a finite number above 0, got -1"),
-    ("run privacy.rng=random", "privacy.rng must be one of seeded, os, got 'random'"),
-    ("run privacy.accountant=PLD", "privacy.accountant must be one of moments, rdp, pld, fixed_size, gdp, got 'PLD'"),
+    ("run privacy.rng=random", "privacy.rng must be one of 'seeded', 'os', got 'random'"),
+    (
+        "run privacy.accountant=PLD",
+        "privacy.accountant must be one of 'moments', 'rdp', 'pld', 'fixed_size', 'gdp', got 'PLD'",
+    ),
     ("run privacy.accountants=pld", "privacy.accountants must be a list of names, such as [pld,rdp], got 'pld'"),
     ("run privacy.noise=gaussian", "privacy.noise is a group of files: choose with privacy/noise=gaussian"),
     ("run privacy/noise=laplace", "unknown privacy/noise 'laplace': choose one of discrete, gaussian"),
@@ -68,10 +71,10 @@ MISTAKES = [
     ("run algorithm.P=300", "algorithm.P must be at most the number of agents 200, got 300"),
     ("run algorithm.M=0", "algorithm.M (n_features) must be an integer of at least 1, got 0"),
     ("run algorithm.M=-5", "algorithm.M (n_features) must be an integer of at least 1, got -5"),
-    ("run algorithm.message=median", "algorithm.message must be one of sample, mean, scores, got 'median'"),
+    ("run algorithm.message=median", "algorithm.message must be one of 'sample', 'mean', 'scores', got 'median'"),
     (
         "run algorithm.own_gp.kernel=matern",
-        "algorithm.own_gp.kernel must be one of rbf, matern32, matern52, got 'matern'",
+        "algorithm.own_gp.kernel must be one of 'rbf', 'matern32', 'matern52', got 'matern'",
     ),
     (
         "run algorithm.own_gp.kernel=matern52",
@@ -145,7 +148,7 @@ MISTAKES = [
     ),
     (
         "run problem=custom problem.function=mine:f problem.space={a:{type:real,lower:0,upper:1}}",
-        "problem.space.a.type must be one of float, integer, categorical, ordinal, fixed, got 'real'",
+        "problem.space.a.type must be one of 'float', 'integer', 'categorical', 'ordinal', 'fixed', got 'real'",
     ),
     (
         "run problem=custom problem.function=mine:f problem.space={a:{type:float,lower:0}}",
@@ -173,7 +176,7 @@ MISTAKES = [
     ),
     (
         "run problem=custom problem.function=mine:f problem.space=space.yaml problem.on_failure=ignore",
-        "problem.on_failure must be one of stop, penalty, got 'ignore'",
+        "problem.on_failure must be one of 'stop', 'penalty', got 'ignore'",
     ),
     (
         "run problem=custom problem.function=mine:f problem.space=space.yaml problem.timeout=-3",
@@ -202,9 +205,9 @@ MISTAKES = [
     ),
     ("run executor.num_gpus=1", "unknown override 'executor.num_gpus': it is a setting of executor=ray or ray_cluster"),
     ("run executor=ray executor.num_gpus=-1", "executor.num_gpus must be a finite number of at least 0, got -1"),
-    ("run executor.device=cuda:7", "executor.device must be one of auto, cpu, cuda, got 'cuda:7'"),
+    ("run executor.device=cuda:7", "executor.device must be one of 'auto', 'cpu', 'cuda', got 'cuda:7'"),
     ("run executor.threads=0", "executor.threads must be an integer of at least 1, got 0"),
-    ("run tracker.wandb.mode=on", "tracker.wandb.mode must be one of online, offline, disabled, got 'on'"),
+    ("run tracker.wandb.mode=on", "tracker.wandb.mode must be one of 'online', 'offline', 'disabled', got 'on'"),
     ("run tracker=wandb", "unknown tracker 'wandb': choose one of default"),
     ("run tracker.wandb=disabled", "tracker.wandb must have mode, project, show and entity, got 'disabled'"),
     ("run experiment=fig99", "unknown experiment 'fig99': choose one of"),
@@ -231,7 +234,7 @@ MISTAKES = [
     ("sweep experiment=fig2c seeds=a", "seeds must be integers of at least 0, such as 0..4 or 0,1,5, got 'a'"),
     ("sweep experiment=fig2c seeds=4..0", "seeds must be integers of at least 0, such as 0..4 or 0,1,5, got '4..0'"),
     ("sweep experiment=fig2c --dryrun", "unrecognized arguments: --dryrun (did you mean --dry-run?)"),
-    ("sweep experiment=fig2c scale=full", "scale must be one of quick, paper, got 'full'"),
+    ("sweep experiment=fig2c scale=full", "scale must be one of 'quick', 'paper', got 'full'"),
     ("sweep experiment=fig2c sweep.max_concurrent=0", "sweep.max_concurrent must be an integer of at least 1, got 0"),
     (
         "sweep experiment=fig2c again=true",

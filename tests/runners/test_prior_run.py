@@ -98,7 +98,7 @@ REFUSED = [
     ("algorithm.paired=true", "algorithm.paired has no effect on algorithm=dp_prior: leave it out, got True"),
     ("algorithm.follow=inverse", "algorithm.follow has no effect on algorithm=dp_prior: leave it out, got 'inverse'"),
     ("algorithm.M=0", "algorithm.M (n_features) must be an integer of at least 2, got 0"),
-    ("algorithm.design=grid", "algorithm.design must be one of uniform, sobol, got 'grid'"),
+    ("algorithm.design=grid", "algorithm.design must be one of 'uniform', 'sobol', got 'grid'"),
     ("algorithm.averaged_gp.warp=perhaps", "algorithm.averaged_gp.warp must be one of True, False, got 'perhaps'"),
     ("algorithm.averaged_gp.factors=2", "algorithm.averaged_gp.factors must be a list, such as [1, 2], got 2"),
     ("algorithm.averaged_gp.factors=[]", "algorithm.averaged_gp.factors must name at least one number, got none"),

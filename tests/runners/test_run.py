@@ -106,7 +106,7 @@ REFUSED = [  # beside the mistakes of test_first_day
     ("tracker=null", "Config group override must be a string or a list"),
     ("n_init=0", "n_init must be an integer of at least 1, got 0"),
     ("privacy.sampling=fixed_size", "cannot analyse SampledWithoutReplacementDpEvent"),
-    ("algorithm.own_gp.fit=magic", "own_gp.fit must be one of closed_form, gpytorch, given, got 'magic'"),
+    ("algorithm.own_gp.fit=magic", "own_gp.fit must be one of 'closed_form', 'gpytorch', 'given', got 'magic'"),
     ("algorithm.own_gp.ard=true", "algorithm.own_gp.ard has no effect on fit=given: leave it out, got True"),
     ("privcy.z=1", "unknown override 'privcy.z' (did you mean 'privacy.z'?)"),
     ("privacy.q=[", "no viable alternative at input '['"),

@@ -320,7 +320,7 @@ def test_normalised_messages_have_the_clip_norm_whatever_they_were():
         ((0.5, float("inf"), 1), r"noise_multiplier"),
         ((0.5, 1, 0), r"clip_norm .* got 0"),
         ((0.5, 1, float("inf")), r"clip_norm"),
-        ((0.5, 1, 1, "loose"), r"calibration must be one of paper, tight, got 'loose'"),
+        ((0.5, 1, 1, "loose"), r"calibration must be one of 'paper', 'tight', got 'loose'"),
         ((0.5, 1, 1, "paper", "roulette"), r"sampling"),
     ],
 )

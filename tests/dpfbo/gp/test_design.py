@@ -70,7 +70,7 @@ def test_sobol_points_are_spread_more_evenly():
 
 
 def test_a_bad_setting_is_one_sentence():
-    with pytest.raises(ValueError, match=r"^design must be one of uniform, sobol, got 'grid'"):
+    with pytest.raises(ValueError, match=r"^design must be one of 'uniform', 'sobol', got 'grid'"):
         design("grid")
     with pytest.raises(ValueError, match=r"^n_init must be an integer of at least 1, got 0"):
         design("sobol", n_init=0)

@@ -127,7 +127,7 @@ def test_a_warped_kernel_is_the_kernel_of_warped_points() -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"kernel": "matern12"}, "kernel must be one of rbf, matern32, matern52, got 'matern12'"),
+        ({"kernel": "matern12"}, "kernel must be one of 'rbf', 'matern32', 'matern52', got 'matern12'"),
         ({"kernel": "matern52", "fit": "closed_form"}, "fit must be gpytorch or given for kernel=matern52, got"),
         ({"ard": True, "fit": "closed_form"}, "fit must be gpytorch or given for ard=True, got 'closed_form'"),
         ({"warp": "yes"}, "warp must be one of True, False, got 'yes'"),

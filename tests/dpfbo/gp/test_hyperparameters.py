@@ -340,7 +340,7 @@ def test_every_agent_starts_from_the_settings() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"fit": "mle"}, "fit must be one of closed_form, gpytorch, given, got 'mle'"),
+        ({"fit": "mle"}, "fit must be one of 'closed_form', 'gpytorch', 'given', got 'mle'"),
         ({"fit": None}, "fit must be one of"),
         ({"every": 0}, "every must be an integer of at least 1, got 0"),
         ({"every": 2.5}, "every must be an integer"),

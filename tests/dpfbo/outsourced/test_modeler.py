@@ -237,8 +237,8 @@ def test_a_fit_needs_no_different_candidates():
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"policy": "magic"}, r"policy must be one of gp_ucb, random, got 'magic'"),
-        ({"fit": "no"}, r"fit must be one of given, ml, got 'no'"),
+        ({"policy": "magic"}, r"policy must be one of 'gp_ucb', 'random', got 'magic'"),
+        ({"fit": "no"}, r"fit must be one of 'given', 'ml', got 'no'"),
         ({"delta_ucb": 0}, r"delta_ucb must lie in \(0, 1\], got 0"),
         ({"every": 1}, r"every must be an integer of at least 2, got 1"),
         ({"repeat": "no"}, r"repeat must be one of True, False, got 'no'"),

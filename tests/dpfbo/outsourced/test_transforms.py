@@ -425,7 +425,7 @@ def test_a_cover_releases_nothing():
         (lambda: RandomProjection(True, 1.0, 0.1), r"r must be an integer of at least 1, got True"),
         (lambda: RandomProjection(2, 0, 0.1), r"epsilon must be a finite number above 0, got 0"),
         (lambda: RandomProjection(2, 1.0, 1), r"delta must lie in \(0, 1\), got 1"),
-        (lambda: RandomProjection(2, 1.0, 0.1, "more"), r"inflation must be one of paper, authors"),
+        (lambda: RandomProjection(2, 1.0, 0.1, "more"), r"inflation must be one of 'paper', 'authors'"),
         (lambda: GaussianNoise(math.nan, 0.1), r"epsilon must be a finite number above 0, got nan"),
         (lambda: GaussianNoise(math.inf, 0.1), r"epsilon must be a finite number above 0, got inf"),
         (lambda: GaussianNoise(1.0, 0.0), r"delta must lie in \(0, 1\), got 0.0"),

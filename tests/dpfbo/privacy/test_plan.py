@@ -57,9 +57,11 @@ def test_accountants_that_can_analyse():
     assert analysing(SIX, "rdp", ["rdp"]) == {"rdp": Rdp()}
     with pytest.raises(UnsupportedEvent, match="cannot analyse"):
         analysing(SUBSETS, "pld")
-    with pytest.raises(SettingError, match="accountant must be one of rdp, got 'pld'"):
+    with pytest.raises(SettingError, match="accountant must be one of 'rdp', got 'pld'"):
         analysing(SIX, "pld", ["rdp"])
-    with pytest.raises(SettingError, match="accountant must be one of moments, rdp, pld, gdp, fixed_size, got 'exact'"):
+    with pytest.raises(
+        SettingError, match="accountant must be one of 'moments', 'rdp', 'pld', 'gdp', 'fixed_size', got 'exact'"
+    ):
         accountant_named("exact")
 
 
@@ -80,9 +82,9 @@ def test_a_budget_pays_for_the_first_releases():
         (lambda: plan(chosen="gdp").limited(1.0), "budget", "needs an accountant whose epsilon is a guarantee"),
         (lambda: plan().limited(0.0), "epsilon", "must be a finite number above 0, got 0.0"),
         (lambda: plan().limited(1.0, 2.0), "delta", "must lie in (0, 1), got 2.0"),
-        (lambda: plan().limited(1.0, when_spent="beg"), "when_spent", "must be one of refuse, stop, got 'beg'"),
+        (lambda: plan().limited(1.0, when_spent="beg"), "when_spent", "must be one of 'refuse', 'stop', got 'beg'"),
         (lambda: PrivacyPlan(SIX, 0.0, {"pld": Pld()}, "pld", ""), "delta", "must lie in (0, 1), got 0.0"),
-        (lambda: PrivacyPlan(SIX, DELTA, {"pld": Pld()}, "rdp", ""), "accountant", "must be one of pld, got 'rdp'"),
+        (lambda: PrivacyPlan(SIX, DELTA, {"pld": Pld()}, "rdp", ""), "accountant", "must be one of 'pld', got 'rdp'"),
     ],
 )
 def test_a_bad_plan_is_one_sentence_in_the_librarys_words(make, name, says):

@@ -201,10 +201,10 @@ def test_it_answers_on_the_device_it_was_asked_on(problem: Activity) -> None:
     [
         ({"n_agents": 0}, "n_agents must be an integer of at least 1, got 0"),
         ({"n_agents": 6}, "n_agents must be at most 5, the subjects in"),
-        ({"scale": "cubic"}, "scale must be one of log, linear, got 'cubic'"),
+        ({"scale": "cubic"}, "scale must be one of 'log', 'linear', got 'cubic'"),
         ({"epochs": 1.5}, "epochs must be an integer of at least 1, got 1.5"),
         ({"split_seed": -1}, "split_seed must be an integer of at least 0, got -1"),
-        ({"features": "raw"}, "features must be one of auto, official, recomputed, got 'raw'"),
+        ({"features": "raw"}, "features must be one of 'auto', 'official', 'recomputed', got 'raw'"),
     ],
 )
 def test_bad_settings_are_refused(data_dir: str, settings: dict[str, object], says: str) -> None:

@@ -282,7 +282,7 @@ def test_missing_files_say_where_they_belong_and_what_fetches_them(tmp_path):
         (Loans, {"amount": 500}, "amount must be two numbers [lowest, highest], got 500"),
         (Loans, {"signal_sd": 0.0}, "signal_sd "),
         (Loans, {"noise_sd": math.inf}, "noise_sd "),
-        (Property, {"source": "tokyo"}, "source must be one of king_county, singapore, csv, got 'tokyo'"),
+        (Property, {"source": "tokyo"}, "source must be one of 'king_county', 'singapore', 'csv', got 'tokyo'"),
         (Property, {"source": "csv"}, "file must be given for source=csv"),
         (Property, {"file": "x.csv"}, "file must be given for source=csv and for no other, got 'x.csv'"),
         (

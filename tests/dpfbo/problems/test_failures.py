@@ -211,7 +211,7 @@ def test_failed_calls_are_repeated_in_processes(tmp_path):
     [
         ({"n_jobs": 0}, "n_jobs must be an integer of at least 1, got 0"),
         ({"timeout": 0}, "timeout must be a finite number above 0, got 0"),
-        ({"on_failure": "skip"}, "on_failure must be one of stop, penalty, got 'skip'"),
+        ({"on_failure": "skip"}, "on_failure must be one of 'stop', 'penalty', got 'skip'"),
         ({"retries": -1}, "retries must be"),
     ],
 )

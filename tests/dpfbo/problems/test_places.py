@@ -205,8 +205,8 @@ def test_missing_file_says_how_to_fetch_it(tmp_path, kind):
     [
         ("homes", {"n_agents": 4}, "n_agents must be at most 3, the places with at least 120 records in"),
         ("flats", {"n_agents": 0}, "n_agents must be an integer of at least 1, got 0"),
-        ("homes", {"model": "cnn"}, "model must be one of svr, trees, got 'cnn'"),
-        ("credit", {"model": "svr"}, "model must be one of trees, got 'svr'"),
+        ("homes", {"model": "cnn"}, "model must be one of 'svr', 'trees', got 'cnn'"),
+        ("credit", {"model": "svr"}, "model must be one of 'trees', got 'svr'"),
         ("flats", {"split_seed": -1}, "split_seed"),
         ("credit", {"n_jobs": 0}, "n_jobs"),
     ],

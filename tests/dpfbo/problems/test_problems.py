@@ -152,9 +152,9 @@ def test_custom_refuses_what_it_cannot_call(function):
         (Synthetic, {"noise_variance": -1}, "noise_variance"),
         (SyntheticHeterogeneous, {"alpha": 1.5}, "alpha"),
         (Branin, {"shift": 3}, "shift"),
-        (Landmine, {"score": "accuracy"}, "score must be one of margin, platt, got 'accuracy'"),
+        (Landmine, {"score": "accuracy"}, "score must be one of 'margin', 'platt', got 'accuracy'"),
         (Landmine, {"n_jobs": 0}, "n_jobs"),
-        (Landmine, {"scale": "cubic"}, "scale must be one of linear, log, got 'cubic'"),
+        (Landmine, {"scale": "cubic"}, "scale must be one of 'linear', 'log', got 'cubic'"),
     ],
 )
 def test_bad_settings_are_refused(kind, settings, says):

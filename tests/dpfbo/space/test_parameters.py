@@ -62,7 +62,7 @@ def test_fixed_parameters_may_be_left_out():
         ({"kernel": "poly"}, "kernel must be one of 'linear', 'rbf', None, got 'poly'"),
         ({"size": 64.0}, "size must be one of 32, 64, 128, got 64.0"),
         ({"jobs": 8}, "jobs is fixed at 4, got 8"),
-        ({"depht": 3}, "the configuration's parameter must be one of rate, depth, .*, got 'depht'"),
+        ({"depht": 3}, "the configuration's parameter must be one of 'rate', 'depth', .*, got 'depht'"),
     ],
 )
 def test_a_configuration_outside_the_space_is_refused(change, sentence):
@@ -84,9 +84,9 @@ def test_a_missing_value_is_refused():
         ([1, 2], "space must map names to parameters"),
         ({"": Float(0, 1)}, "space must have names that are not empty"),
         ({"a": [1, 2]}, "space.a must be a parameter, such as .*, got \\[1, 2\\]"),
-        ({"a": {"lower": 0, "upper": 1}}, "space.a.type must be one of float, .*, fixed, got None"),
+        ({"a": {"lower": 0, "upper": 1}}, "space.a.type must be one of 'float', .*, 'fixed', got None"),
         ({"a": {"type": "float", "lower": 0}}, "space.a.upper must be given"),
-        ({"a": {"type": "float", "low": 0}}, "a key of space.a must be one of lower, upper, log, step, when, got"),
+        ({"a": {"type": "float", "low": 0}}, "a key of space.a must be one of 'lower', 'upper', 'log', 'step', 'when'"),
         ({"a": {"type": "float", "lower": 1, "upper": 0}}, "space.a.upper must be above lower=1, got 0"),
         ({"a": {"type": "integer", "lower": 1, "upper": 2.5}}, "space.a.upper must be a whole number"),
         ({"a": {"type": "categorical", "choices": ["x"]}}, "space.a.choices must hold at least two values"),

@@ -251,14 +251,14 @@ def test_the_number_of_threads_is_as_it_was():
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"algorithm": "dp_ftsde"}, "algorithm must be one of ts, .*, got 'dp_ftsde'"),
+        ({"algorithm": "dp_ftsde"}, "algorithm must be one of 'ts', .*, got 'dp_ftsde'"),
         ({"epsilon": 0}, "epsilon must be a finite number above 0, got 0"),
         ({"n_agents": 0}, "n_agents must be an integer of at least 1, got 0"),
         ({"rounds": 1.5}, "rounds must be an integer of at least 1, got 1.5"),
         ({"seed": -1}, "seed must be an integer of at least 0, got -1"),
         ({"n_init": 1}, "n_init must be at least 2 for algorithm=dp_prior"),
         ({"delta": 1}, r"delta must lie in \(0, 1\), got 1"),
-        ({"rng": "numpy"}, "rng must be one of seeded, os, got 'numpy'"),
+        ({"rng": "numpy"}, "rng must be one of 'seeded', 'os', got 'numpy'"),
         ({"threads": 0}, "threads must be an integer of at least 1, got 0"),
         ({"algorithm": "dp_fts_de", "n_agents": 1}, "n_agents must be at least 2 for algorithm=dp_fts_de, got 1"),
         ({"epsilon": 1.0, "noise_multiplier": 2.0}, "noise_multiplier must be left out where epsilon=1.0 says what it"),

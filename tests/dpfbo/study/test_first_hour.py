@@ -23,7 +23,7 @@ def studied(**changes):
 
 MISTAKES = {
     "a misspelt algorithm": (lambda: optimized(algorithm="dp_pirori"), "algorithm must be one of .*'dp_prior'"),
-    "an algorithm in capitals": (lambda: optimized(algorithm="TS"), "algorithm must be one of ts, .* got 'TS'"),
+    "an algorithm in capitals": (lambda: optimized(algorithm="TS"), "algorithm must be one of 'ts', .* got 'TS'"),
     "a misspelt argument": (lambda: optimized(algoritm="ts"), "no argument 'algoritm' .did you mean 'algorithm'"),
     "British spelling": (lambda: optimized(maximise=True), "no argument 'maximise' .did you mean 'maximize'"),
     "Optuna's direction": (lambda: optimized(direction="minimize"), "'direction': give maximize=False if small"),
@@ -69,7 +69,7 @@ MISTAKES = {
     "Optuna's catch": (lambda: optimized(catch=ValueError), "'catch': give on_failure='penalty'"),
     "a value forgotten": (lambda: Agent(studied(), 0).tell({"x": 0.5}), "tell needs a value or failed=True"),
     "an agent too many": (lambda: Agent(studied(), 3), "agent must be at most 2, got 3"),
-    "another parameter's name": (lambda: Agent(studied(), 0).tell({"z": 1}, 1.0), "must be one of x, got 'z'"),
+    "another parameter's name": (lambda: Agent(studied(), 0).tell({"z": 1}, 1.0), "must be one of 'x', got 'z'"),
 }
 
 

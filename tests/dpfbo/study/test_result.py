@@ -196,7 +196,7 @@ def test_epsilon_is_drawn_after_each_broadcast():
     ("draw", "sentence"),
     [
         (lambda r: r.plot.privacy(), "privacy needs a private algorithm, got ts"),
-        (lambda r: r.plot.slice("depht"), "parameter must be one of rate, .*did you mean 'depth'"),
+        (lambda r: r.plot.slice("depht"), "parameter must be one of 'rate', .*did you mean 'depth'"),
         (lambda r: r.plot.slice(ax=plt.gca()), "ax needs a parameter, one of rate, depth, kind, size"),
         (lambda r: r.plot.importance(), "importance needs at least 40 evaluations with a value, got 24"),
         (lambda r: found(lambda agent, x: agent, rounds=9).plot.importance(), "importance needs values that differ"),

@@ -389,10 +389,10 @@ def test_same_seed_same_run() -> None:
 
 def test_settings_of_the_library_alone_are_refused() -> None:
     experiment = compose("synthetic", "random_server", 0, "rounds=2", "problem.preset.own_draw=rff")
-    with pytest.raises(ValueError, match=r"algorithm\.server must be one of None, Server, got 'RandomServer'"):
+    with pytest.raises(ValueError, match=r"algorithm\.server must be one of None, 'Server', got 'RandomServer'"):
         plain_loop.run(experiment.problem, experiment.settings, 2, 0)
     experiment = compose("synthetic", "dp_fts_de", 0, "rounds=2")
-    with pytest.raises(ValueError, match=r"own_draw\.method must be one of rff, got 'exact'"):
+    with pytest.raises(ValueError, match=r"own_draw\.method must be one of 'rff', got 'exact'"):
         plain_loop.run(experiment.problem, experiment.settings, 2, 0)
 
 

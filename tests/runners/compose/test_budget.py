@@ -202,7 +202,7 @@ def test_a_run_with_a_target_says_what_it_cost(tmp_path):
         (["privacy.budget.epsilon=0"], "privacy.budget.epsilon must be a finite number above 0, got 0"),
         (["privacy.budget.epsilon=much"], "privacy.budget.epsilon must be a finite number above 0, got 'much'"),
         (["privacy.budget.epsilon=1", "privacy.budget.delta=1"], r"privacy.budget.delta must lie in \(0, 1\), got 1"),
-        (["privacy.budget.epsilon=1", "privacy.budget.when_spent=beg"], "when_spent must be one of refuse, stop"),
+        (["privacy.budget.epsilon=1", "privacy.budget.when_spent=beg"], "when_spent must be one of 'refuse', 'stop'"),
         (["privacy.budget.epsilon=1", "algorithm=fts"], "privacy.budget.epsilon needs a private algorithm"),
         (["privacy.budget.epsilon=1", "privacy.accountant=gdp"], "privacy.budget needs an accountant whose epsilon is"),
         (["privacy.accountant=gdp", "privacy.rng=os"], "privacy.accountant must be one whose epsilon is a guarantee"),

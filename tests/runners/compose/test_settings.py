@@ -54,12 +54,12 @@ def test_a_kernel_is_part_of_the_setting(overrides):
 
 
 def test_a_kernel_is_checked_before_work_starts():
-    with pytest.raises(ValueError, match=r"^algorithm\.own_gp\.kernel must be one of rbf, .*, got 'cosine'"):
+    with pytest.raises(ValueError, match=r"^algorithm\.own_gp\.kernel must be one of 'rbf', .*, got 'cosine'"):
         build(compose(*GPYTORCH, "algorithm.own_gp.kernel=cosine"))
 
 
 def test_a_key_that_no_class_knows_is_refused():
-    with pytest.raises(ValueError, match="a key of algorithm must be one of name, server, .* got 'colour'"):
+    with pytest.raises(ValueError, match="a key of algorithm must be one of 'name', 'server', .* got 'colour'"):
         Composition.of(compose("+algorithm.colour=blue"))
 
 

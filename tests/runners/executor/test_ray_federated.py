@@ -313,9 +313,9 @@ REFUSED = [
         "executor.device=cuda",
         "executor.device=cuda needs a GPU here and torch sees none; executor.device=cpu uses none",
     ),
-    ("executor.device=tpu", "executor.device must be one of auto, cpu, cuda, got 'tpu'"),
-    ("executor.placement=WIDE", "executor.placement must be one of DEFAULT, SPREAD, got 'WIDE'"),
-    ("executor.aggregation=ring", "executor.aggregation must be one of auto, messages, tree, got 'ring'"),
+    ("executor.device=tpu", "executor.device must be one of 'auto', 'cpu', 'cuda', got 'tpu'"),
+    ("executor.placement=WIDE", "executor.placement must be one of 'DEFAULT', 'SPREAD', got 'WIDE'"),
+    ("executor.aggregation=ring", "executor.aggregation must be one of 'auto', 'messages', 'tree', got 'ring'"),
     ("executor.max_restarts=-1", "executor.max_restarts must be an integer of at least 0, got -1"),
     ("executor.placement_timeout=0", "executor.placement_timeout must be a finite number above 0, got 0"),
 ]

@@ -326,7 +326,7 @@ def instead(option, value):
         ("--delta", "0", "--delta must lie in (0, 1), got 0"),
         ("--delta", "1.5", "--delta must lie in (0, 1), got 1.5"),
         ("--delta", "small", "--delta must lie in (0, 1), got 'small'"),
-        ("--sampling", "sorted", "--sampling must be one of poisson, fixed_size, got 'sorted'"),
+        ("--sampling", "sorted", "--sampling must be one of 'poisson', 'fixed_size', got 'sorted'"),
     ],
 )  # fmt: skip
 def test_a_wrong_value_is_one_sentence(capsys, option, value, says):
@@ -343,7 +343,7 @@ def test_a_wrong_value_is_one_sentence(capsys, option, value, says):
         (["calibrate", *LANDMINE[:6], "--epsilon", "nan"], "--epsilon must be a finite number above 0, got nan"),
         (["calibrate", *LANDMINE[:6], "--epsilon", "x"], "--epsilon must be a finite number above 0, got 'x'"),
         (["calibrate", *LANDMINE[:6], "--epsilon", "2", "--accountant", "best"],
-         "--accountant must be one of moments, rdp, pld, gdp, fixed_size, got 'best'"),
+         "--accountant must be one of 'moments', 'rdp', 'pld', 'gdp', 'fixed_size', got 'best'"),
         (["calibrate", *LANDMINE[:6], "--epsilon", "2", "--sampling", "fixed_size", "--accountant", "moments"],
          "--accountant must be one that can analyse --sampling fixed_size (fixed_size), got 'moments'"),
         (["calibrate", *LANDMINE[:6], "--epsilon", "2", "--accountant", "fixed_size"],

@@ -204,7 +204,7 @@ def test_as_json_a_list(tmp_path, capsys):
         (["experiment=fig2c,fig99"], "unknown experiment 'fig99'"),
         (["experiment=fig2c,fig2d", "privacy.rng=os"], "privacy.rng=seeded, got 'os' in fig2c"),
         (["experiment=fig2c,cost"], "python -m runners.fetch landmine"),
-        (["experiment=fig2c", "scale=large"], "scale must be one of quick, paper, got 'large'"),
+        (["experiment=fig2c", "scale=large"], "scale must be one of 'quick', 'paper', got 'large'"),
         (["experiment=demo", "scale=paper"], "scale=paper needs an experiment that has sweep.scales"),
         (["experiment=fig2c", "sweep.scales={quick: 3}"], "sweep.scales must have seeds"),
     ],

@@ -506,7 +506,9 @@ def test_methods_before_start_do_nothing(tmp_path: Path, messages: Callable[[], 
 def test_unknown_mode(mode: str) -> None:
     with pytest.raises(ValueError) as caught:
         WandbTracker(mode=mode)
-    assert str(caught.value).startswith(f"tracker.wandb.mode must be one of online, offline, disabled, got {mode!r}")
+    assert str(caught.value).startswith(
+        f"tracker.wandb.mode must be one of 'online', 'offline', 'disabled', got {mode!r}"
+    )
 
 
 def composed(tmp_path: Path, *overrides: str) -> Any:
@@ -651,5 +653,5 @@ def test_a_failure_of_a_real_deployment_keeps_its_words_to_itself(tmp_path):
 
 
 def test_what_to_show_is_checked():
-    with pytest.raises(ValueError, match=r"tracker\.wandb\.show must be one of auto, all, released, got 'some'"):
+    with pytest.raises(ValueError, match=r"tracker\.wandb\.show must be one of 'auto', 'all', 'released', got 'some'"):
         WandbTracker(show="some")

@@ -79,7 +79,7 @@ def test_accountants_by_name():
         assert accountant.relation == (REPLACE_ONE if name == "fixed_size" else ZERO_OUT)
         assert accountant.approximation is (name == "gdp")
     with pytest.raises(
-        SettingError, match="^accountant must be one of moments, rdp, pld, gdp, fixed_size.*, got 'mine'"
+        SettingError, match="^accountant must be one of 'moments', 'rdp', 'pld', 'gdp', 'fixed_size'.*, got 'mine'"
     ):
         accountant_named("mine")
 
