@@ -29,6 +29,7 @@ LONGEST = (
     "tests/runners/executor/test_ray_cluster.py",  # needs a process in which no other Ray session was
     "tests/runners/executor/test_killed_runs.py",
     "tests/dpfbo/audit/test_server.py",
+    "tests/deploy/test_ray_job.py",
     "tests/runners/test_run.py",
     "tests/runners/executor/test_ray_federated.py",
     "tests/runners/test_resume.py",
