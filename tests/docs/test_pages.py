@@ -96,7 +96,7 @@ def test_the_programs_of_the_python_page(folder):
     assert names["ax"].get_ylabel()
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", *ALL])
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "deploy/README.md", *ALL])
 def test_links_to_files_lead_somewhere(page):
     for link in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", (pages.ROOT / page).read_text()):
         if "://" not in link:
