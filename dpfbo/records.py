@@ -20,9 +20,9 @@ class RoundRecord:
     """The queries of n agents in one round, k each.
 
     u, x: n x k x D, in the unit cube and in the problem's units. The other tensors are n x k. region: the sub-region
-    of the query. source: what chose it (`Source`). y: larger is better; NaN if the evaluation failed. best: the best
-    value so far, NaN before the first. metric: the problem's metric, which is the reference less best; without a
-    reference it is best, in the objective's own sign.
+    of the query. source: what chose it (`Source`). y: larger is better; NaN if the evaluation failed. best: the largest
+    `Problem.true_value` so far, NaN before the first. metric: the problem's metric: `reference - best`, or, without a
+    reference, `best` in the objective's own sign.
     """
 
     round: int

@@ -70,9 +70,9 @@ class DiscreteGaussian:
         moves it by at most `n^2 2^-53` sensitivities. So two sums that are one sensitivity apart end up at most
         `inflation = 1 + (2^-bits + n^2 2^-52) sqrt(size)` sensitivities apart, and sigma grows by this factor. All that
         follows the exact draw is post-processing, even saturation of 64-bit integers. The accountants analyse a
-        continuous Gaussian. To round it to the grid would be post-processing. Within k standard deviations, the
-        discrete noise has the probabilities of this rounded Gaussian up to a factor
-        `exp(±size (k^2 + 1) g^2 / (24 sigma^2))`, which no epsilon includes. For 30 bits the factor differs from 1 by
+        continuous Gaussian; rounding that to the grid is post-processing, so their epsilon also holds for the rounded
+        Gaussian. The probabilities of the discrete noise agree with those of the rounded Gaussian, within k standard
+        deviations, up to a factor `exp(±size (k^2 + 1) g^2 / (24 sigma^2))`, which no epsilon includes. For 30 bits the factor differs from 1 by
         less than 1e-9 if `size (k^2 + 1) < 2e10 (sigma / sensitivity)^2`.
 
     Raises:

@@ -27,8 +27,7 @@ class Activity(ScoreProblem):
     """Tunes a classifier for each of 30 subjects of UCI HAR (Anguita et al. 2013); y is its validation accuracy.
 
     A subject's windows are split at random in halves, stratified by activity and standardised on the training half.
-    Consecutive windows of a recording overlap, so errors compare hyper-parameters, but are lower than on new
-    recordings. The classifier is multinomial logistic regression, trained from zero by plain mini-batch SGD
+    Consecutive windows of a recording overlap, so the errors can rank hyper-parameters, but are lower than errors on new recordings would be. The classifier is multinomial logistic regression, trained from zero by plain mini-batch SGD
     (`objectives.softmax_regression`) in the orders of the stream `sgd_order`; y is 0 if training diverges. The
     metric is the validation error, 1 - y.
 

@@ -186,8 +186,8 @@ class Agent:
 
         A repeated call changes nothing. A failed evaluation counts as the worst value so far.
 
-        A configuration that nobody asked for, such as one of an earlier study, helps this agent alone: its model gets
-        it after the public initial points and their message, which does not depend on it.
+        A configuration that nobody asked for, such as one of an earlier study, reaches the agent's model after the
+        public initial points and their message, which does not depend on it. Messages of later rounds do.
 
         Args:
             x: A configuration that `ask` returned, or its number in `pending`; or any other configuration.
