@@ -25,9 +25,9 @@ Exchange = Callable[[bytes], bytes | None]
 class AgentSampler(BaseSampler):
     """Chooses the parameters of one site's Optuna study by its `dpfbo.Agent`.
 
-    Trials that the Optuna study holds from before reach the agent's model (`Agent.tell`). A pruned or failed trial counts
-    as the worst value so far, and one that was enqueued with parameters of its own counts with these. Trials with the
-    state RUNNING wait for their value; those of a process that died must be ended (Optuna's heartbeats, or
+    Trials that the Optuna study holds from before reach the agent's model (`Agent.tell`). A pruned or failed trial
+    counts as the worst value so far, and one that was enqueued with parameters of its own counts with these. Trials
+    with the state RUNNING wait for their value; those of a process that died must be ended (Optuna's heartbeats, or
     `study.tell(number, state=FAIL)`), or their initial points are given out once more.
 
     Args:

@@ -27,8 +27,9 @@ class Activity(ScoreProblem):
     """Tunes a classifier for each of 30 subjects of UCI HAR (Anguita et al. 2013); y is its validation accuracy.
 
     A subject's windows are split at random in halves, stratified by activity and standardised on the training half.
-    Consecutive windows of a recording overlap, so the errors can rank hyper-parameters, but are lower than errors on new recordings would be. The classifier is multinomial logistic regression, trained from zero by plain mini-batch SGD
-    (`objectives.softmax_regression`) in the orders of the stream `sgd_order`; y is 0 if training diverges. The
+    Consecutive windows of a recording overlap, so the errors can rank hyper-parameters, but are lower than errors on
+    new recordings would be. The classifier is multinomial logistic regression, trained from zero by plain mini-batch
+    SGD (`objectives.softmax_regression`) in the orders of the stream `sgd_order`; y is 0 if training diverges. The
     metric is the validation error, 1 - y.
 
     Points x are (rows a batch, L2, learning rate) in [128, 512], [1e-6, 10] and [1e-6, 1]. The paper gives neither the
