@@ -102,6 +102,7 @@ class RayExecutor(LocalExecutor):
     aggregation: Annotated[str, one_of("auto", "messages", "tree")]
     max_restarts: Annotated[int, integer(0)]
     placement_timeout: Annotated[float, checks.positive]
+    dashboard: Annotated[bool, one_of(True, False)]
     runtime_env: dict[str, Any]
     init: dict[str, Any]
 

@@ -71,7 +71,7 @@ class PlannedSetting:
 class SweepOptions:
     """The keys under `sweep` that say how to run trials, with their defaults resolved.
 
-    ray: the arguments of ray.init that `executor.runtime_env` and `executor.init` give.
+    ray: the arguments of ray.init that `executor.runtime_env`, `.init` and `.dashboard` give.
     """
 
     max_concurrent: int | None
@@ -222,6 +222,7 @@ def _options(base: DictConfig) -> SweepOptions:
     executor: dict[str, Any] = OmegaConf.to_container(base.executor, resolve=True)  # type: ignore[assignment]
     on_ray, env = executor["name"] == "ray", executor.get("runtime_env")
     ray = {**executor.get("init", {}), **({"runtime_env": env} if env else {})}
+    ray |= {"include_dashboard": True} if executor.get("dashboard") else {}
     cpus = s["cpus_per_trial"] if s["cpus_per_trial"] is not None else float(not on_ray)
     limit = s["max_concurrent"] if s["max_concurrent"] is not None or not on_ray else 1
     address = s["address"] if s["address"] is not None or not on_ray else base.executor.address

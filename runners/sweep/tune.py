@@ -45,7 +45,8 @@ def cluster(options: SweepOptions) -> Iterator[None]:
     """
     if ray.is_initialized():
         if options.ray:
-            raise ValueError("executor.runtime_env and executor.init have no effect on a Ray that is connected already")
+            rule = "have no effect on a Ray that is connected already"
+            raise ValueError(f"executor.runtime_env, .init and .dashboard {rule}")
         _check_resources(options)
         yield
         return
@@ -94,6 +95,7 @@ def run_trials(todo: Sequence[Planned], options: SweepOptions, table: ProgressTa
                 reuse_actors=True,  # importing the library takes seconds, a trial may take less
                 max_concurrent_trials=options.max_concurrent,
                 trial_dirname_creator=lambda trial: trial.trial_id,
+                trial_name_creator=lambda trial: _name(*planned[trial.config["trial"]]),
             ),
             run_config=tune.RunConfig(
                 name="sweep",
@@ -108,6 +110,11 @@ def run_trials(todo: Sequence[Planned], options: SweepOptions, table: ProgressTa
         except (RayError, tune.TuneError) as error:
             raise ConnectionError(f"the Ray cluster was lost: {' '.join(str(error).split())}") from error
     return [f"{texts[0]} ({len(texts)} times)" if texts[1:] else texts[0] for texts in listener.warnings.values()]
+
+
+def _name(setting: PlannedSetting, trial: Trial) -> str:
+    """The name of a trial in Ray's lists and dashboard."""
+    return f"{setting.label}, seed {trial.seed}"
 
 
 class _Listener(tune.Callback):

@@ -66,6 +66,10 @@ class AgentActor:
     def __init__(self, settings: FederatedSettings, first: int, last: int, working_directory: str) -> None:
         self._settings, self._range, self._working_directory = settings, (first, last), working_directory
 
+    def __repr__(self) -> str:
+        """The name in Ray's lists, logs and dashboard."""
+        return f"dpfbo agents {self._range[0]}-{self._range[1] - 1}"
+
     def start(self, history: Sequence[RoundRecord], observed: RoundRecord | None = None) -> Placement:
         """Build the agents, see `Shard.restore`. A method, because Ray hides the errors of constructors."""
         enter(self._working_directory, self._settings.executor.threads)
@@ -107,6 +111,10 @@ class ServerActor:
 
     def __init__(self, settings: FederatedSettings, folder: str, working_directory: str) -> None:
         self._settings, self._folder, self._working_directory = settings, folder, working_directory
+
+    def __repr__(self) -> str:
+        """The name in Ray's lists, logs and dashboard."""
+        return "dpfbo server"
 
     def start(self) -> Placement:
         """Open the ledger and build the server on it."""

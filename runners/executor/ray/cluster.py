@@ -42,8 +42,8 @@ def connected(executor: RayExecutor) -> Iterator[None]:
         options["runtime_env"] = executor.runtime_env
     try:
         check_reachable(executor.address)
-        quiet: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
-        ray.init(executor.address, **{**quiet, **options})
+        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+        ray.init(executor.address, **{**quiet, "include_dashboard": executor.dashboard, **options})
     except (OSError, ValueError, RuntimeError, TypeError, AttributeError, AssertionError, RayError) as error:
         raise ExecutorError(f"executor.address={executor.address}: {error}") from error
     with no_standard_output():

@@ -17,6 +17,10 @@ from runners.executor.ray.process import Placement, enter, this_process
 class ModelerActor:
     """The modeler in its own process. A repeated call changes nothing and returns the same answer."""
 
+    def __repr__(self) -> str:
+        """The name in Ray's lists, logs and dashboard."""
+        return "dpfbo modeler"
+
     def begin(self, brief: Brief, working_directory: str, threads: int) -> Placement:
         """Build the modeler. A method, because Ray hides the errors of constructors."""
         enter(working_directory, threads)

@@ -17,7 +17,8 @@ from ray.exceptions import RaySystemError
 
 from runners.executor.deployment import ExecutorError, limit_gpu_memory
 from runners.executor.ray import cluster, federated, supervision
-from runners.executor.ray.actors import ServerActor
+from runners.executor.ray.actors import AgentActor, ServerActor
+from runners.executor.ray.modeler import ModelerActor
 from tests.helpers.compose import compose
 
 
@@ -152,3 +153,9 @@ def test_preemptions_of_one_round_end(monkeypatch):
     assert excused == [True] * 10 + [False] * 2
     deployment.done.rounds.append(3)
     assert deployment._excused(actor) and deployment.placements == {}
+
+
+def test_actors_have_readable_names_in_rays_lists():
+    assert repr(AgentActor.__ray_actor_class__(None, 0, 5, "")) == "dpfbo agents 0-4"
+    assert repr(ServerActor.__ray_actor_class__(None, "", "")) == "dpfbo server"
+    assert repr(ModelerActor.__ray_actor_class__()) == "dpfbo modeler"

@@ -394,7 +394,7 @@ def test_an_environment_of_ray_reaches_the_trials(folder, tmp_path):
 
 def test_an_environment_of_ray_cannot_reach_a_connection_that_is_there(session, tmp_path, capsys):
     assert command.main([*BRANIN, "algorithm=ts", *OF_RAY, f"results_dir={tmp_path / 'r'}"]) == 1
-    assert "executor.runtime_env and executor.init have no effect on a Ray that is" in capsys.readouterr().err
+    assert "executor.runtime_env, .init and .dashboard have no effect on a Ray that is" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
