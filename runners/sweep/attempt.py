@@ -3,6 +3,7 @@
 import gc
 import json
 import logging
+import math
 import os
 import time
 import traceback
@@ -36,8 +37,13 @@ class Report:
     warnings: Sequence[tuple[str, str]] = ()
 
     def for_tune(self) -> dict[str, Any]:
-        """One text, since Tune keeps a history of every number."""
-        return {"told": json.dumps(asdict(self))}
+        """The numbers that a scheduler or a callback of Tune reads, NaN if unknown, and all of the report as one text.
+
+        Tune keeps statistics of each number, of bounded size, until a trial ends (`shrink_tune_trial`): so only a few.
+        """
+        known = {"mean": self.state.mean, "epsilon": self.state.epsilon}
+        numbers = {name: math.nan if number is None else number for name, number in known.items()}
+        return {"round": self.state.round or 0, **numbers, "told": json.dumps(asdict(self))}
 
     @staticmethod
     def of(result: Mapping[str, Any]) -> "Report":
@@ -46,12 +52,17 @@ class Report:
 
 
 def run_trial(
-    config: Mapping[str, Any], settings: Mapping[int, tuple[str, dict[str, Any]]], cwd: str, gpus: float = 0.0
+    config: Mapping[str, Any],
+    settings: Mapping[int, tuple[str, dict[str, Any]]],
+    cwd: str,
+    gpus: float = 0.0,
+    every_round: bool = False,
 ) -> dict[str, Any]:
     """Run one trial in a worker of Ray Tune.
 
     config: `trial`, the number of its setting and its seed. settings: names and configurations by number. cwd: the
     folder of the sweep. gpus: the share of a GPU, to whose memory the trial is limited.
+    every_round: report every round but the last one, after which the trial is as good as finished.
     """
     from ray import tune
 
@@ -71,7 +82,8 @@ def run_trial(
 
     def report(done: Round) -> None:
         nonlocal reported
-        if time.monotonic() >= reported + REPORT_SECONDS:
+        due = done.agents.round < int(cfg.rounds) if every_round else time.monotonic() >= reported + REPORT_SECONDS
+        if due:
             epsilon = done.server.epsilon if done.server is not None else None
             tune.report(Report(TrialState("running", done.agents.round, done.agents.mean, epsilon)).for_tune())
             reported = time.monotonic()

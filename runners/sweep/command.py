@@ -24,6 +24,7 @@ Examples
   python -m runners.sweep experiment=paper scale=paper               all of both papers, then figures and a report
   python -m runners.sweep problem=branin algorithm=ts,dp_fts_de privacy.z=1,2 seeds=0..4 experiment_name=mine
   python -m runners.sweep experiment=fig2c rounds=10 results_dir=try overrides for every trial
+  python -m runners.sweep problem=branin 'privacy.q=interval(0.1,1)' algorithm.P=1,2,4 sweep.search=optuna seeds=0..2
   python -m runners.sweep experiment=fig2c launcher=slurm launcher.nodes=4 launcher.cpus_per_task=16
   python -m runners.sweep --cancel experiment=fig2c                  ends its Slurm job
   python -m runners.status fig2c                                     how far it is, from anywhere
@@ -42,6 +43,15 @@ Keys of a sweep
   sweep.retry_failed       true: run trials again that failed before
   sweep.skip_missing       true: of several experiments, leave out those whose data files are missing
   sweep.report             true: then draw figures, tables, verdicts and report.html, into results_dir/EXPERIMENT
+  sweep.scheduler          asha or median: Ray Tune stops simulations early whose metric is poor; the command without
+                           it continues them; sweep.scheduler_options.grace_period, .reduction_factor (asha),
+                           .min_samples_required (median)
+  sweep.search             optuna or random: choose the settings of simulations from the values above and from
+                           key=interval(0.1,1), key=int(interval(1,9)), key=tag(log,interval(0.5,4))
+  sweep.num_samples        settings of a search (default 20); sweep.search_batch of them (4) are chosen together
+  sweep.objective          of a search: final (metric) or curve (its mean over the rounds); the mean over the seeds
+  sweep.search_seed        of a search (default 0)
+  sweep.tensorboard        true: write curves for TensorBoard, into results_dir/EXPERIMENT/tensorboard
   sweep.address            HOST:PORT of a Ray cluster; null: RAY_ADDRESS, or a Ray on this machine, else its own;
                            local: always its own
   launcher                 local or slurm; launcher.nodes, .cpus_per_task, .gpus_per_node, .mem, .time, .partition,
@@ -50,8 +60,8 @@ Keys of a sweep
 
 All settings of a trial: python -m runners.run --help. On a cluster every node needs this code and results_dir at the
 same paths.
-Exit code: 0 all finished, 1 a trial failed, a result was not written or a value is refused, 2 unknown overrides,
-130 interrupted (Ctrl-C or SIGTERM)."""
+Exit code: 0 all finished, or stopped early by sweep.scheduler, 1 a trial failed, a result was not written or a value is
+refused, 2 unknown overrides, 130 interrupted (Ctrl-C or SIGTERM)."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -26,7 +26,6 @@ from runners.compose.typed import plain_tree
 from runners.recorded_run import run_configuration
 from runners.sweep.durations import OVERHEAD, FinishedTrials, TrialCost, kind
 from runners.sweep.plan import PlannedSetting, SweepPlan
-from runners.sweep.preview import is_to_run
 from runners.sweep.shared_runs import each_once
 from runners.sweep.trials import States
 
@@ -83,7 +82,7 @@ class Costs:
 
 def estimates(sweeps: Sequence[SweepPlan], states: Sequence[States], costs: Costs) -> list[ExperimentEstimate]:
     """An estimate for each experiment of a sweep, whose trials are in these states."""
-    todo = [each for each in each_once(sweeps, states) if is_to_run(each.sweep, each.state)]
+    todo = [each for each in each_once(sweeps, states) if each.sweep.options.is_to_run(each.state)]
     found = []
     for sweep, known in zip(sweeps, states, strict=True):
         wanted = [each.setting for each in todo if each.sweep is sweep]

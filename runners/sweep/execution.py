@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 from omegaconf import OmegaConf
@@ -15,7 +16,7 @@ from rich.live import Live
 
 from dpfbo.extras import needing
 from runners.sweep import estimate, preview, progress_table
-from runners.sweep.plan import SweepPlan, base_of, folder_of
+from runners.sweep.plan import PlannedSetting, SweepPlan, base_of, folder_of, outcome
 from runners.sweep.results_folder import write_results
 from runners.sweep.shared_runs import command_lines, copy_shared, each_once, plan_all, sharing
 from runners.sweep.slurm import SlurmError, SlurmLauncher, read, submit
@@ -29,7 +30,8 @@ def run(args: argparse.Namespace) -> int:
     """Plan the sweeps of the command line, and list, estimate, submit or run them; returns the exit code."""
     console, out, begin = Console(stderr=True, highlight=False), Console(highlight=False), time.monotonic()
     with console.status("composing") as status:
-        sweeps = plan_all(args.overrides, status.update)
+        composed: dict[tuple[str, ...], PlannedSetting] = {}
+        sweeps = plan_all(args.overrides, status.update, composed)
         states = [_states(sweep) for sweep in sweeps]
         costs = estimate.Costs(sweeps, status.update if args.estimate else None)
         estimated = [] if args.dry_run or args.cfg else estimate.estimates(sweeps, states, costs)
@@ -40,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(estimate.as_json(estimated), indent=1)) if args.json else out.print(report)
         return 0
     once, warnings = each_once(sweeps, states), list[str]()
-    n_to_run = sum(preview.is_to_run(each.sweep, each.state) for each in once)
+    n_to_run = sum(each.sweep.options.is_to_run(each.state) for each in once)
     if n_to_run and not args.dry_run:
         console.print(estimate.line(sweeps, estimated), soft_wrap=True)
     if n_to_run and sweeps[0].slurm is not None and not args.dry_run:
@@ -50,6 +52,15 @@ def run(args: argparse.Namespace) -> int:
             for number, sweep in enumerate(sweeps):
                 states[number], said = _run(sweep, sharing(sweep, sweeps), ray, console)
                 warnings += said
+                while sweep.options.search is not None:  # its next settings depend on the results of the last ones
+                    (more,) = plan_all(args.overrides, composed=composed)
+                    if len(more.settings) == len(sweep.settings):
+                        break
+                    # Ray is connected, and takes no arguments any more
+                    sweep = sweeps[number] = replace(more, options=replace(more.options, ray={}))
+                    states[number], said = _run(sweep, [], ray, console)
+                    warnings += said
+                _log(sweep, states[number], console)
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
     if args.json:
@@ -60,12 +71,14 @@ def run(args: argparse.Namespace) -> int:
             trials = [trial for _, trial in sweep.trials]
             out.print(preview.report(sweep, found) if args.dry_run else progress_table.report(trials, found))
             counts = "" if args.dry_run else f"{progress_table.counts(progress_table.rows(trials, found))}; "
+            if sweep.options.search is not None and not args.dry_run:
+                out.print(_best(sweep), soft_wrap=True)
             out.print(f"{counts}results: {sweep.folder}", soft_wrap=True)
         together = f"together, without what they share: {len(once)} trials, {n_to_run} to run"
         out.print(together if args.dry_run else f"{time.monotonic() - begin:.0f} s")
     if args.dry_run:
         return 0
-    unfinished = any(s.phase != "done" for found in states for s in found.values())
+    unfinished = any(s.phase != "done" and s.stopped_by is None for found in states for s in found.values())
     written = not sweeps[0].options.report or write_results(sweeps, states, args.overrides, console)
     return int(unfinished or not written)
 
@@ -129,20 +142,24 @@ def _run(sweep: SweepPlan, others: Sequence[SweepPlan], ray: ExitStack, console:
     """
     copy_shared(sweep, others)
     states, warnings, trials = _states(sweep), list[str](), [trial for _, trial in sweep.trials]
-    todo = [(setting, trial) for setting, trial in sweep.trials if preview.is_to_run(sweep, states[trial.key])]
+    todo = [(setting, trial) for setting, trial in sweep.trials if sweep.options.is_to_run(states[trial.key])]
     todo.sort(key=lambda pair: states[pair[1].key].phase == "running")  # another process may finish these
-    phases, wandb = [state.phase for state in states.values()], str(sweep.settings[0].cfg.tracker.wandb.mode)
+    phases = [state.phase for state in states.values()]
     if done := phases.count("done"):
         console.print(f"{done} of {len(phases)} trials are finished and skipped")
     if (failed := phases.count("failed")) and not sweep.options.retry_failed:
         console.print(f"{failed} failed before and are skipped; sweep.retry_failed=true runs them again")
+    if sweep.options.early_stopping and (stopped := sum(s.stopped_by is not None for s in states.values())):
+        console.print(
+            f"{stopped} were stopped early and are skipped; the command without sweep.scheduler continues them"
+        )
     if todo:
         with console.status("starting Ray"):
             with needing("ray", "a sweep"):
                 from runners.sweep import tune
             ray.enter_context(tune.cluster(sweep.options))
         write_plan(sweep.folder, trials)
-        os.environ.setdefault("WANDB_MODE", wandb)  # nothing may ask for a key
+        os.environ.setdefault("WANDB_MODE", _wandb_mode(sweep))  # nothing may ask for a key
         waiting = {trial.key: TrialState("waiting") for _, trial in todo}
         table = progress_table.ProgressTable(trials, {**states, **waiting}, console)
         shown = Live(table, console=console, refresh_per_second=4) if console.is_terminal else nullcontext()
@@ -153,6 +170,28 @@ def _run(sweep: SweepPlan, others: Sequence[SweepPlan], ray: ExitStack, console:
         states = table.states
     elif others:
         write_plan(sweep.folder, trials)
-    finished = [trial.folder(sweep.folder).path for trial in trials if states[trial.key].phase == "done"]
-    log_sweep(sweep.folder, finished, wandb, console)
     return states, warnings
+
+
+def _wandb_mode(sweep: SweepPlan) -> str:
+    return str(sweep.settings[0].cfg.tracker.wandb.mode)
+
+
+def _log(sweep: SweepPlan, states: States, console: Console) -> None:
+    """Give W&B the finished trials that it does not have, and a summary."""
+    finished = [trial.folder(sweep.folder).path for _, trial in sweep.trials if states[trial.key].phase == "done"]
+    log_sweep(sweep.folder, finished, _wandb_mode(sweep), console)
+
+
+def _best(sweep: SweepPlan) -> str:
+    """The setting of a search whose trials have all finished with the best objective, in words."""
+    found = [
+        (ended.value, s)
+        for s in sweep.settings
+        if (ended := outcome(s, sweep.seeds, sweep.options)) and ended.value is not None and ended.stopped is None
+    ]
+    if not found or sweep.options.search is None:
+        return "no setting of the search has finished"
+    value, best = (min if found[0][1].lower_is_better else max)(found, key=lambda pair: pair[0])
+    of = "final" if sweep.options.search.objective == "final" else "mean of the curve of"
+    return f"best of {len(sweep.settings)} settings: {best.label}, {of} {best.metric} {value:.4f}"

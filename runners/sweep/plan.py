@@ -1,7 +1,8 @@
 """The trials that a sweep's command line asks for: every setting, composed and checked, times every seed.
 
 The settings are the union of the experiment's `sweep.settings` (or the one without overrides), each times the
-command line's own overrides. Commas, choice(), range() and glob() multiply, as in Hydra's multirun.
+command line's own overrides. Commas, choice(), range() and glob() multiply, as in Hydra's multirun. With `sweep.search`
+they and interval() are the space of a search instead, and the settings are those that it has suggested so far.
 """
 
 import itertools
@@ -9,11 +10,12 @@ import re
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import hydra
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import IntervalSweep, Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
@@ -25,10 +27,13 @@ from runners.compose.settings import outside_setting
 from runners.identity.setting import names_of
 from runners.private_apis import parse_overrides
 from runners.sweep.slurm import SlurmLauncher
-from runners.sweep.trials import Trial
+from runners.sweep.trials import Trial, TrialState, read_plan, state
+from runners.sweep.tuning.early_stopping import EarlyStopping
+from runners.sweep.tuning.search import Interval, SearchOptions, SettingOutcome, Space, Words, suggestions
 
 MAX_SEEDS = 100_000
 SCALES = ("quick", "paper")
+_MOST_ATTEMPTS = 20  # suggestions for each new setting of a search, some of which may be the same as earlier ones
 
 # keys of the sweep as a whole: one value, and no part of a setting's label
 _SWEEP_KEYS = {"experiment", *outside_setting()} - {"seed", "seeds"}
@@ -53,6 +58,7 @@ class PlannedSetting:
     cfg: DictConfig
     rounds: int
     metric: str
+    lower_is_better: bool
     delta: float
     relation: str
     epsilon: dict[str, float | None]
@@ -82,6 +88,9 @@ class SweepOptions:
     address: str | None
     alone: bool
     report: bool
+    tensorboard: bool
+    early_stopping: EarlyStopping | None
+    search: SearchOptions | None
     ray: dict[str, Any] = field(hash=False)
 
     def __post_init__(self) -> None:
@@ -96,10 +105,17 @@ class SweepOptions:
         checks.one_of("sweep.retry_failed", self.retry_failed, (True, False))
         checks.one_of("sweep.alone", self.alone, (True, False))
         checks.one_of("sweep.report", self.report, (True, False))
+        checks.one_of("sweep.tensorboard", self.tensorboard, (True, False))
         if not isinstance(self.address, str | None):
             raise ValueError(f"sweep.address must be the address of a Ray cluster, got {self.address!r}")
         if "://" in (self.address or ""):  # Tune, and with it the table, would run in another process
             raise ValueError(f"sweep.address must read HOST:PORT, on a machine of the cluster, got {self.address!r}")
+
+    def is_to_run(self, known: TrialState) -> bool:
+        """True if the sweep runs a trial in this state."""
+        if known.stopped_by is not None:
+            return self.early_stopping is None
+        return known.phase != "done" and (known.phase != "failed" or self.retry_failed)
 
 
 @dataclass(frozen=True)
@@ -119,11 +135,16 @@ class SweepPlan:
         return [(setting, setting.trial(seed)) for seed in self.seeds for setting in self.settings]
 
 
-def plan(arguments: Sequence[str], say: Callable[[str], None] = lambda message: None) -> SweepPlan:
+def plan(
+    arguments: Sequence[str],
+    say: Callable[[str], None] = lambda message: None,
+    composed: dict[tuple[str, ...], PlannedSetting] | None = None,
+) -> SweepPlan:
     """Compose and check everything that the overrides of a command line ask for.
 
-    say: called with every step. Raises HydraException or OmegaConfBaseException for overrides that do not compose,
-    and the errors of `Composition` for settings that cannot run.
+    say: called with every step. composed: the settings of an earlier call, which are not composed again; gets the new
+    ones. Raises HydraException or OmegaConfBaseException for overrides that do not compose, and the errors of
+    `Composition` for settings that cannot run.
     """
     seeds = [a.partition("=")[2] for a in arguments if _name(a) == "seeds"]
     rest = [a for a in arguments if _name(a) != "seeds"]
@@ -134,41 +155,146 @@ def plan(arguments: Sequence[str], say: Callable[[str], None] = lambda message: 
             "again is for runners.run: a sweep leaves finished trials alone, delete a folder to run it anew"
         )
     with composing():
-        given = _parsed(rest)
-        base = _base(given)
+        base = _base(rest)
         options = _options(base)
+        space: dict[str, Interval | tuple[str, ...]] | None = {} if options.search else None
+        given = _parsed(rest, space)
         node = OmegaConf.to_container(base.launcher, resolve=True)
         slurm = SlurmLauncher.of(node, options.cpus_per_trial, options.gpus_per_trial)
         scaled_seeds, entries = _scaled(base)
         parsed_seeds = parse_seeds(seeds[-1] if seeds else scaled_seeds)
-        found: dict[str, tuple[list[tuple[str, ...]], PlannedSetting]] = {}
-        combinations, composer = _combinations(entries, given), Composer()
-        for number, overrides in enumerate(combinations, start=1):
-            say(f"composing and checking {number} of {len(combinations)}")
-            cfg = composer.compose(overrides)
-            _adapt(cfg, options, parsed_seeds[0])
+        settings = _Settings(options, parsed_seeds, {} if composed is None else composed)
+        if space is not None:
+            _check_space(space, entries)
+            say("composing and checking the settings of the search")
+            _search(settings, folder_of(base), space, given)
+        else:
+            combinations = _combinations(entries, given)
+            for number, overrides in enumerate(combinations, start=1):
+                say(f"composing and checking {number} of {len(combinations)}")
+                settings.add(overrides)
+    planned = settings.labelled()
+    _check_comparable(planned, options)
+    folder = planned[0].folder
+    return SweepPlan(folder.name, folder, planned, parsed_seeds, options, slurm)
+
+
+class _Settings:
+    """The settings of a sweep as they are composed, each once, with all overrides that make it."""
+
+    def __init__(
+        self, options: SweepOptions, seeds: tuple[int, ...], before: dict[tuple[str, ...], PlannedSetting]
+    ) -> None:
+        self.options, self.seeds = options, seeds
+        self.found: dict[str, tuple[list[tuple[str, ...]], PlannedSetting]] = {}
+        self._composer, self._before = Composer(), before
+
+    def add(self, overrides: tuple[str, ...]) -> bool:
+        """Compose and check a setting; returns whether it is a new one."""
+        if overrides not in self._before:
+            cfg = self._composer.compose(overrides)
+            _adapt(cfg, self.options, self.seeds[0])
             composition = Composition.of(cfg)
             name = names_of(composition.given).setting
-            if name not in found:
-                found[name] = [], _checked(composition, name)
-            found[name][0].append(overrides)
-    labels = _labels([group for group, _ in found.values()], [s.cfg.algorithm.name for _, s in found.values()])
-    settings = tuple(
-        replace(setting, label=label, overrides=group[0])
-        for label, (group, setting) in zip(labels, found.values(), strict=True)
-    )
-    folder = settings[0].folder
-    return SweepPlan(folder.name, folder, settings, parsed_seeds, options, slurm)
+            known = self.found.get(name)
+            self._before[overrides] = _checked(composition, name) if known is None else known[1]
+        setting = self._before[overrides]
+        group, _ = self.found.setdefault(setting.name, ([], setting))
+        group.append(overrides)
+        return len(group) == 1
+
+    def labelled(self) -> tuple[PlannedSetting, ...]:
+        groups, settings = zip(*self.found.values(), strict=True)
+        labels = _labels(groups, [setting.cfg.algorithm.name for setting in settings])
+        return tuple(
+            replace(setting, label=label, overrides=group[0])
+            for label, group, setting in zip(labels, groups, settings, strict=True)
+        )
+
+
+def outcome(setting: PlannedSetting, seeds: Sequence[int], options: SweepOptions) -> SettingOutcome | None:
+    """What a setting of a search gave, from its files; None while one of its trials is still to run."""
+    folders = [setting.trial(seed).folder(setting.folder) for seed in seeds]
+    trials = [(folder, state(folder)) for folder in folders]
+    if options.search is None or any(options.is_to_run(known) for _, known in trials):
+        return None
+    return SettingOutcome.of(options.search.objective, trials)
+
+
+def _search(settings: _Settings, experiment: Path, space: Space, given: dict[str, list[str]]) -> None:
+    """Add the settings that a search has suggested before, and the next ones if all of these have ended."""
+    options, search = settings.options, settings.options.search
+    fixed = tuple(value for values in given.values() for value in values)
+    for words in _suggested(experiment, space, [o for o in fixed if not _is_sweep_key(_name(o))]):
+        settings.add((*fixed, *words))
+    _check_comparable([setting for _, setting in settings.found.values()], options)  # before any metric is read
+    found, lower_is_better = list[tuple[Words, SettingOutcome]](), True
+    for group, setting in settings.found.values():
+        if (ended := outcome(setting, settings.seeds, options)) is None:
+            return
+        values = dict(zip(space, (word.partition("=")[2] for word in group[0][len(fixed) :]), strict=True))
+        found.append((values, ended))
+        lower_is_better = setting.lower_is_better
+    assert search is not None
+    left = max(0, min(search.batch, search.num_samples - len(found)))
+    for values in islice(suggestions(search, space, found, lower_is_better), _MOST_ATTEMPTS * left):
+        left -= settings.add((*fixed, *(f"{key}={word}" for key, word in values.items())))
+        if not left:
+            break
+
+
+def _suggested(experiment: Path, space: Space, fixed: list[str]) -> list[tuple[str, ...]]:
+    """The overrides of the space in the settings of sweep.json whose other overrides are `fixed`."""
+    found: dict[tuple[str, ...], None] = {}
+    for trial in read_plan(experiment):
+        own = [o for o in trial.overrides if not _is_sweep_key(_name(o))]
+        words = {key: value for key, _, value in (o.partition("=") for o in own) if key in space}
+        rest = [o for o in own if o.partition("=")[0] not in space]
+        if (
+            sorted(rest) == sorted(fixed)
+            and words.keys() == space.keys()
+            and all(words[key] in space[key] for key in space)
+        ):
+            found[tuple(f"{key}={words[key]}" for key in space)] = None
+    return list(found)
+
+
+def _check_space(space: Space, entries: Any) -> None:
+    if not space:
+        raise SweepError("sweep.search needs keys with an interval(), a choice() or values between commas")
+    if entries is not None:
+        raise SweepError(
+            "sweep.search chooses the settings itself: leave out sweep.settings, and experiments that have them"
+        )
+
+
+def _check_comparable(settings: Sequence[PlannedSetting], options: SweepOptions) -> None:
+    """Refuse to look at metrics while trials run unless all are simulations of one problem."""
+    asked = {"sweep.search": options.search, "sweep.scheduler": options.early_stopping}
+    for key in (key for key, wanted in asked.items() if wanted is not None):
+        if real := next((str(s.cfg.privacy.rng) for s in settings if s.cfg.privacy.rng != "seeded"), None):
+            raise SweepError(
+                f"{key} is for simulations, with privacy.rng=seeded, got {real!r}: epsilon does not cover settings "
+                "that are chosen, or trials that are stopped, by looking at results on private data"
+            )
+        problems = dict.fromkeys((s.problem, s.metric, s.cfg.problem.get("function")) for s in settings)
+        if len(problems) > 1:
+            names = " and ".join(" ".join(map(str, filter(None, each))) for each in list(problems)[:2])
+            raise SweepError(f"{key} compares trials of one problem and metric, got {names}")
+    grace = options.early_stopping.grace_period if options.early_stopping is not None else 0
+    if (short := next((s.rounds for s in settings if s.rounds <= grace), None)) is not None:
+        raise SweepError(f"sweep.scheduler_options.grace_period must be less than rounds={short}, got {grace}")
 
 
 def base_of(arguments: Sequence[str]) -> DictConfig:
     """The configuration of the sweep as a whole; its settings are not composed."""
     with composing():
-        return _base(_parsed([a for a in arguments if _name(a) not in ("seeds", "seed")]))
+        return _base(arguments)
 
 
-def _base(given: dict[str, list[str]]) -> DictConfig:
-    return hydra.compose("config", [v for key, values in given.items() if _is_sweep_key(key) for v in values])
+def _base(arguments: Sequence[str]) -> DictConfig:
+    given = _parsed([a for a in arguments if _is_sweep_key(_name(a))])
+    return hydra.compose("config", [v for values in given.values() for v in values])
 
 
 def folder_of(cfg: DictConfig) -> Path:
@@ -208,10 +334,10 @@ def _adapt(cfg: DictConfig, options: SweepOptions, seed: int) -> None:
 
 def _checked(composition: Composition, name: str) -> PlannedSetting:
     """The setting without its label, checked by building all parts of a run with one seed."""
-    experiment = composition.experiment
+    rounds, problem, plan = composition.experiment.rounds, composition.experiment.problem, composition.experiment.plan
     return PlannedSetting(
-        "", (), name, experiment.problem.name, composition.given, experiment.rounds, experiment.problem.metric,
-        experiment.plan.delta, experiment.plan.relation, experiment.plan.totals(), experiment.plan.approximations,
+        "", (), name, problem.name, composition.given, rounds, problem.metric, problem.lower_is_better, plan.delta,
+        plan.relation, plan.totals(), plan.approximations,
     )  # fmt: skip
 
 
@@ -223,11 +349,16 @@ def _options(base: DictConfig) -> SweepOptions:
     on_ray, env = executor["name"] == "ray", executor.get("runtime_env")
     ray = {**executor.get("init", {}), **({"runtime_env": env} if env else {})}
     ray |= {"include_dashboard": True} if executor.get("dashboard") else {}
-    cpus = s["cpus_per_trial"] if s["cpus_per_trial"] is not None else float(not on_ray)
-    limit = s["max_concurrent"] if s["max_concurrent"] is not None or not on_ray else 1
-    address = s["address"] if s["address"] is not None or not on_ray else base.executor.address
+    as_given = ("gpus_per_trial", "max_retries", "retry_failed", "alone", "report", "tensorboard")
+    search = SearchOptions(s["search"], s["num_samples"], s["objective"], s["search_batch"], s["search_seed"])
     return SweepOptions(
-        limit, cpus, s["gpus_per_trial"], s["max_retries"], s["retry_failed"], address, s["alone"], s["report"], ray
+        **{key: s[key] for key in as_given},
+        cpus_per_trial=s["cpus_per_trial"] if s["cpus_per_trial"] is not None else float(not on_ray),
+        max_concurrent=s["max_concurrent"] if s["max_concurrent"] is not None or not on_ray else 1,
+        address=s["address"] if s["address"] is not None or not on_ray else base.executor.address,
+        early_stopping=EarlyStopping.of(s["scheduler"], s["scheduler_options"]),
+        search=search if s["search"] is not None else None,
+        ray=ray,
     )
 
 
@@ -265,15 +396,28 @@ def _combinations(entries: Any, given: dict[str, list[str]]) -> list[tuple[str, 
     return list(combinations)
 
 
-def _parsed(overrides: Sequence[str]) -> dict[str, list[str]]:
-    """The expansions of the overrides, by key; a later override replaces an earlier one of the same key."""
+def _parsed(
+    overrides: Sequence[str], space: dict[str, Interval | tuple[str, ...]] | None = None
+) -> dict[str, list[str]]:
+    """The expansions of the overrides, by key; a later override replaces an earlier one of the same key.
+
+    space: gets those with several values, in place of the result.
+    """
     expanded: dict[str, list[str]] = {}
     for override in parse_overrides(overrides):
         key = override.key_or_group if override.package is None else f"{override.key_or_group}@{override.package}"
         if override.is_sweep_override() and _is_sweep_key(key):
             raise SweepError(f"{key} must have one value for the whole sweep, got {override.input_line}")
+        name = override.get_key_element()
         expanded.pop(key, None)
-        expanded[key] = _expanded(override)
+        if space is not None:
+            space.pop(name, None)
+        if space is None or not override.is_sweep_override():
+            expanded[key] = _expanded(override)
+        elif isinstance(interval := override.value(), IntervalSweep):
+            space[name] = Interval.of(name, interval)
+        else:
+            space[name] = tuple(dict.fromkeys(word.partition("=")[2] for word in _expanded(override)))
     return expanded
 
 
@@ -283,7 +427,10 @@ def _expanded(override: Override) -> list[str]:
         deletes_any = override.is_delete() and override.value_type is None
         return [name if deletes_any else f"{name}={override.get_value_element_as_str()}"]
     if not override.is_discrete_sweep():
-        raise SweepError(f"{name} must be a list of values, a choice(), range() or glob(), got {override.input_line}")
+        raise SweepError(
+            f"{name} must be a list of values, a choice(), range() or glob(), got {override.input_line}: an interval() "
+            "needs sweep.search=optuna or sweep.search=random"
+        )
     values = list(override.sweep_string_iterator())
     if not values:
         raise SweepError(f"{override.input_line} has no values")

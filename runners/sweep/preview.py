@@ -8,12 +8,7 @@ from rich.table import Table
 from dpfbo.formats.words import epsilon_in_words, large_delta, neighbours
 from runners.sweep.plan import PlannedSetting, SweepPlan
 from runners.sweep.progress_table import MOST_ROWS
-from runners.sweep.trials import States, TrialState, seeds_in_words
-
-
-def is_to_run(sweep: SweepPlan, known: TrialState) -> bool:
-    """True if the sweep runs a trial in this state."""
-    return known.phase != "done" and (known.phase != "failed" or sweep.options.retry_failed)
+from runners.sweep.trials import States, seeds_in_words
 
 
 def report(sweep: SweepPlan, states: States) -> Group:
@@ -34,11 +29,13 @@ def report(sweep: SweepPlan, states: States) -> Group:
         table.caption = f"and {len(sweep.settings) - MOST_ROWS} more settings; --json has all"
     relations = " or ".join(dict.fromkeys(neighbours(s.relation) for s in sweep.settings if s.relation)) or "none"
     large = large_delta(setting.delta for setting in sweep.settings)
-    to_run = sum(is_to_run(sweep, state) for state in states.values())
+    search = sweep.options.search
+    more = f"; the search goes on to {search.num_samples} settings, {search.batch} at a time" if search else ""
+    to_run = sum(sweep.options.is_to_run(state) for state in states.values())
     return Group(
         table,
         f"epsilon: predicted of one run of T rounds, {relations}, at delta{large}; several runs add up",
-        f"{len(sweep.settings)} settings x {len(sweep.seeds)} seeds = {len(states)} trials, {to_run} to run",
+        f"{len(sweep.settings)} settings x {len(sweep.seeds)} seeds = {len(states)} trials, {to_run} to run{more}",
     )
 
 
@@ -49,7 +46,9 @@ def _seeds_by_state(sweep: SweepPlan, setting: PlannedSetting, states: States) -
     seeds: dict[str, list[int]] = {}
     for seed in sweep.seeds:
         known = states[setting.trial(seed).key]
-        seeds.setdefault(words.get(known.phase, f"resumes after round {known.round}"), []).append(seed)
+        stays = known.stopped_by is not None and not sweep.options.is_to_run(known)
+        goes_on = f"stopped early after round {known.round}" if stays else f"resumes after round {known.round}"
+        seeds.setdefault(words.get(known.phase, goes_on), []).append(seed)
     return "\n".join(f"{seeds_in_words(some)} {said}" for said, some in seeds.items())
 
 
@@ -58,7 +57,7 @@ def as_json(sweep: SweepPlan, states: States) -> dict[str, Any]:
     trials = [
         {
             "label": trial.label, "overrides": trial.overrides, "setting": trial.setting, "seed": trial.seed,
-            "rounds": trial.rounds, "metric": trial.metric, "to_run": is_to_run(sweep, states[trial.key]),
+            "rounds": trial.rounds, "metric": trial.metric, "to_run": sweep.options.is_to_run(states[trial.key]),
             **states[trial.key].as_json(),
             "predicted": {
                 "epsilon": setting.epsilon, "delta": setting.delta, "relation": setting.relation,

@@ -16,7 +16,6 @@ from runners.sweep.trials import PHASES, Phase, Trial, TrialState
 MOST_ROWS, MOST_FAILURES = 60, 20  # settings, and failed trials, in a table that is printed once
 
 _UNDER_WAY: tuple[Phase, ...] = ("running", "interrupted")
-_ENDED: tuple[Phase, ...] = ("done", "failed")
 
 
 @dataclass(frozen=True)
@@ -59,8 +58,15 @@ class Row:
             at = sorted(state.round or 0 for state in self.of(phase))
             shown = ", ".join(map(str, at)) if len(at) <= 2 else f"{len(at)}: {at[0]}..{at[-1]}"
             if at:
-                lines.append(f"{shown} / {self.trials[0].rounds or '?'}{' stopped' if phase == 'interrupted' else ''}")
+                early = any(state.stopped_by for state in self.of(phase))
+                word = " stopped early" if early else " stopped" if phase == "interrupted" else ""
+                lines.append(f"{shown} / {self.trials[0].rounds or '?'}{word}")
         return "\n".join(lines)
+
+
+def _ended(state: TrialState) -> bool:
+    """True if a trial needs not run any more."""
+    return state.phase in ("done", "failed") or state.stopped_by is not None
 
 
 def rows(trials: Sequence[Trial], states: Mapping[tuple[str, int], TrialState]) -> list[Row]:
@@ -110,16 +116,21 @@ def footnote(rows: Sequence[Row]) -> str:
     by = " or ".join(f"{name} at {delta}, {neighbours(relation)}" for name, relation, delta in sorted(known))
     some = f"; epsilon of one run by {by}" if by else ""
     so_far = "; in brackets: so far, no seed is finished" if any(row.mean().startswith("(") for row in rows) else ""
-    return f"mean of the finished seeds ± standard error over the seeds{some}{so_far}"
+    early = any(state.stopped_by for row in rows for state in row.states)
+    chosen = "; a setting with trials stopped early looks better than it is, since its poor seeds are missing" * early
+    return f"mean of the finished seeds ± standard error over the seeds{some}{so_far}{chosen}"
 
 
 def counts(rows: Sequence[Row]) -> str:
     """`12 of 24 done, 2 running, 1 failed`."""
     n = {phase: sum(len(row.of(phase)) for row in rows) for phase in PHASES}
+    early = sum(state.stopped_by is not None for row in rows for state in row.states)
+    n["interrupted"] -= early
     rest = [f"{n[phase]} {phase}" for phase in PHASES[1:] if n[phase]]
+    rest += [f"{early} stopped early"] if early else []
     if preempted := sum(state.preemptions for row in rows for state in row.states):
         rest.append(f"{preempted} preemption{'s' * (preempted > 1)}, after which trials went on")
-    return ", ".join([f"{n['done']} of {sum(n.values())} done", *rest])
+    return ", ".join([f"{n['done']} of {sum(n.values()) + early} done", *rest])
 
 
 def failures(trials: Sequence[Trial], states: Mapping[tuple[str, int], TrialState]) -> Table | None:
@@ -146,7 +157,7 @@ class ProgressTable:
 
     def __init__(self, trials: Sequence[Trial], states: Mapping[tuple[str, int], TrialState], console: Console) -> None:
         self.trials, self.states, self._console = list(trials), dict(states), console
-        self._ended = sum(state.phase in _ENDED for state in states.values())
+        self._ended = sum(map(_ended, states.values()))
         columns = (BarColumn(60), TimeElapsedColumn(), TextColumn("elapsed, left"), TimeRemainingColumn())
         self._bar = Progress(*columns, console=console, speed_estimate_period=3600.0)
         self._task = self._bar.add_task("", total=sum(trial.rounds or 1 for trial in trials))
@@ -154,11 +165,13 @@ class ProgressTable:
 
     def update(self, trial: Trial, state: TrialState) -> None:
         """Note a trial's state; without a live table, print a line if it has ended."""
-        self._ended += (state.phase in _ENDED) - (self.states[trial.key].phase in _ENDED)
+        self._ended += _ended(state) - _ended(self.states[trial.key])
         self.states[trial.key] = state
-        if state.phase in _ENDED and not self._console.is_terminal:
-            reached = f"{trial.metric} {state.mean or 0:.4f}, epsilon {epsilon_in_words(state.epsilon)}"
-            what = reached if state.phase == "done" else f"failed: {state.error}"
+        if _ended(state) and not self._console.is_terminal:
+            reached = f"{trial.metric} {state.mean or 0:.4f}"
+            what = f"{reached}, epsilon {epsilon_in_words(state.epsilon)}" if state.phase == "done" else ""
+            what = what or (f"{reached}, stopped early after round {state.round}" if state.stopped_by else "")
+            what = what or f"failed: {state.error}"
             line = f"{self._ended}/{len(self.trials)} {trial.label}, seed {trial.seed}: {what}"
             self._console.print(Text(line), soft_wrap=True)
 
@@ -175,4 +188,4 @@ class ProgressTable:
     def _rounds_done(self) -> int:
         """Rounds of all trials that need not run any more."""
         states = ((trial, self.states[trial.key]) for trial in self.trials)
-        return sum((trial.rounds or 1) if state.phase in _ENDED else (state.round or 0) for trial, state in states)
+        return sum((trial.rounds or 1) if _ended(state) else (state.round or 0) for trial, state in states)

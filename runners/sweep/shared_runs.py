@@ -22,7 +22,7 @@ from dpfbo.problems.readers.data_files import MissingData, data_root
 from runners.compose.conf_folder import CONF
 from runners.record.config_text import config_text
 from runners.sweep.plan import PlannedSetting, SweepError, SweepPlan, base_of, plan
-from runners.sweep.trials import FAILURE, States, TrialState, state
+from runners.sweep.trials import FAILURE, STOPPED, States, TrialState, state
 
 logger = logging.getLogger(__name__)
 
@@ -58,15 +58,21 @@ def command_lines(arguments: Sequence[str]) -> list[list[str]]:
     return [[f"experiment={name}", *options, *rest] for parts, options in groups for name in parts]
 
 
-def plan_all(arguments: Sequence[str], say: Callable[[str], None] = lambda message: None) -> list[SweepPlan]:
+def plan_all(
+    arguments: Sequence[str],
+    say: Callable[[str], None] = lambda message: None,
+    composed: dict[tuple[str, ...], PlannedSetting] | None = None,
+) -> list[SweepPlan]:
     """`plan` for each experiment of a command line; those with `sweep.alone` come last.
+
+    composed: as for `plan`, of a single experiment.
 
     Raises SweepError where several do not go together, and MissingData where the data of some are missing, unless
     `sweep.skip_missing` leaves these out.
     """
     lines, sweeps, missing = command_lines(arguments), list[SweepPlan](), dict[str, MissingData]()
     if len(lines) == 1:
-        return [plan(lines[0], say)]
+        return [plan(lines[0], say, composed)]
     for line in lines:
         name = line[0].partition("=")[2]
         try:
@@ -125,6 +131,8 @@ def _group(name: str) -> tuple[list[str], list[str]]:
 def _check_shareable(sweeps: Sequence[SweepPlan]) -> None:
     if len({sweep.folder for sweep in sweeps}) < len(sweeps):
         raise SweepError(f"experiments must have folders of their own, got {', '.join(g.experiment for g in sweeps)}")
+    if any(sweep.options.search for sweep in sweeps):
+        raise SweepError("sweep.search is for one experiment, several were given")
     for key, values in (
         ("sweep's resources", {sweep.options for sweep in sweeps if not sweep.options.alone}),
         ("executor", {str(sweep.settings[0].cfg.executor) for sweep in sweeps}),
@@ -169,7 +177,7 @@ def copy(source: Path, target: RunFolder) -> None:
     files["summary.json"] = json.dumps(summary, indent=2, allow_nan=False).encode() + b"\n"
     with target.opened():
         shutil.rmtree(target.checkpoint_path, ignore_errors=True)
-        for file in ("progress.json", "theory.json", FAILURE):
+        for file in ("progress.json", "theory.json", FAILURE, STOPPED):
             (target.path / file).unlink(missing_ok=True)
         for name, content in files.items():
             target.replace(name, lambda file, c=content: file.write(c), durable=name == "summary.json")  # type: ignore[misc]

@@ -3,6 +3,7 @@
 results/<experiment>/sweep.json                    the planned trials
 results/<experiment>/<setting>/<seed>/failure.json the error of a trial, until it runs again
                                      preemptions.jsonl a line for every time that its node or process went away
+                                     stopped.json      where `sweep.scheduler` stopped it, until it runs again
 
 This module imports neither Ray nor torch: any machine that sees the files can watch a sweep.
 """
@@ -26,7 +27,7 @@ Phase = Literal["done", "running", "interrupted", "failed", "waiting"]
 PHASES: tuple[Phase, ...] = ("done", "running", "interrupted", "failed", "waiting")
 
 PLAN = "sweep.json"
-FAILURE = "failure.json"
+FAILURE, STOPPED = "failure.json", "stopped.json"
 _LONGEST_NAME, _LARGEST_SEED = 200, 10**18  # of a setting's folder
 
 
@@ -64,6 +65,7 @@ class TrialState:
     mean: metric after `round`, over the agents. epsilon: spent so far by the trial's `accountant`, inf if there is no
     finite one. delta, relation, accountant: known for finished trials. preemptions: how often its node or process went
     away while it ran. quantiles: of the final metric over the agents by percent, for finished trials of many agents.
+    stopped_by: the scheduler that stopped it early, which makes it an interrupted one.
     """
 
     phase: Phase
@@ -76,6 +78,7 @@ class TrialState:
     error: str | None = None
     preemptions: int = 0
     quantiles: dict[str, float] | None = None
+    stopped_by: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         """`state` (the phase) and the other fields, with None for an epsilon that is not finite."""
@@ -106,7 +109,15 @@ def state(folder: RunFolder) -> TrialState:
         return TrialState("running", **reached)
     if failure is not None:
         return TrialState("failed", **reached, error=str(failure.get("error", "not recorded")))
+    if (stopped := read_object(folder.path / STOPPED)) is not None:
+        return _stopped(stopped, reached)
     return TrialState("waiting" if progress is None else "interrupted", **reached)
+
+
+def _stopped(stopped: dict[str, Any], reached: dict[str, Any]) -> TrialState:
+    """The state of a trial that a scheduler stopped; progress.json may be some rounds behind."""
+    values = {name: stopped[name] for name in ("round", "mean") if isinstance(stopped.get(name), int | float)}
+    return TrialState("interrupted", **{**reached, **values}, stopped_by=str(stopped.get("by")))
 
 
 def finished(summary: dict[str, Any]) -> TrialState | None:
@@ -150,9 +161,16 @@ def record_preemption(folder: RunFolder, reason: str) -> None:
         file.write(json.dumps({"time": now, "after_round": after, "reason": reason}) + "\n")
 
 
+def record_stop(folder: RunFolder, scheduler: str, last: TrialState) -> None:
+    """Write stopped.json: the scheduler that stopped a trial, after which round, and the metric there."""
+    record = {"by": scheduler, "round": last.round, "mean": last.mean}
+    replace_text(folder.path / STOPPED, json.dumps(record) + "\n")
+
+
 def forget_failure(folder: RunFolder) -> None:
-    """Remove failure.json: the trial runs again."""
-    (folder.path / FAILURE).unlink(missing_ok=True)
+    """Remove failure.json and stopped.json: the trial runs again."""
+    for name in (FAILURE, STOPPED):
+        (folder.path / name).unlink(missing_ok=True)
 
 
 def write_plan(experiment: Path, trials: Iterable[Trial]) -> None:

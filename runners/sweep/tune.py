@@ -5,12 +5,16 @@ run folders.
 """
 
 import logging
+import math
 import os
+import re
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +29,15 @@ from omegaconf import OmegaConf
 from ray import tune
 from ray.exceptions import RayError
 from ray.tune.experiment import Trial as TuneTrial
+from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, MedianStoppingRule, TrialScheduler
 
 from runners.executor.ray.cluster import check_reachable, no_standard_output
 from runners.private_apis import shrink_tune_trial
 from runners.sweep.attempt import Report, run_trial
 from runners.sweep.plan import PlannedSetting, SweepOptions
 from runners.sweep.progress_table import ProgressTable
-from runners.sweep.trials import Trial, TrialState, record_failure, record_preemption, state
+from runners.sweep.trials import Trial, TrialState, record_failure, record_preemption, record_stop, state
+from runners.sweep.tuning.early_stopping import EarlyStopping
 
 Planned = tuple[PlannedSetting, Trial]
 
@@ -79,14 +85,21 @@ def run_trials(todo: Sequence[Planned], options: SweepOptions, table: ProgressTa
     numbers = {id(setting): number for number, setting in enumerate({id(s): s for s, _ in todo}.values())}
     plain = {numbers[id(s)]: (s.name, OmegaConf.to_container(s.cfg)) for s, _ in todo}
     planned = {(numbers[id(setting)], trial.seed): (setting, trial) for setting, trial in todo}
-    left, listener = list(reversed(planned)), _Listener(table, planned)
+    left, stopping, settings = list(reversed(planned)), options.early_stopping, [setting for setting, _ in todo]
+    listener = _Listener(table, planned, None if stopping is None else stopping.scheduler)
     bundle = {"CPU": options.cpus_per_trial, "GPU": options.gpus_per_trial}
     held = {name: count for name, count in bundle.items() if count} or {"memory": 1.0}  # Tune must hold something
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # errors of trials come to the listener
     with tempfile.TemporaryDirectory(prefix="dpfbo-sweep-") as storage, no_standard_output():
         tuner = tune.Tuner(
             tune.with_resources(
-                tune.with_parameters(run_trial, settings=plain, cwd=str(Path.cwd()), gpus=options.gpus_per_trial),
+                tune.with_parameters(
+                    run_trial,
+                    settings=plain,
+                    cwd=str(Path.cwd()),
+                    gpus=options.gpus_per_trial,
+                    every_round=stopping is not None or options.tensorboard,
+                ),
                 tune.PlacementGroupFactory([held]),
             ),
             param_space={"trial": tune.sample_from(lambda _: left.pop())},  # in order
@@ -96,12 +109,13 @@ def run_trials(todo: Sequence[Planned], options: SweepOptions, table: ProgressTa
                 max_concurrent_trials=options.max_concurrent,
                 trial_dirname_creator=lambda trial: trial.trial_id,
                 trial_name_creator=lambda trial: _name(*planned[trial.config["trial"]]),
+                scheduler=None if stopping is None else _SeedBySeed(lambda: _scheduler(stopping, settings)),
             ),
             run_config=tune.RunConfig(
                 name="sweep",
                 storage_path=storage,
                 verbose=0,
-                callbacks=[listener],
+                callbacks=[listener, *([_TensorBoard(planned)] if options.tensorboard else [])],
                 failure_config=tune.FailureConfig(max_failures=options.max_retries),
             ),
         )
@@ -117,11 +131,55 @@ def _name(setting: PlannedSetting, trial: Trial) -> str:
     return f"{setting.label}, seed {trial.seed}"
 
 
-class _Listener(tune.Callback):
-    """Updates the progress table from Tune's callbacks, and collects the trials' warnings by their kind."""
+def _scheduler(stopping: EarlyStopping, settings: Sequence[PlannedSetting]) -> TrialScheduler:
+    """Tune's scheduler for the trials of one seed, which reads `round` and `mean` of the reports."""
+    mode = "min" if settings[0].lower_is_better else "max"
+    read: dict[str, Any] = {"time_attr": "round", "metric": "mean", "mode": mode, "grace_period": stopping.grace_period}
+    if stopping.scheduler == "median":
+        read["min_time_slice"] = math.inf  # no trial makes way for one that waits: it would have to start again
+        return MedianStoppingRule(**read, min_samples_required=stopping.min_samples_required)
+    longest = max(setting.rounds for setting in settings)
+    return ASHAScheduler(**read, reduction_factor=stopping.reduction_factor, max_t=longest)
 
-    def __init__(self, table: ProgressTable, planned: Mapping[tuple[int, int], Planned]) -> None:
-        self._table, self._planned = table, planned
+
+class _SeedBySeed(FIFOScheduler):
+    """Compares the trials of each seed with each other: among seeds, an easy one would win whatever its setting.
+
+    A median rule keeps all results of all trials: it gets only the two numbers that it reads.
+    """
+
+    def __init__(self, make: Callable[[], TrialScheduler]) -> None:
+        super().__init__()
+        self._by_seed: defaultdict[int, TrialScheduler] = defaultdict(make)
+
+    def _of(self, trial: TuneTrial) -> TrialScheduler:
+        return self._by_seed[trial.config["trial"][1]]
+
+    def on_trial_add(self, tune_controller: Any, trial: TuneTrial) -> None:
+        self._of(trial).on_trial_add(tune_controller, trial)
+
+    def on_trial_remove(self, tune_controller: Any, trial: TuneTrial) -> None:
+        self._of(trial).on_trial_remove(tune_controller, trial)
+
+    def on_trial_result(self, tune_controller: Any, trial: TuneTrial, result: dict[str, Any]) -> str:
+        read = {key: result[key] for key in ("round", "mean")}
+        return self._of(trial).on_trial_result(tune_controller, trial, read)
+
+    def on_trial_complete(self, tune_controller: Any, trial: TuneTrial, result: dict[str, Any]) -> None:
+        read = {key: result[key] for key in ("round", "mean")}
+        self._of(trial).on_trial_complete(tune_controller, trial, read)
+
+
+class _Listener(tune.Callback):
+    """Updates the progress table from Tune's callbacks, and collects the trials' warnings by their kind.
+
+    scheduler: the name of the one that stops trials early, if there is one.
+    """
+
+    def __init__(
+        self, table: ProgressTable, planned: Mapping[tuple[int, int], Planned], scheduler: str | None = None
+    ) -> None:
+        self._table, self._planned, self._scheduler = table, planned, scheduler
         self.warnings: dict[str, list[str]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -149,6 +207,12 @@ class _Listener(tune.Callback):
         self._table.update(ours, state(folder))
 
     def on_trial_complete(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
+        last = Report.of(trial.last_result).state if "told" in trial.last_result else None
+        if self._scheduler is not None and last is not None and last.phase == "running" and last.error is None:
+            setting, ours = self._planned[trial.config["trial"]]
+            with suppress(OSError):
+                record_stop(ours.folder(setting.folder), self._scheduler, last)
+            self._table.update(ours, replace(last, phase="interrupted", stopped_by=self._scheduler))
         shrink_tune_trial(trial)
 
     def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
@@ -165,6 +229,39 @@ class _Listener(tune.Callback):
                 record_failure(folder, reason, text)
             now = TrialState("failed", error=reason)
         self._table.update(ours, now)
+
+
+class _TensorBoard(tune.Callback):
+    """Writes the metric and epsilon of each trial for TensorBoard: results/EXPERIMENT/tensorboard/LABEL-HASH/SEED."""
+
+    def __init__(self, planned: Mapping[tuple[int, int], Planned]) -> None:
+        from tensorboardX import SummaryWriter  # of Tune's own packages; it takes a second
+
+        self._planned, self._writer, self._writers = planned, SummaryWriter, dict[str, SummaryWriter]()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """No state, as for the listener."""
+        return {}
+
+    def on_trial_result(
+        self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, result: dict[str, Any], **info: Any
+    ) -> None:
+        setting, ours = self._planned[trial.config["trial"]]
+        if trial.trial_id not in self._writers:
+            folder = setting.folder / "tensorboard"
+            folder.mkdir(mode=0o700, exist_ok=True)  # the metric of real data is private
+            name = re.sub(r"[^\w.=,+-]+", "_", f"{ours.label[:100]}-{ours.setting}")
+            self._writers[trial.trial_id] = self._writer(str(folder / name / str(ours.seed)))
+        for tag, key in ((setting.metric, "mean"), ("epsilon", "epsilon")):
+            if math.isfinite(result[key]):
+                self._writers[trial.trial_id].add_scalar(tag, result[key], result["round"])
+
+    def on_trial_complete(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
+        if (writer := self._writers.pop(trial.trial_id, None)) is not None:
+            writer.close()
+
+    def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
+        self.on_trial_complete(iteration, trials, trial)
 
 
 def _last_error(trial: TuneTrial) -> str:

@@ -158,7 +158,7 @@ REFUSED = [
     ("sweep.address=3", 1, "sweep.address must be the address of a Ray cluster, got 3"),
     ("sweep.address='ray://head:10001'", 1, "sweep.address must read HOST:PORT, on a machine of the cluster"),
     (
-        "+sweep.scheduler=asha",
+        "+sweep.searching=asha",
         1,
         "a key of sweep must be one of 'experiments', 'settings', 'alone', 'scales', 'max_concurrent'",
     ),
