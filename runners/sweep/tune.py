@@ -108,7 +108,6 @@ def run_trials(todo: Sequence[Planned], options: SweepOptions, table: ProgressTa
                 reuse_actors=True,  # importing the library takes seconds, a trial may take less
                 max_concurrent_trials=options.max_concurrent,
                 trial_dirname_creator=lambda trial: trial.trial_id,
-                trial_name_creator=lambda trial: _name(*planned[trial.config["trial"]]),
                 scheduler=None if stopping is None else _SeedBySeed(lambda: _scheduler(stopping, settings)),
             ),
             run_config=tune.RunConfig(
@@ -124,11 +123,6 @@ def run_trials(todo: Sequence[Planned], options: SweepOptions, table: ProgressTa
         except (RayError, tune.TuneError) as error:
             raise ConnectionError(f"the Ray cluster was lost: {' '.join(str(error).split())}") from error
     return [f"{texts[0]} ({len(texts)} times)" if texts[1:] else texts[0] for texts in listener.warnings.values()]
-
-
-def _name(setting: PlannedSetting, trial: Trial) -> str:
-    """The name of a trial in Ray's lists and dashboard."""
-    return f"{setting.label}, seed {trial.seed}"
 
 
 def _scheduler(stopping: EarlyStopping, settings: Sequence[PlannedSetting]) -> TrialScheduler:
