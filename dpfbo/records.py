@@ -134,7 +134,7 @@ def best_queries(records: Sequence[RoundRecord]) -> tuple[Tensor, Tensor, Tensor
 
 @dataclass(frozen=True)
 class Shown:
-    """How the values of a problem appear in tables: in the objective's own sign, and with regret if it is known.
+    """The form of a problem's values in tables: the objective's own sign, and regret if it is known.
 
     maximize: False if small values of the objective are better. has_reference: True if the metric is a reference less
     the best value.

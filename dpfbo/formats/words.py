@@ -41,7 +41,7 @@ def metric_in_words(metric: str) -> str:
 
 
 def objective_in_words(metric: str) -> str:
-    """What an objective returns, from the metric of its problem: `AUC`; `value` where it has no name."""
+    """The name of an objective's value, from the metric of its problem: `AUC`; `value` where it has no name."""
     return _OBJECTIVES.get(metric, "value")
 
 

@@ -154,7 +154,7 @@ def _folder_in(path: Path) -> Path:
 
 
 def _stopped(folder: Path, study: Study, known: int) -> str | None:
-    """What ended the study in a folder of `dpfbo.optimize`, or that it goes on or was killed."""
+    """The reason why the study in a folder of `dpfbo.optimize` has ended early; `not finished` if none is known."""
     if known > study.rounds:
         return None
     summary = read_object(folder / "summary.json") or {}

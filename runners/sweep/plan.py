@@ -213,7 +213,7 @@ class _Settings:
 
 
 def outcome(setting: PlannedSetting, seeds: Sequence[int], options: SweepOptions) -> SettingOutcome | None:
-    """What a setting of a search gave, from its files; None while one of its trials is still to run."""
+    """The outcome of a setting of a search, from its files; None while one of its trials is still to run."""
     folders = [setting.trial(seed).folder(setting.folder) for seed in seeds]
     trials = [(folder, state(folder)) for folder in folders]
     if options.search is None or any(options.is_to_run(known) for _, known in trials):

@@ -93,7 +93,7 @@ Words = dict[str, str]  # by key: a value in words
 
 @dataclass(frozen=True)
 class SettingOutcome:
-    """What a setting gave. value: the mean of its seeds' objectives; None if a seed failed or has none.
+    """The outcome of a setting. value: the mean of its seeds' objectives; None if a seed failed or has none.
 
     stopped: the first round after which a scheduler stopped a seed; None if none was stopped.
     """
