@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
+from dpfbo.extras import MissingPackage, needing
 from runners.arguments import Parser
 from runners.record.terminal import say_error
 from runners.sweep import progress_table, slurm
@@ -24,6 +25,7 @@ Examples
   python -m runners.status                        every experiment in results
   watch -n 5 python -m runners.status fig2c       again every 5 seconds
   python -m runners.status fig2c --json           for a program
+  python -m runners.status --ray                  the actors of a Ray with a dashboard, and their GPU memory
 
 done: all rounds; running: a process is at it; interrupted: goes on from its checkpoint when the sweep is started
 again; failed: see the error; waiting: not begun"""
@@ -72,6 +74,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv`; the exit code is 0, or 1 if there is no such experiment."""
     args = _parse(argv)
     try:
+        if args.ray:
+            return _say_actors(args.json)
         folders = [args.results_dir / name for name in args.experiments] or experiments(args.results_dir)
         if not folders:
             raise FileNotFoundError(f"there are no results in {args.results_dir}: run python -m runners.sweep --help")
@@ -80,11 +84,23 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(json.dumps([each.as_json() for each in reports], indent=1))
         else:
             Console(highlight=False).print(*(each.shown() for each in reports))
-    except FileNotFoundError as error:
+    except (FileNotFoundError, ConnectionError, MissingPackage) as error:
         say_error(str(error))
         return 1
     except BrokenPipeError:  # `head` closes its pipe
         pass
+    return 0
+
+
+def _say_actors(as_json: bool) -> int:
+    """Print the actors of a Ray."""
+    with needing("ray", "--ray"):
+        from runners.executor.ray import state
+    rows = state.actors()
+    if as_json:
+        print(json.dumps(rows, indent=1))
+    else:
+        Console(highlight=False).print(state.table(rows) if rows else "no actor is alive")
     return 0
 
 
@@ -93,8 +109,13 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(prog="python -m runners.status", description=HELP, formatter_class=raw)
     parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT", help="its experiment_name; default: all")
     parser.add_argument("--json", action="store_true", help="one object for each experiment, for a program")
+    parser.add_argument("--ray", action="store_true", help="actors of the Ray at RAY_ADDRESS, or on this machine")
     parser.add_folder("results_dir", Path("results"), "results folder (default: results)")
     args = parser.parse_args(argv)
+    if args.ray and args.experiments:
+        parser.error(
+            f"--ray shows the actors of every experiment, so it takes no EXPERIMENT, got {args.experiments[0]!r}"
+        )
     for name in args.experiments:
         if Path(name).name != name:
             parser.error(f"EXPERIMENT must be the name of a folder in {args.results_dir}, got {name!r}")

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from statistics import fmean, stdev
 
 from rich.console import Console, ConsoleOptions, Group, RenderResult
@@ -172,8 +173,14 @@ class ProgressTable:
             what = f"{reached}, epsilon {epsilon_in_words(state.epsilon)}" if state.phase == "done" else ""
             what = what or (f"{reached}, stopped early after round {state.round}" if state.stopped_by else "")
             what = what or f"failed: {state.error}"
-            line = f"{self._ended}/{len(self.trials)} {trial.label}, seed {trial.seed}: {what}"
+            line = f"{self._ended}/{len(self.trials)} {trial.label}, seed {trial.seed}: {what}{self._left()}"
             self._console.print(Text(line), soft_wrap=True)
+
+    def _left(self) -> str:
+        """The time left, in words; empty at the end, and before the pace is known."""
+        self._bar.update(self._task, completed=self._rounds_done())
+        seconds = self._bar.tasks[0].time_remaining
+        return f"; about {timedelta(seconds=round(seconds))} left" if seconds else ""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         shown = rows(self.trials, self.states)

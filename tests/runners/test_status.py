@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -197,3 +198,36 @@ def test_seeds_in_words():
 def test_starts_without_ray_and_torch():
     code = "import sys, runners.status; print({'ray', 'torch', 'hydra'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
+def test_living_actors_of_a_ray_are_shown_with_their_gpu_memory(monkeypatch, capsys, tmp_path):
+    state = pytest.importorskip("runners.executor.ray.state", reason="ray[default] is not installed")
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\nprintf '12, 300\\n12, 40\\n13, [N/A]\\n14, 9000\\n'")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    named = {"class_name": "AgentActor", "required_resources": {"CPU": 1.0, "GPU": 0.25}}
+
+    def actor(pid, node, status="ALIVE", **changes):
+        return SimpleNamespace(
+            **{"repr_name": f"dpfbo agents {pid}", **named, **changes}, pid=pid, node_id=node, state=status
+        )
+
+    found = [actor(14, "there"), actor(13, "here"), actor(12, "here"), actor(11, "here", "DEAD")]
+    found += [actor(None, None, "PENDING_CREATION", repr_name=""), actor(15, "here", repr_name="run_trial")]
+    monkeypatch.setattr(state, "list_actors", lambda **_: found)
+    nodes = [
+        SimpleNamespace(node_id="here", node_ip="127.0.0.1"),
+        SimpleNamespace(node_id="there", node_ip="192.0.2.77"),
+    ]
+    monkeypatch.setattr(state, "list_nodes", lambda **_: nodes)
+
+    assert status.main(["--ray", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["actor"], row["state"], row["gpu_memory"]) for row in rows] == [
+        ("AgentActor", "pending_creation", None), ("a trial", "alive", None), ("dpfbo agents 12", "alive", 340),
+        ("dpfbo agents 13", "alive", None), ("dpfbo agents 14", "alive", None),
+    ]  # fmt: skip
+    assert status.main(["--ray"]) == 0
+    shown = capsys.readouterr().out
+    assert "0.25" in shown and "340" in shown and "dpfbo agents 14" in shown and "dpfbo agents 11" not in shown
