@@ -28,9 +28,10 @@ ACCOUNTANTS, MESSAGES, CONF = "dpfbo.accountants", "dpfbo.messages", "dpfbo.conf
 class Message(Protocol):
     """A function that computes an agent's message, a vector for the server, from the agent's observations.
 
-    dpfbo calls the function for one agent at a time (under `torch.vmap` if its operations allow that). The server clips
-    or scales every message to norm S / sqrt(P), with S the clip norm and P the number of sub-regions, so the guarantee
-    holds for any function that keeps no state between calls.
+    dpfbo calls the function for one agent at a time (under `torch.vmap` if its operations allow that). A private server
+    limits every message to norm S / sqrt(P), with S the clip norm and P the number of sub-regions. So the guarantee
+    holds if an agent's message depends on this agent's observations alone. A function that keeps state between calls
+    may break this.
     """
 
     def __call__(self, features: Tensor, y: Tensor, noise_variance: float) -> Tensor:

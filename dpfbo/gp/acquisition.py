@@ -91,10 +91,11 @@ class Acquisition:
 
     On a grid, `maximize` and `maximize_shared` are exact. In a box, the candidates are shifted Sobol points. The box is
     divided into cells, and the best candidate of each of the best `1 + n_starts` cells is a start. If there are
-    discrete axes, every start is moved to the best value of each discrete axis in turn. Starts close to a better one
-    are dropped. From each of the others Newton's method climbs; it may leave the start's cell, but not its sub-region
-    of the function (`Regions`). An ascent that can no longer become the best ends early. With discrete axes, the best
-    end point is moved in the same way and climbs again, and this is done twice.
+    discrete axes, every start is moved to the best value of each discrete axis in turn. Starts close to a better one in
+    the same sub-region (`Regions`) are dropped, and so are starts that cannot become the best. Newton's method climbs
+    from each remaining start. An ascent may leave the cell of its start, but not the sub-region in which it began. It
+    ends early if it can no longer become the best. With discrete axes, the best end point is moved in the same way and
+    climbs again, and this is done twice.
 
     In a box, `maximize_improvement` climbs with BFGS from the best candidates of the 5 best cells, whatever n_starts
     is, and each ascent may cross the whole box; discrete axes are treated in the same way.

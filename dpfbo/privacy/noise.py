@@ -71,9 +71,10 @@ class DiscreteGaussian:
         `inflation = 1 + (2^-bits + n^2 2^-52) sqrt(size)` sensitivities apart, and sigma grows by this factor. All that
         follows the exact draw is post-processing, even saturation of 64-bit integers. The accountants analyse a
         continuous Gaussian; rounding that to the grid is post-processing, so their epsilon also holds for the rounded
-        Gaussian. The probabilities of the discrete noise agree with those of the rounded Gaussian, within k standard
-        deviations, up to a factor `exp(±size (k^2 + 1) g^2 / (24 sigma^2))`, which no epsilon includes. For 30 bits the
-        factor differs from 1 by less than 1e-9 if `size (k^2 + 1) < 2e10 (sigma / sensitivity)^2`.
+        Gaussian. Where no number of the noise exceeds k standard deviations, the discrete noise and the rounded
+        Gaussian have the same probabilities up to a factor `exp(±size (k^2 + 1) g^2 / (24 sigma^2))`, which no epsilon
+        includes. For 30 bits the factor differs from 1 by less than 1e-9 if `size (k^2 + 1) < 2e10 (sigma /
+        sensitivity)^2`.
 
     Raises:
         SettingError: bits lies outside 20..32.

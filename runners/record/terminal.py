@@ -88,6 +88,10 @@ def print_summary(summary: dict[str, Any], folder: object) -> None:
         say(f"best of {best_in_words(one, objective_in_words(summary['metric']))}")
     if len(best) > _SHOWN:
         say(f"best of the other {len(best) - _SHOWN} agents: python -m runners.best {folder}", soft_wrap=True)
+    if (executor := summary["executor"]).get("faster_local"):
+        needed, took = executor["agents_cpu_seconds"], executor["seconds"]
+        compared = f"one core does the agents' steps in {needed:.1f} s, the rounds took {took:.1f} s"
+        say(f"executor=local would be faster: {compared}")
     say("seconds: " + ", ".join(f"{phase} {s:.2f}" for phase, s in summary["seconds"].items()))
     say(f"results: {folder}", soft_wrap=True)
 

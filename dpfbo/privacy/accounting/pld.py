@@ -30,9 +30,10 @@ _EACH, _STEPS = 200, 60  # rounds; a curve of more than _EACH is solved at _STEP
 class Pld:
     """Numerical composition of privacy-loss distributions by FFT (Koskela et al. 2020; Doroshenko et al. 2022).
 
-    Guarantee: an upper bound of epsilon for Poisson-sampled Gaussian events (all rounding is pessimistic). A delta
-    near the rounding errors, 1e-14 and 1e-16 a round, which count as spent, makes epsilon looser, or inf. A curve of
-    more than 200 events is solved at 60 of them; the others get the epsilon of the next solved one (not smaller).
+    Guarantee: an upper bound of epsilon for Poisson-sampled Gaussian events (all rounding is pessimistic). A delta near
+    the rounding errors, 1e-14 and 1e-16 a round, which count as spent, makes epsilon looser, or inf. A curve of more
+    than 200 events is solved at no more than 60 of them; the others get the epsilon of the next solved one (not
+    smaller).
     """
 
     relation: ClassVar[str] = ZERO_OUT

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,13 +34,14 @@ from runners.executor.ray.shard_sums import ShardSums
 class AgentReport:
     """The report of an agent actor to the driver on one round.
 
-    packed: its record, see `dpfbo.records.packed`; Ray moves arrays without copies. seconds: by phase. failures: the
-    sentence and the traceback of each failed evaluation.
+    packed: its record, see `dpfbo.records.packed`; Ray moves arrays without copies. seconds: by phase. cpu_seconds: of
+    its process. failures: the sentence and the traceback of each failed evaluation.
     """
 
     round: int
     packed: dict[str, np.ndarray]
     seconds: dict[str, float]
+    cpu_seconds: float
     failures: list[tuple[str, str]]
 
     @property
@@ -89,11 +91,13 @@ class AgentActor:
     def step(self, t: int, broadcast: Broadcast | None, send: bool) -> tuple[AgentReport, np.ndarray | None]:
         """Do round t; returns the report for the driver, and with `send` the messages (n x M) for the server."""
         self._shard.take_seconds()
+        begin = time.process_time()
         with _failures() as failures:
             turn = self._shard.step(t, broadcast, send)
         said = [(record.getMessage(), getattr(record, "traceback", "")) for record in failures]
         sent = None if turn.messages is None else turn.messages.cpu().numpy()
-        return AgentReport(t, packed(turn.record), self._shard.take_seconds(), said), sent
+        cpu_seconds = time.process_time() - begin
+        return AgentReport(t, packed(turn.record), self._shard.take_seconds(), cpu_seconds, said), sent
 
     def add_up(self, t: int, rows: Tensor, weights: Tensor, mechanism: Mechanism) -> PartialSum:
         """The part of these agents in the joint vector (P x M) of round t."""

@@ -7,6 +7,7 @@ round in progress. All of it follows from settings and seed, so the records are 
 import logging
 import math
 import os
+import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,6 +31,8 @@ from runners.executor.ray.actors import AgentActor, AgentReport, ServerActor
 from runners.executor.ray.cluster import Layout, layout
 from runners.executor.ray.supervision import Actor, RayActors, answer, beside_driver, strategy
 
+_OBJECTIVE_SHARE = 0.3  # of a round, above which the objective may be why the run has actors
+
 logger = logging.getLogger(__name__)
 
 
@@ -37,6 +40,7 @@ class RayFederation(RayActors):
     """The actors of one run: the `Population` of `federation.run`, and its `Aggregator`, which asks the server."""
 
     done: FederatedResult
+    seconds = agents_cpu_seconds = objective_seconds = 0.0  # of the rounds that this process has driven
 
     def __init__(self, experiment: FederatedExperiment, folder: RunFolder, done: FederatedResult) -> None:
         settings, here = experiment.settings, os.getcwd()
@@ -67,12 +71,15 @@ class RayFederation(RayActors):
         federation.run(self, server, self.experiment.rounds, on_round, self.done, broadcasts)
 
     def do_round(self, t: int, broadcast: Broadcast | None, server: Aggregator | None) -> Round:
-        self._unexplained = 0
+        self._unexplained, begin = 0, time.perf_counter()
         send = server is not None and server.uses_messages
         step = RayStep(self, t, None if broadcast is None else ray.put(broadcast), send)
         step.begin()
         reply: RoundOutput = (None, None, None) if server is None else step.reported_to(server)
-        return Round(step.record(), *reply, {**step.phases, **step.clock.seconds})
+        done = Round(step.record(), *reply, {**step.phases, **step.clock.seconds})
+        self.seconds += time.perf_counter() - begin
+        self.objective_seconds += done.seconds.get("objective", 0.0)
+        return done
 
     def round(self, t: int, messages: "RayStep | None") -> RoundOutput:
         """The server's round with the messages of a step, or without any."""
@@ -104,7 +111,18 @@ class RayFederation(RayActors):
         return {
             "name": "ray", "shards": len(self.shards), "num_cpus": self.layout.num_cpus,
             "num_gpus": self.executor.num_gpus, "tree": self.layout.tree, **self._places(),
+            "seconds": self.seconds, "agents_cpu_seconds": self.agents_cpu_seconds,
+            "faster_local": self._faster_local(),
         }  # fmt: skip
+
+    def _faster_local(self) -> bool:
+        """True if one core does the agents' steps in less time than the rounds took.
+
+        In one process, with all agents in one batch, the steps take even less CPU time than in the actors. False for
+        a run that waits for its objectives, which actors evaluate in parallel.
+        """
+        waiting = self.objective_seconds > _OBJECTIVE_SHARE * self.seconds or self.executor.num_gpus
+        return not waiting and self.agents_cpu_seconds < self.seconds
 
     def _begin(self, actor: Actor) -> list[Any]:
         """Start an actor; an agent actor gets the finished rounds of its agents."""
@@ -148,10 +166,11 @@ class RayStep:
             return server.round(self.t, self if self.send else None)
 
     def _wait_for_messages(self) -> None:
-        """Wait for all messages, or until the deadline."""
+        """Wait for all messages, or until the deadline. The server's call waits by itself for messages that it gets."""
         deadline = self.deployment.experiment.settings.dropout.deadline
         if deadline is None:
-            self.record()
+            if self.deployment.layout.tree:  # the server's calls to the shards must come after the step
+                self.record()
             self.arrived = [True] * len(self.sent)
         else:
             ready, _ = ray.wait(self.reports, num_returns=len(self.reports), timeout=deadline)
@@ -168,6 +187,7 @@ class RayStep:
             for report in reports:
                 for sentence, traceback in report.failures:
                     logging.getLogger(PROBLEMS).warning("%s", sentence, extra={"traceback": traceback})
+                self.deployment.agents_cpu_seconds += report.cpu_seconds
                 for phase, seconds in report.seconds.items():
                     self.phases[phase] = max(self.phases.get(phase, 0.0), seconds)
             self.whole = joined([report.record for report in reports])

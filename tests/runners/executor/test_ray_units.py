@@ -159,3 +159,14 @@ def test_actors_have_readable_names_in_rays_lists():
     assert repr(AgentActor.__ray_actor_class__(None, 0, 5, "")) == "dpfbo agents 0-4"
     assert repr(ServerActor.__ray_actor_class__(None, "", "")) == "dpfbo server"
     assert repr(ModelerActor.__ray_actor_class__()) == "dpfbo modeler"
+
+
+@pytest.mark.parametrize(
+    ("rounds", "cpu", "objective", "gpus", "faster"),
+    [(4.0, 3.0, 0.2, 0, True), (2.0, 3.0, 0.2, 0, False), (4.0, 3.0, 2.0, 0, False), (4.0, 3.0, 0.2, 0.25, False)],
+)
+def test_one_process_would_be_faster_if_one_core_has_time_for_all_steps(rounds, cpu, objective, gpus, faster):
+    run = object.__new__(federated.RayFederation)
+    run.seconds, run.agents_cpu_seconds, run.objective_seconds = rounds, cpu, objective
+    run.executor = SimpleNamespace(num_gpus=gpus)
+    assert run._faster_local() is faster

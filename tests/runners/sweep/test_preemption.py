@@ -1,9 +1,12 @@
 """Nodes and processes that go away while a sweep runs: trials go on, and an error of their own is a failure."""
 
 import json
+import re
+from io import StringIO
 
 import pytest
 from omegaconf import OmegaConf
+from rich.console import Console
 
 from dpfbo.formats.run_folder import RunFolder
 from runners import status
@@ -72,3 +75,19 @@ def test_results_that_a_node_does_not_see_are_a_failure(tmp_path, monkeypatch):
     state = json.loads(told["told"])["state"]
     assert state["phase"] == "failed" and "is not on this node: all nodes need one results_dir" in state["error"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_plain_logs_say_the_time_left(monkeypatch):
+    console, trials = (
+        Console(file=StringIO(), force_terminal=False),
+        [Trial("x", (), "s", k, 10, "m") for k in range(4)],
+    )
+    table = progress_table.ProgressTable(trials, {t.key: TrialState("waiting") for t in trials}, console)
+    clock = iter(range(0, 1000, 30))
+    monkeypatch.setattr(table._bar, "get_time", lambda: float(next(clock)))
+    table._bar.reset(table._task)
+    for trial in trials:
+        table.update(trial, TrialState("done", mean=1.0, epsilon=0.0))
+    lines = console.file.getvalue().splitlines()
+    left = [float(m[1]) for line in lines if (m := re.search(r"; about 0:\d\d:(\d\d) left$", line))]
+    assert len(lines) == 4 and len(left) >= 2 and not lines[3].endswith("left")
