@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 INIT_SECONDS = 20.0  # W&B's own limit for opening a run
 FINISH_SECONDS = 30.0  # W&B's own limit for the last upload
 ANSWER_SECONDS = 10.0  # limit for an answer of W&B's local service, on top of the two above
+RECORDS = ("config.yaml", "summary.json", "rounds.parquet", "server.parquet", "ledger.jsonl", "theory.json")
 REASON_CHARACTERS = 240  # length of W&B's error in our warning
 
 logger = logging.getLogger(__name__)
@@ -45,6 +46,8 @@ class WandbTracker:
     project: str = "dpfbo"
     entity: str | None = None
     show: str = "auto"
+    artifacts: bool = False
+    alerts: bool = False
 
     def __post_init__(self) -> None:
         checks.one_of("tracker.wandb.show", self.show, ("auto", "all", "released"))
@@ -73,11 +76,13 @@ class WandbTracker:
             return
         real = layout.is_real(config)
         self._released_only = layout.released_only(self.show, real)
+        if self.artifacts and self._released_only:
+            raise ValueError("tracker.wandb.artifacts=true uploads values that are not released: it needs show=all")
         self._spent, self._run_dir = epsilon, Path(run_dir).resolve()
         config = layout.config_of(config, setting, label, self._released_only)
         config |= {"commit": commit, "visibility": layout.visibility()}
         tags = [*tags, "released" if self._released_only else "simulation"]
-        facts = {"config": config, "name": name, "group": group or None, "tags": tags}
+        facts = {"config": config, "name": name, "group": group or None, "job_type": "trial", "tags": tags}
         place = self._run_dir if folder is None else Path(folder).resolve()
         self._actions, opened = queue.SimpleQueue(), threading.Event()
         self._actions.put(lambda: self._open(place, facts, real))
@@ -114,8 +119,16 @@ class WandbTracker:
             self._run.summary.update(layout.summary_of(summary, self._released_only))
             if not self._released_only:
                 _show_end(self._run, summary)
+            if self.artifacts:
+                files = [path for name in RECORDS if (path := self._run_dir / name).is_file()]
+                log_files(self._run, f"records-{self._id}", "records", files)
 
         self._close(record, exit_code=0)
+
+    def alert(self, title: str, text: str) -> None:
+        """Let W&B send a message to whoever has asked for its alerts, if `alerts` is set."""
+        if self.alerts:
+            self._hand_over(lambda: self._run.alert(title=title, text=text))
 
     def fail(self, message: str) -> None:
         """Close the run as failed, with exit code 1 and `message` under `error` in its summary.
@@ -221,6 +234,16 @@ def open_run(mode: str, folder: Path, **facts: Any) -> wandb.Run:
     resume = "allow" if mode == "online" else "never"
     # create_new: other runs of the process are left alone
     return wandb.init(mode=mode, dir=str(folder), resume=resume, reinit="create_new", settings=settings, **facts)  # type: ignore[arg-type]
+
+
+def log_files(run: wandb.Run, name: str, kind: str, files: Sequence[Path]) -> None:
+    """Log files as an artifact of a run, each under its own name; W&B makes a new version if one has changed."""
+    import wandb
+
+    artifact = wandb.Artifact(name, type=kind)
+    for path in files:  # uploaded from where they are: a copy elsewhere might be read by others
+        artifact.add_file(str(path), name=path.name, policy="immutable", skip_cache=True)
+    run.log_artifact(artifact)
 
 
 def table(rows: Sequence[dict[str, Any]]) -> wandb.Table:
