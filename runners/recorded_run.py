@@ -118,7 +118,9 @@ def record_run(
             with deployed(experiment, folder, result) as deployment:
                 begin(before)
                 if broadcasts < (planned := getattr(experiment, "study", experiment).broadcasts):
-                    said = f"{run.label}, seed {settings.seed}: its budget pays for {broadcasts} of {planned} broadcasts"
+                    said = (
+                        f"{run.label}, seed {settings.seed}: its budget pays for {broadcasts} of {planned} broadcasts"
+                    )
                     tracker.alert(BUDGET, said)
                 for round in checkpoint.rounds(done):
                     show(round)
