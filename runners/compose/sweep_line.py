@@ -80,7 +80,6 @@ class Interval:
 
 
 Space = Mapping[str, Interval | tuple[str, ...]]  # by key: an interval, or the values in words
-# by key: an interval, or the values in words
 
 
 def composed_base(arguments: Sequence[str]) -> DictConfig:

@@ -82,7 +82,7 @@ def log_experiment(
     hidden = console is None or not console.is_terminal or len(missing) < 2
     watched = track(missing, f"W&B: {experiment.name}", console=console, disable=hidden, transient=True)
     for number, run in enumerate(watched):
-        done = _logged(run, mode, bool(settings and settings.get("artifacts")))
+        done = log_finished(run, mode, bool(settings and settings.get("artifacts")))
         found.logged += done is True
         found.skipped += done is None
         if done is False:  # W&B takes none of the others either, and each would wait for it
@@ -107,8 +107,8 @@ def log_sweep(
         log_experiment(experiment, settings["mode"], only=finished, console=console, settings=settings, ended=ended)
 
 
-def _logged(run: RunOnDisk, mode: str, artifacts: bool) -> bool | None:
-    """True if W&B took the run, None if it is in use or damaged."""
+def log_finished(run: RunOnDisk, mode: str, artifacts: bool = False) -> bool | None:
+    """Log a finished run; returns True if W&B took it, None, with a warning, if it is in use or damaged."""
     before = read_note(run.folder)
     try:
         with RunFolder(run.folder).opened():
