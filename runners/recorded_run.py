@@ -83,18 +83,18 @@ def record_run(
         result.rounds.read_back = checkpoint.record
         facts, noted = _facts(experiment, run), 0.0
 
-        def begin(before: float | None) -> None:
+        def begin(before: float | None, refused: bool = False) -> None:
             title, tags = "-".join(str(facts[key]) for key in _TITLE), [facts["problem"], facts["algorithm"]]
             tracker.start(
                 composition.recorded, folder.path, title, settings.experiment_name, tags, commit(), before,
-                run.names.setting, run.label, folder=folder.path.parents[1],
+                run.names.setting, run.label, folder=folder.path.parents[1], refused=refused,
             )  # fmt: skip
 
         try:
             done, before, broadcasts = resumed(experiment, checkpoint, folder, result, _coverage(experiment, run))
         except BudgetSpent as error:
             if tracker.alerts:
-                begin(None)
+                begin(None, refused=True)
                 tracker.alert(BUDGET, f"{run.label}, seed {settings.seed} does not run: {error}")
                 tracker.fail(str(error))
             raise

@@ -64,6 +64,7 @@ class WandbTracker:
     def start(
         self, config: dict, run_dir: Path, name: str, group: str, tags: list[str], commit: str | None = None,
         epsilon: float | None = 0.0, setting: str = "", label: str = "", folder: Path | None = None,
+        refused: bool = False,
     ) -> None:  # fmt: skip
         """Open the W&B run, and delete the files of the run's earlier attempts that were not uploaded.
 
@@ -71,6 +72,7 @@ class WandbTracker:
         tags: beside `simulation`, if more is shown than of a real deployment, or `released`. commit: of the code.
         epsilon: before the first broadcast: 0, or None if agents send something without protection. setting, label: the
         hash of the settings, and their words. folder: gets the folder `wandb`, which runs may share; None for run_dir.
+        refused: True for a run that does not begin; what W&B has of earlier attempts then stays.
         """
         if self.mode == "disabled":
             return
@@ -85,7 +87,7 @@ class WandbTracker:
         facts = {"config": config, "name": name, "group": group or None, "job_type": "trial", "tags": tags}
         place = self._run_dir if folder is None else Path(folder).resolve()
         self._actions, opened = queue.SimpleQueue(), threading.Event()
-        self._actions.put(lambda: self._open(place, facts, real))
+        self._actions.put(lambda: self._open(place, facts, real, refused))
         self._actions.put(opened.set)
         work = (self._actions, opened)
         self._worker = threading.Thread(target=self._work, args=work, name="wandb-tracker", daemon=True)
@@ -138,7 +140,7 @@ class WandbTracker:
         error = "the run failed; its own log says why" if self._released_only else message
         self._close(lambda: self._run.summary.update({"error": error}), exit_code=1)
 
-    def _open(self, folder: Path, facts: dict[str, Any], real: bool) -> None:
+    def _open(self, folder: Path, facts: dict[str, Any], real: bool, refused: bool) -> None:
         # W&B would quietly use the temporary folder if it could not make this one.
         (folder / "wandb").mkdir(parents=True, exist_ok=True)
         if real and not self._released_only:
@@ -146,8 +148,9 @@ class WandbTracker:
         self._id = attempts.id_of_attempt(self._run_dir, self.mode)
         earlier = attempts.not_uploaded(folder, attempts.id_prefix(self._run_dir))
         self._run = open_run(self.mode, folder, id=self._id, project=self.project, entity=self.entity, **facts)
-        WandbNote(self._id, self.mode).write(self._run_dir)
-        attempts.delete(earlier)  # a resumed run logs all its rounds again
+        if not refused:
+            WandbNote(self._id, self.mode).write(self._run_dir)
+            attempts.delete(earlier)  # a resumed run logs all its rounds again
         self._run.define_metric("round", hidden=True, summary="last")
         for metric, axis, summary in layout.METRICS:
             self._run.define_metric(metric, step_metric=axis, summary=summary)
