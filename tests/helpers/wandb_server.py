@@ -1,7 +1,7 @@
 """A stand-in for the W&B server on loopback: it keeps what clients send, and answers as the server would.
 
-It knows the operations of W&B's service process that a run, its resumption, its files and sweeps need. History lines come with
-an offset, as to the server: a client that writes from an earlier offset replaces what was there.
+It knows the operations of W&B's service process that runs, their resumption, their files and sweeps need. History lines
+come with an offset, as to the server: a client that writes from an earlier offset replaces what was there.
 """
 
 import gzip
