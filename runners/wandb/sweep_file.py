@@ -7,22 +7,12 @@ from typing import Any
 
 import yaml
 
+from runners.compose import sweep_line
 from runners.compose.composition import Composition
 from runners.compose.configuration import Composer, composing
-from runners.compose.sweep_line import (
-    Interval,
-    Space,
-    SweepError,
-    check_comparable,
-    composed_base,
-    name_of,
-    parse_seeds,
-    parsed,
-    scaled,
-)
+from runners.compose.sweep_line import Interval, Space, SweepError
 from runners.wandb import layout
 
-METHODS = ("grid", "random", "bayes")
 _MODE = "tracker.wandb.mode=online"  # agents of W&B need its server
 _OF_A_SWEEP = ("sweep", "launcher")  # keys of runners.sweep alone
 _DISTRIBUTIONS: dict[tuple[bool, bool], dict[str, Any]] = {  # by: whole numbers, over the logarithm
@@ -43,23 +33,23 @@ def sweep_file(words: Sequence[str], method: str) -> str:
         _check(word)
     space: dict[str, Interval | tuple[str, ...]] = {}
     with composing():
-        base = composed_base([word for word in words if name_of(word) != "seeds"])
-        seeds, entries = scaled(base)
+        base = sweep_line.composed_base([word for word in words if sweep_line.name_of(word) != "seeds"])
+        seeds, entries = sweep_line.scaled(base)
         if entries is not None or base.sweep.experiments is not None:
             raise SweepError(
                 f"a W&B sweep chooses the settings from lists of values: add sweep.settings=null and such lists, "
                 f"experiment={base.experiment_name} names its settings one by one"
             )
-        given = parsed([word for word in words if name_of(word) not in ("seeds", "scale")], space)
+        given = sweep_line.parsed([word for word in words if sweep_line.name_of(word) not in ("seeds", "scale")], space)
         fixed = [word for values in given.values() for word in values]
         fixed += [] if _MODE in fixed else [_MODE]
         fixed += [] if base.sweep.scales is None else ["sweep.scales=null"]
         _check_space(space, method)
         found = [Composition.of(Composer().compose([*fixed, *own])) for own in _combinations(space)]
-    seeds = next((word.partition("=")[2] for word in reversed(words) if name_of(word) == "seeds"), seeds)
+    seeds = next((word.partition("=")[2] for word in reversed(words) if sweep_line.name_of(word) == "seeds"), seeds)
     tracker = found[0].settings.tracker.wandb
     parameters = {key: _parameter(values) for key, values in space.items()}
-    parameters["seed"] = {"values": list(parse_seeds(seeds))}
+    parameters["seed"] = {"values": list(sweep_line.parse_seeds(seeds))}
     return yaml.safe_dump(
         {
             "name": found[0].settings.experiment_name,
@@ -77,7 +67,7 @@ def sweep_file(words: Sequence[str], method: str) -> str:
 
 def _check(word: str) -> None:
     """Raise SweepError for a word that the runs of a W&B sweep cannot have."""
-    name, value = name_of(word), word.partition("=")[2]
+    name, value = sweep_line.name_of(word), word.partition("=")[2]
     if name in ("seed", "again"):
         raise SweepError(f"{name} cannot be given to a sweep, use seeds, such as seeds=0..4 or seeds=0,1,5")
     if name.partition(".")[0] in _OF_A_SWEEP and value != "null":
@@ -109,7 +99,7 @@ def _metric(found: Sequence[Composition], method: str) -> dict[str, Any]:
     if method != "grid":
         functions = (composition.given.problem.get("function") for composition in found)
         compared = ((p.name, p.metric, function) for p, function in zip(problems, functions, strict=True))
-        check_comparable(f"--method {method}", (str(c.settings.privacy.rng) for c in found), compared)
+        sweep_line.check_comparable(f"--method {method}", (str(c.settings.privacy.rng) for c in found), compared)
     hidden = any(layout.released_only(c.settings.tracker.wandb.show, not c.settings.privacy.seeded) for c in found)
     if hidden and method != "grid":
         raise SweepError(f"--method {method} needs {layout.FINAL_REGRET}, which tracker.wandb.show=released hides")

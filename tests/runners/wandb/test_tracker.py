@@ -702,4 +702,4 @@ def test_a_budget_that_ends_broadcasts_or_refuses_a_run_sends_an_alert_if_asked(
     summary, folder = run_configuration(composed(tmp_path, *settings, *part))
     assert summary["n_charges"] < 3
     ends = [alert.text.partition(": ")[2] for alert in of_kind(folder, "alert")]
-    assert ends == [f"it pays for {summary['n_charges']} of 3 broadcasts"] * alerts
+    assert ends == [f"its budget pays for {summary['n_charges']} of 3 broadcasts"] * alerts
