@@ -29,7 +29,7 @@ COMMANDS = {
     "theory": Command("runners.theory.command", "terms of the regret bound for finished runs"),
     "headroom": Command("runners.headroom", "how much the agents of problems have in common"),
     "fetch": Command("runners.fetch.command", "download data files"),
-    "wandb": Command("runners.wandb.command", "Weights & Biases: upload, log from files, save a dashboard"),
+    "wandb": Command("runners.wandb.command", "Weights & Biases: upload, log from files, save a dashboard, sweep"),
     "tables": Command("analysis.tables", "regret beside epsilon, by setting"),
     "figures": Command("analysis.figures", "pictures of experiments, and the numbers behind them"),
     "agents": Command("analysis.agents", "how the metric spreads over the agents of a run, which may go on"),

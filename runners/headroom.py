@@ -31,8 +31,8 @@ from runners.arguments import Parser, at_least
 from runners.compose.composition import problem_of
 from runners.compose.configuration import composing
 from runners.compose.overrides import quoted
+from runners.compose.sweep_line import expanded, parse_seeds
 from runners.compose.typed import checked_settings
-from runners.sweep.plan import expanded, parse_seeds
 from runners.user_errors import exit_code
 
 HELP = """What one shared point could give on a problem: the value of the best one, and the share of the

@@ -13,6 +13,7 @@ from omegaconf import DictConfig
 from dpfbo import run_summary, tables
 from dpfbo.checkpoint import Checkpoint, RunOrigin
 from dpfbo.formats.run_folder import Progress
+from dpfbo.privacy.budget import BudgetSpent
 from dpfbo.privacy.coverage import LedgerCoverage
 from dpfbo.privacy.mechanism_code import code_digests
 from dpfbo.problems.problem import data_fingerprint
@@ -29,7 +30,7 @@ from runners.identity.setting import RunIdentity
 from runners.record.best_found import SUMMARY_AGENTS, best_found
 from runners.record.config_text import config_text
 from runners.record.environment import commit, environment
-from runners.wandb.layout import QUANTILES, SECONDS, regret_metrics, server_metrics
+from runners.wandb.layout import BUDGET, QUANTILES, SECONDS, regret_metrics, server_metrics
 from runners.wandb.tracker import WandbTracker
 
 _PROGRESS_SECONDS = 1.0  # seconds between two writes of progress.json
@@ -80,8 +81,23 @@ def record_run(
             return summary, folder.path
         result = experiment.result()
         result.rounds.read_back = checkpoint.record
-        done, before, broadcasts = resumed(experiment, checkpoint, folder, result, _coverage(experiment, run))
         facts, noted = _facts(experiment, run), 0.0
+
+        def begin(before: float | None, refused: bool = False) -> None:
+            title, tags = "-".join(str(facts[key]) for key in _TITLE), [facts["problem"], facts["algorithm"]]
+            tracker.start(
+                composition.recorded, folder.path, title, settings.experiment_name, tags, commit(), before,
+                run.names.setting, run.label, folder=folder.path.parents[1], refused=refused,
+            )  # fmt: skip
+
+        try:
+            done, before, broadcasts = resumed(experiment, checkpoint, folder, result, _coverage(experiment, run))
+        except BudgetSpent as error:
+            if tracker.alerts:
+                begin(None, refused=True)
+                tracker.alert(BUDGET, f"{run.label}, seed {settings.seed} does not run: {error}")
+                tracker.fail(str(error))
+            raise
 
         def show(round: Round) -> None:
             if tracker.mode != "disabled":
@@ -100,11 +116,12 @@ def record_run(
             for round in checkpoint.rounds(done):
                 result.add(round)
             with deployed(experiment, folder, result) as deployment:
-                title, tags = "-".join(str(facts[key]) for key in _TITLE), [facts["problem"], facts["algorithm"]]
-                tracker.start(
-                    composition.recorded, folder.path, title, settings.experiment_name, tags, commit(), before,
-                    run.names.setting, run.label, folder=folder.path.parents[1],
-                )  # fmt: skip
+                begin(before)
+                if broadcasts < (planned := getattr(experiment, "study", experiment).broadcasts):
+                    said = (
+                        f"{run.label}, seed {settings.seed}: its budget pays for {broadcasts} of {planned} broadcasts"
+                    )
+                    tracker.alert(BUDGET, said)
                 for round in checkpoint.rounds(done):
                     show(round)
                 if may_go_on:

@@ -42,6 +42,9 @@ def _run(cfg: DictConfig) -> None:
         from runners.compose.composition import Composition, is_complete
         from runners.compose.typed import checked_settings
         from runners.recorded_run import finished_before, record_run
+        from runners.wandb.attempts import in_sweep
+        from runners.wandb.backfill import log_finished
+        from runners.wandb.finished_runs import RunOnDisk
     given, settings = checked_settings(cfg)
     ready = finished_before(given, settings, single=True) if is_complete(settings) else None
     if ready is None:
@@ -56,6 +59,8 @@ def _run(cfg: DictConfig) -> None:
     else:
         summary, folder = ready
         print(_FINISHED.format(rounds=summary["rounds"]), file=sys.stderr)
+        if in_sweep():  # W&B waits for the metrics of the run that its agent started
+            log_finished(RunOnDisk(folder), settings.tracker.wandb.mode)
     if cfg.progress:
         print_summary(summary, folder)
 
@@ -68,7 +73,9 @@ def check_is_a_run(cfg: DictConfig) -> None:
             f"python -m runners.sweep experiment={cfg.experiment_name}"
         )
     for override in HydraConfig.get().overrides.task:
-        if override.lstrip("+~").partition("=")[0].partition(".")[0] in ("seeds", "scale", "sweep", "launcher"):
+        key, _, value = override.lstrip("+~").partition("=")
+        group = key.partition(".")[0]
+        if group in ("seeds", "scale", "sweep", "launcher") and (group != "sweep" or value != "null"):
             raise ValueError(f"{override} is for runners.sweep; a run has one seed, or several with -m seed=0,1,2")
 
 

@@ -71,7 +71,18 @@ class WandbSettings:
     mode: Annotated[str, one_of("online", "offline", "disabled")]
     project: str
     show: Annotated[str, one_of("auto", "all", "released")]
+    artifacts: Annotated[bool, one_of(True, False)]
+    alerts: Annotated[bool, one_of(True, False)]
     entity: str | None
+
+    def check_artifacts(self, seeded: bool) -> None:
+        """Raise ValueError if records would be uploaded that `show` hides. seeded: True for a simulation."""
+        if self.artifacts and (self.show == "released" or (self.show == "auto" and not seeded)):
+            rng = "seeded" if seeded else "os"
+            raise ValueError(
+                "tracker.wandb.artifacts=true uploads records with values that are not released: it needs "
+                f"tracker.wandb.show=all, got {self.show!r} with privacy.rng={rng}"
+            )
 
 
 @dataclass(frozen=True)
@@ -233,6 +244,7 @@ class FederatedSettings(RunSettings):
     acquisition: Acquisition
 
     def __post_init__(self) -> None:
+        self.tracker.wandb.check_artifacts(self.privacy.seeded)
         if self.algorithm.private:
             self.privacy.check_noise(self.privacy.mechanism.noise)
         self._check_deadline()
@@ -264,6 +276,7 @@ class OutsourcedSettings(RunSettings):
 
     def __post_init__(self) -> None:
         p = self.privacy
+        self.tracker.wandb.check_artifacts(p.seeded)
         checks.one_of("privacy.accountant", p.accountant, (RELEASE_ACCOUNTANT,))
         checks.positive("privacy.epsilon", p.epsilon)
         check_delta(p.delta, "privacy.delta")

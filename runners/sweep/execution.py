@@ -9,14 +9,16 @@ from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from omegaconf import OmegaConf
 from rich.console import Console
 from rich.live import Live
 
 from dpfbo.extras import needing
+from runners.compose.sweep_line import base_of
 from runners.sweep import estimate, preview, progress_table
-from runners.sweep.plan import PlannedSetting, SweepPlan, base_of, folder_of, outcome
+from runners.sweep.plan import PlannedSetting, SweepPlan, folder_of, outcome
 from runners.sweep.results_folder import write_results
 from runners.sweep.shared_runs import command_lines, copy_shared, each_once, plan_all, sharing
 from runners.sweep.slurm import SlurmError, SlurmLauncher, read, submit
@@ -60,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
                     sweep = sweeps[number] = replace(more, options=replace(more.options, ray={}))
                     states[number], said = _run(sweep, [], ray, console)
                     warnings += said
-                _log(sweep, states[number], console)
+                _log(sweep, states[number], console, ended=True)
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
     if args.json:
@@ -80,6 +82,9 @@ def run(args: argparse.Namespace) -> int:
         return 0
     unfinished = any(s.phase != "done" and s.stopped_by is None for found in states for s in found.values())
     written = not sweeps[0].options.report or write_results(sweeps, states, args.overrides, console)
+    if sweeps[0].options.report:
+        for sweep, found in zip(sweeps, states, strict=True):
+            _log(sweep, found, console)  # with the figures, if tracker.wandb.artifacts asks for them
     return int(unfinished or not written)
 
 
@@ -159,7 +164,7 @@ def _run(sweep: SweepPlan, others: Sequence[SweepPlan], ray: ExitStack, console:
                 from runners.sweep import tune
             ray.enter_context(tune.cluster(sweep.options))
         write_plan(sweep.folder, trials)
-        os.environ.setdefault("WANDB_MODE", _wandb_mode(sweep))  # nothing may ask for a key
+        os.environ.setdefault("WANDB_MODE", _wandb(sweep)["mode"])  # nothing may ask for a key
         waiting = {trial.key: TrialState("waiting") for _, trial in todo}
         table = progress_table.ProgressTable(trials, {**states, **waiting}, console)
         shown = Live(table, console=console, refresh_per_second=4) if console.is_terminal else nullcontext()
@@ -173,14 +178,16 @@ def _run(sweep: SweepPlan, others: Sequence[SweepPlan], ray: ExitStack, console:
     return states, warnings
 
 
-def _wandb_mode(sweep: SweepPlan) -> str:
-    return str(sweep.settings[0].cfg.tracker.wandb.mode)
+def _wandb(sweep: SweepPlan) -> dict[str, Any]:
+    return OmegaConf.to_container(sweep.settings[0].cfg.tracker.wandb, resolve=True)  # type: ignore[return-value]
 
 
-def _log(sweep: SweepPlan, states: States, console: Console) -> None:
-    """Give W&B the finished trials that it does not have, and a summary."""
-    finished = [trial.folder(sweep.folder).path for _, trial in sweep.trials if states[trial.key].phase == "done"]
-    log_sweep(sweep.folder, finished, _wandb_mode(sweep), console)
+def _log(sweep: SweepPlan, states: States, console: Console, ended: bool = False) -> None:
+    """Give W&B the finished trials that it does not have, a summary, and, if the sweep has ended, an alert."""
+    trials = [trial for _, trial in sweep.trials]
+    finished = [trial.folder(sweep.folder).path for trial in trials if states[trial.key].phase == "done"]
+    counts = progress_table.counts(progress_table.rows(trials, states)) if ended else ""
+    log_sweep(sweep.folder, finished, _wandb(sweep), console, counts)
 
 
 def _best(sweep: SweepPlan) -> str:

@@ -6,7 +6,6 @@ they and interval() are the space of a search instead, and the settings are thos
 """
 
 import itertools
-import re
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,33 +13,31 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import hydra
-from hydra.core.override_parser.types import IntervalSweep, Override
-from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from dpfbo import checks
 from runners.compose.composition import Composition
 from runners.compose.conf_folder import CONF
 from runners.compose.configuration import Composer, composing
-from runners.compose.settings import outside_setting
+from runners.compose.sweep_line import (
+    Interval,
+    Space,
+    SweepError,
+    check_comparable,
+    composed_base,
+    is_sweep_key,
+    name_of,
+    parse_seeds,
+    parsed,
+    scaled,
+)
 from runners.identity.setting import names_of
-from runners.private_apis import parse_overrides
 from runners.sweep.slurm import SlurmLauncher
 from runners.sweep.trials import Trial, TrialState, read_plan, state
 from runners.sweep.tuning.early_stopping import EarlyStopping
-from runners.sweep.tuning.search import Interval, SearchOptions, SettingOutcome, Space, Words, suggestions
+from runners.sweep.tuning.search import SearchOptions, SettingOutcome, Words, suggestions
 
-MAX_SEEDS = 100_000
-SCALES = ("quick", "paper")
 _MOST_ATTEMPTS = 20  # suggestions for each new setting of a search, some of which may be the same as earlier ones
-
-# keys of the sweep as a whole: one value, and no part of a setting's label
-_SWEEP_KEYS = {"experiment", *outside_setting()} - {"seed", "seeds"}
-
-
-class SweepError(HydraException):
-    """The overrides do not make a sweep; one sentence."""
 
 
 @dataclass(frozen=True)
@@ -146,22 +143,22 @@ def plan(
     ones. Raises HydraException or OmegaConfBaseException for overrides that do not compose, and the errors of
     `Composition` for settings that cannot run.
     """
-    seeds = [a.partition("=")[2] for a in arguments if _name(a) == "seeds"]
-    rest = [a for a in arguments if _name(a) != "seeds"]
-    if any(_name(a) == "seed" for a in rest):
+    seeds = [a.partition("=")[2] for a in arguments if name_of(a) == "seeds"]
+    rest = [a for a in arguments if name_of(a) != "seeds"]
+    if any(name_of(a) == "seed" for a in rest):
         raise SweepError("seed cannot be given to a sweep, use seeds, such as seeds=0..4 or seeds=0,1,5")
-    if any(_name(a) == "again" for a in rest):
+    if any(name_of(a) == "again" for a in rest):
         raise SweepError(
             "again is for runners.run: a sweep leaves finished trials alone, delete a folder to run it anew"
         )
     with composing():
-        base = _base(rest)
+        base = composed_base(rest)
         options = _options(base)
         space: dict[str, Interval | tuple[str, ...]] | None = {} if options.search else None
-        given = _parsed(rest, space)
+        given = parsed(rest, space)
         node = OmegaConf.to_container(base.launcher, resolve=True)
         slurm = SlurmLauncher.of(node, options.cpus_per_trial, options.gpus_per_trial)
-        scaled_seeds, entries = _scaled(base)
+        scaled_seeds, entries = scaled(base)
         parsed_seeds = parse_seeds(seeds[-1] if seeds else scaled_seeds)
         settings = _Settings(options, parsed_seeds, {} if composed is None else composed)
         if space is not None:
@@ -225,7 +222,7 @@ def _search(settings: _Settings, experiment: Path, space: Space, given: dict[str
     """Add the settings that a search has suggested before, and the next ones if all of these have ended."""
     options, search = settings.options, settings.options.search
     fixed = tuple(value for values in given.values() for value in values)
-    for words in _suggested(experiment, space, [o for o in fixed if not _is_sweep_key(_name(o))]):
+    for words in _suggested(experiment, space, [o for o in fixed if not is_sweep_key(name_of(o))]):
         settings.add((*fixed, *words))
     _check_comparable([setting for _, setting in settings.found.values()], options)  # before any metric is read
     found, lower_is_better = list[tuple[Words, SettingOutcome]](), True
@@ -247,7 +244,7 @@ def _suggested(experiment: Path, space: Space, fixed: list[str]) -> list[tuple[s
     """The overrides of the space in the settings of sweep.json whose other overrides are `fixed`."""
     found: dict[tuple[str, ...], None] = {}
     for trial in read_plan(experiment):
-        own = [o for o in trial.overrides if not _is_sweep_key(_name(o))]
+        own = [o for o in trial.overrides if not is_sweep_key(name_of(o))]
         words = {key: value for key, _, value in (o.partition("=") for o in own) if key in space}
         rest = [o for o in own if o.partition("=")[0] not in space]
         if (
@@ -272,54 +269,16 @@ def _check_comparable(settings: Sequence[PlannedSetting], options: SweepOptions)
     """Refuse to look at metrics while trials run unless all are simulations of one problem."""
     asked = {"sweep.search": options.search, "sweep.scheduler": options.early_stopping}
     for key in (key for key, wanted in asked.items() if wanted is not None):
-        if real := next((str(s.cfg.privacy.rng) for s in settings if s.cfg.privacy.rng != "seeded"), None):
-            raise SweepError(
-                f"{key} is for simulations, with privacy.rng=seeded, got {real!r}: epsilon does not cover settings "
-                "that are chosen, or trials that are stopped, by looking at results on private data"
-            )
-        problems = dict.fromkeys((s.problem, s.metric, s.cfg.problem.get("function")) for s in settings)
-        if len(problems) > 1:
-            names = " and ".join(" ".join(map(str, filter(None, each))) for each in list(problems)[:2])
-            raise SweepError(f"{key} compares trials of one problem and metric, got {names}")
+        problems = ((s.problem, s.metric, s.cfg.problem.get("function")) for s in settings)
+        check_comparable(key, (str(s.cfg.privacy.rng) for s in settings), problems)
     grace = options.early_stopping.grace_period if options.early_stopping is not None else 0
     if (short := next((s.rounds for s in settings if s.rounds <= grace), None)) is not None:
         raise SweepError(f"sweep.scheduler_options.grace_period must be less than rounds={short}, got {grace}")
 
 
-def base_of(arguments: Sequence[str]) -> DictConfig:
-    """The configuration of the sweep as a whole; its settings are not composed."""
-    with composing():
-        return _base(arguments)
-
-
-def _base(arguments: Sequence[str]) -> DictConfig:
-    given = _parsed([a for a in arguments if _is_sweep_key(_name(a))])
-    return hydra.compose("config", [v for values in given.values() for v in values])
-
-
 def folder_of(cfg: DictConfig) -> Path:
     """The folder of the experiment of a configuration."""
     return Path(str(cfg.results_dir)).absolute() / str(cfg.experiment_name)
-
-
-def parse_seeds(given: object) -> tuple[int, ...]:
-    """The seeds of `0..4` (both ends count), `3`, `0,1,5`, `0..2,7`, with or without brackets, or a list; each once."""
-    items = given if isinstance(given, list) else str(given).strip().removeprefix("[").removesuffix("]").split(",")
-    seeds: dict[int, None] = {}
-    for item in items:
-        match = re.fullmatch(r"\s*([0-9]{1,18})\s*(?:\.\.\s*([0-9]{1,18})\s*)?", str(item), re.ASCII)
-        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
-        if last < first:
-            raise ValueError(f"seeds must be integers of at least 0, such as 0..4 or 0,1,5, got {given!r}")
-        if last - first + len(seeds) >= MAX_SEEDS:
-            raise ValueError(f"seeds must be at most {MAX_SEEDS}, got {given!r}")
-        seeds.update(dict.fromkeys(range(first, last + 1)))
-    return tuple(seeds)
-
-
-def expanded(overrides: Sequence[str]) -> list[tuple[str, ...]]:
-    """Every combination of the values in overrides such as `a=1,2`; call it while Hydra is initialised."""
-    return list(itertools.product(*_parsed(overrides).values()))
 
 
 def _adapt(cfg: DictConfig, options: SweepOptions, seed: int) -> None:
@@ -362,79 +321,18 @@ def _options(base: DictConfig) -> SweepOptions:
     )
 
 
-def _scaled(base: DictConfig) -> tuple[Any, Any]:
-    """Seeds and settings of the experiment at its scale."""
-    checks.one_of("scale", base.scale, SCALES)
-    sweep: dict[str, Any] = OmegaConf.to_container(base.sweep, resolve=True)  # type: ignore[assignment]
-    seeds, settings = base.get("seeds"), sweep["settings"]
-    if sweep["scales"] is None:
-        if base.scale != SCALES[0]:
-            raise SweepError(f"scale={base.scale} needs an experiment that has sweep.scales")
-        return 0 if seeds is None else seeds, settings
-    if seeds is not None:
-        raise SweepError("an experiment with sweep.scales has its seeds there")
-    try:
-        chosen = sweep["scales"][base.scale]
-        return chosen["seeds"], [*(settings or []), *chosen.get("also", [])] or None
-    except (KeyError, TypeError, AttributeError) as error:
-        raise SweepError(
-            f"sweep.scales must have seeds, and perhaps also, for {' and '.join(SCALES)}, got {sweep['scales']!r}"
-        ) from error
-
-
 def _combinations(entries: Any, given: dict[str, list[str]]) -> list[tuple[str, ...]]:
     """The overrides of every setting; those of the command line replace those of an entry."""
     if entries is not None and (OmegaConf.is_dict(entries) or isinstance(entries, str) or not len(entries)):
         raise SweepError(f"sweep.settings must be a list of settings, got {entries!r}")
     combinations: dict[tuple[str, ...], None] = {}
     for entry in [""] if entries is None else entries:
-        own = _parsed(shlex.split(entry) if isinstance(entry, str) else [str(override) for override in entry])
+        own = parsed(shlex.split(entry) if isinstance(entry, str) else [str(override) for override in entry])
         for key in own:
-            if _is_sweep_key(key) or key in ("seed", "seeds"):
+            if is_sweep_key(key) or key in ("seed", "seeds"):
                 raise SweepError(f"{key} cannot be given in sweep.settings, only for the whole sweep")
         combinations.update(dict.fromkeys(itertools.product(*{**own, **given}.values())))
     return list(combinations)
-
-
-def _parsed(
-    overrides: Sequence[str], space: dict[str, Interval | tuple[str, ...]] | None = None
-) -> dict[str, list[str]]:
-    """The expansions of the overrides, by key; a later override replaces an earlier one of the same key.
-
-    space: gets those with several values, in place of the result.
-    """
-    expanded: dict[str, list[str]] = {}
-    for override in parse_overrides(overrides):
-        key = override.key_or_group if override.package is None else f"{override.key_or_group}@{override.package}"
-        if override.is_sweep_override() and _is_sweep_key(key):
-            raise SweepError(f"{key} must have one value for the whole sweep, got {override.input_line}")
-        name = override.get_key_element()
-        expanded.pop(key, None)
-        if space is not None:
-            space.pop(name, None)
-        if space is None or not override.is_sweep_override():
-            expanded[key] = _expanded(override)
-        elif isinstance(interval := override.value(), IntervalSweep):
-            space[name] = Interval.of(name, interval)
-        else:
-            space[name] = tuple(dict.fromkeys(word.partition("=")[2] for word in _expanded(override)))
-    return expanded
-
-
-def _expanded(override: Override) -> list[str]:
-    name = override.get_key_element()
-    if not override.is_sweep_override():
-        deletes_any = override.is_delete() and override.value_type is None
-        return [name if deletes_any else f"{name}={override.get_value_element_as_str()}"]
-    if not override.is_discrete_sweep():
-        raise SweepError(
-            f"{name} must be a list of values, a choice(), range() or glob(), got {override.input_line}: an interval() "
-            "needs sweep.search=optuna or sweep.search=random"
-        )
-    values = list(override.sweep_string_iterator())
-    if not values:
-        raise SweepError(f"{override.input_line} has no values")
-    return [f"{name}={value}" for value in values]
 
 
 def _labels(groups: Sequence[Sequence[tuple[str, ...]]], algorithms: Sequence[str]) -> list[str]:
@@ -444,10 +342,10 @@ def _labels(groups: Sequence[Sequence[tuple[str, ...]]], algorithms: Sequence[st
     """
     own = [[o for o in group[0] if all(o in other for other in group)] for group in groups]
     if len(own) == 1:
-        own, everywhere = [[o for o in own[0] if (CONF / _name(o)).is_dir()]], set()
+        own, everywhere = [[o for o in own[0] if (CONF / name_of(o)).is_dir()]], set()
     else:
         everywhere = {o for o in own[0] if all(o in other for other in own)}
-    kept = [[o for o in os if o not in everywhere and o[0] != "~" and not _is_sweep_key(_name(o))] for os in own]
+    kept = [[o for o in os if o not in everywhere and o[0] != "~" and not is_sweep_key(name_of(o))] for os in own]
     short = [" ".join(map(_override_label, ks)) or algorithm for ks, algorithm in zip(kept, algorithms, strict=True)]
     if len(set(short)) == len(short):
         return short
@@ -458,11 +356,3 @@ def _override_label(override: str) -> str:
     """`algorithm=ts` is `ts`, `privacy.q=0.5` is `q=0.5`."""
     key, _, value = override.partition("=")
     return value if (CONF / key).is_dir() else f"{key.rpartition('.')[2]}={value}"
-
-
-def _name(override: str) -> str:
-    return override.lstrip("+~").partition("=")[0]
-
-
-def _is_sweep_key(key: str) -> bool:
-    return key.partition(".")[0].partition("@")[0] in _SWEEP_KEYS or key.startswith("hydra")

@@ -20,8 +20,9 @@ from dpfbo.formats.bounded import read_yaml
 from dpfbo.formats.run_folder import ResultsError, RunFolder
 from dpfbo.problems.readers.data_files import MissingData, data_root
 from runners.compose.conf_folder import CONF
+from runners.compose.sweep_line import SweepError, base_of
 from runners.record.config_text import config_text
-from runners.sweep.plan import PlannedSetting, SweepError, SweepPlan, base_of, plan
+from runners.sweep.plan import PlannedSetting, SweepPlan, plan
 from runners.sweep.trials import FAILURE, STOPPED, States, TrialState, state
 
 logger = logging.getLogger(__name__)

@@ -8,6 +8,7 @@ digest of its folder's name. wandb.json in the run folder has its id, and whethe
 
 import hashlib
 import json
+import os
 import shutil
 import uuid
 from collections.abc import Iterable
@@ -44,11 +45,18 @@ def read_note(run_dir: Path) -> WandbNote | None:
 
 
 def id_of_attempt(run_dir: Path, mode: str) -> str:
-    """The id of the attempt that begins."""
+    """The id of the attempt that begins; in a W&B sweep it is that of its agent."""
+    if in_sweep():
+        return os.environ["WANDB_RUN_ID"]
     note = read_note(run_dir)
     if note is not None and not note.finished and note.mode == mode == "online":
         return note.id
     return id_prefix(run_dir) + uuid.uuid4().hex[:_RANDOM]
+
+
+def in_sweep() -> bool:
+    """True in a process that an agent of a W&B sweep started."""
+    return bool(os.environ.get("WANDB_SWEEP_ID") and os.environ.get("WANDB_RUN_ID"))
 
 
 def id_prefix(run_dir: Path) -> str:

@@ -6,9 +6,10 @@ only the seconds of each round are not in them (their sums are). `show: auto` me
 
 import importlib.util
 import logging
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import track
@@ -33,10 +34,14 @@ class LoggedExperiment:
     summary: bool = False
 
 
-def log_run(run: RunOnDisk, mode: str) -> None:
-    """Log a finished run, whose folder nobody else may use. As for a tracker, a failure of W&B is a warning."""
+def log_run(run: RunOnDisk, mode: str, artifacts: bool = False) -> None:
+    """Log a finished run, whose folder nobody else may use. As for a tracker, a failure of W&B is a warning.
+
+    artifacts: also its records, as `tracker.wandb.artifacts` of the run itself.
+    """
     summary, show = run.summary, "all" if run.shown else "released"
-    tracker = WandbTracker(**{**run.config["tracker"]["wandb"], "mode": mode, "show": show})
+    asked = {"mode": mode, "show": show, **({"artifacts": True} if artifacts else {})}
+    tracker = WandbTracker(**{**run.config["tracker"]["wandb"], **asked})
     problem, name, setting = (str(summary[key]) for key in ("problem", "algorithm", "setting"))
     tracker.start(
         run.config, run.folder, f"{problem}-{name}-{setting}-{summary['seed']}", summary["experiment"],
@@ -50,12 +55,13 @@ def log_run(run: RunOnDisk, mode: str) -> None:
 
 def log_experiment(
     experiment: Path, mode: str, again: bool = False, only: Container[Path] | None = None,
-    console: Console | None = None,
+    console: Console | None = None, settings: Mapping[str, Any] | None = None, ended: str = "",
 ) -> LoggedExperiment:  # fmt: skip
     """Log the finished runs in the folder of an experiment that W&B does not have yet, and the summary if it is new.
 
     again: also what W&B has already, as new runs. only: folders of the runs to log, None for all; the summary is about
-    all of the experiment. console: shows a bar for several runs, if it is a terminal.
+    all of the experiment. console: shows a bar for several runs, if it is a terminal. settings: `tracker.wandb` of the
+    summary, whose `artifacts` hold for the runs, too; None for those of the first run. ended: see `log_summary`.
     """
     found = LoggedExperiment()
     if mode == "disabled":
@@ -76,7 +82,7 @@ def log_experiment(
     hidden = console is None or not console.is_terminal or len(missing) < 2
     watched = track(missing, f"W&B: {experiment.name}", console=console, disable=hidden, transient=True)
     for number, run in enumerate(watched):
-        done = _logged(run, mode)
+        done = log_finished(run, mode, bool(settings and settings.get("artifacts")))
         found.logged += done is True
         found.skipped += done is None
         if done is False:  # W&B takes none of the others either, and each would wait for it
@@ -84,22 +90,29 @@ def log_experiment(
             said = "W&B took %d of %d runs; runners.wandb backfill tries the others"
             logger.warning(said, found.logged, len(missing))
             return found
-    found.summary = log_summary(experiment, whole, mode, again)
+    if settings is None:
+        settings = whole[0].config["tracker"]["wandb"] if whole else {}
+    found.summary = log_summary(experiment, whole, {**settings, "mode": mode}, again, ended)
     return found
 
 
-def log_sweep(experiment: Path, finished: Container[Path], mode: str, console: Console) -> None:
-    """Log what is left of a sweep, if W&B is installed: the runs in `finished` that it does not have; a summary."""
+def log_sweep(
+    experiment: Path, finished: Container[Path], settings: Mapping[str, Any], console: Console, ended: str = ""
+) -> None:
+    """Log what is left of a sweep, if W&B is installed: the runs in `finished` that it does not have; a summary.
+
+    settings: its `tracker.wandb`. ended: see `log_summary`.
+    """
     if importlib.util.find_spec("wandb") is not None:
-        log_experiment(experiment, mode, only=finished, console=console)
+        log_experiment(experiment, settings["mode"], only=finished, console=console, settings=settings, ended=ended)
 
 
-def _logged(run: RunOnDisk, mode: str) -> bool | None:
-    """True if W&B took the run, None if it is in use or damaged."""
+def log_finished(run: RunOnDisk, mode: str, artifacts: bool = False) -> bool | None:
+    """Log a finished run; returns True if W&B took it, None, with a warning, if it is in use or damaged."""
     before = read_note(run.folder)
     try:
         with RunFolder(run.folder).opened():
-            log_run(run, mode)
+            log_run(run, mode, artifacts)
         return run.is_logged and read_note(run.folder) != before
     except (ResultsError, *DAMAGED) as error:
         logger.warning("%s is not logged: %s", run.folder, error)

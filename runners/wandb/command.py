@@ -1,4 +1,4 @@
-"""python -m runners.wandb: upload offline runs, log finished ones from their files, save the dashboard."""
+"""python -m runners.wandb: upload offline runs, log finished ones, save dashboard and report, write a W&B sweep."""
 
 import argparse
 import inspect
@@ -6,17 +6,21 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from runners.arguments import Parser
 from runners.compose.conf_folder import CONF
+from runners.compose.overrides import no_setting, one_sentence, quoted
 from runners.record.terminal import say_error
 from runners.wandb.backfill import LoggedExperiment, log_experiment
 from runners.wandb.finished_runs import finished_runs
 from runners.wandb.upload import upload
-from runners.wandb.workspace import build, save, specification
+from runners.wandb.workspace import build, build_report, save, specification
 
 HELP = """Weights & Biases beside the files of a run: docs/guides/wandb.md.
 
@@ -27,6 +31,9 @@ Examples
   python -m runners.wandb backfill fig2c --online    to the server
   python -m runners.wandb workspace fig2c            sections and panels; --json: its specification
   python -m runners.wandb workspace fig2c --save     a view that everyone in the team can open
+  python -m runners.wandb report fig2c --save        a report: regret against epsilon, the summary
+  python -m runners.wandb sweep problem=branin privacy.z=1,2 seeds=0..4 experiment_name=mine --save mine.yaml
+                                                     a file for `wandb sweep` and `wandb agent`
 
 What reaches the server needs `wandb login` or WANDB_API_KEY. Exit code: 0, that of `wandb sync`, 1 if there is nothing
 to log, or something could not be logged or saved, 2 for a command line that cannot be read, 130 when interrupted."""
@@ -43,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except ImportError as error:
         say_error(f"W&B is not installed ({error}): pip install 'dpfbo[wandb]'")
-    except OSError as error:
+    except (OSError, ValueError) as error:
         say_error(str(error))
     return 1
 
@@ -63,10 +70,22 @@ def backfill(args: argparse.Namespace) -> int:
         raise FileNotFoundError(f"no finished run{missing if args.experiments else ''} in {args.results_dir}")
     code = 0
     for folder in found:
-        result = log_experiment(folder, args.mode, args.again, console=Console(stderr=True))
+        settings = _with_artifacts(folder) if args.artifacts else None
+        result = log_experiment(folder, args.mode, args.again, console=Console(stderr=True), settings=settings)
         print(f"{folder.name}: {_in_words(result)}")
         code |= bool(result.failed or result.skipped)
     return code
+
+
+def _with_artifacts(folder: Path) -> dict[str, Any]:
+    """`tracker.wandb` of an experiment, with artifacts. Raises ValueError if one of its runs may not show them."""
+    found = [run for run in finished_runs(folder) if not run.shown]
+    if found:
+        raise ValueError(
+            "--artifacts uploads records with values that are not released: it needs runs whose tracker.wandb.show is "
+            f"all, or auto in simulations, got {found[0].folder}"
+        )
+    return {**finished_runs(folder)[0].config["tracker"]["wandb"], "artifacts": True}
 
 
 def _in_words(result: LoggedExperiment) -> str:
@@ -79,21 +98,62 @@ def _in_words(result: LoggedExperiment) -> str:
 
 def workspace(args: argparse.Namespace) -> int:
     """The dashboard of an experiment, built without a server; --save stores it in the project."""
-    logging.getLogger("wandb").setLevel(logging.CRITICAL)
-    default = yaml.safe_load((CONF / "tracker" / "default.yaml").read_text())["wandb"]
-    project = args.project or default["project"]
-    built = build(args.experiment, project, args.entity or default["entity"] or "")
-    if args.save:
-        print(save(built))
-    elif args.json:
-        print(json.dumps(specification(built), indent=1))
-    else:
+    built, project = _built(build, args)
+    if not _saved_or_printed(built, args):
         print(f"workspace {args.experiment} of project {project}, runs grouped by label")
         for section in specification(built)["section"]["panelBankConfig"]["sections"]:
             print(f"  {section['name']}{'' if section['isOpen'] else ' (closed)'}")
             for panel in section["panels"]:
                 print(f"    {panel['config'].get('chartTitle') or 'a table of the summary'}")
         print("--save stores it in W&B, --json prints its specification")
+    return 0
+
+
+def report(args: argparse.Namespace) -> int:
+    """A report of an experiment, with regret against epsilon, built without a server; --save stores it in the project.
+
+    Every --save makes a new report.
+    """
+    built, project = _built(build_report, args)
+    if not _saved_or_printed(built, args):
+        print(f"report {built.title!r} of project {project}, runs grouped by label")
+        print("--save stores it in W&B, --json prints its specification")
+    return 0
+
+
+def _built(make: Callable[[str, str, str], Any], args: argparse.Namespace) -> tuple[Any, str]:
+    """What `make` makes of the experiment, and the project that it is for."""
+    logging.getLogger("wandb").setLevel(logging.CRITICAL)
+    default = yaml.safe_load((CONF / "tracker" / "default.yaml").read_text())["wandb"]
+    project = args.project or default["project"]
+    return make(args.experiment, project, args.entity or default["entity"] or ""), project
+
+
+def _saved_or_printed(built: Any, args: argparse.Namespace) -> bool:
+    if args.save:
+        print(save(built))
+    elif args.json:
+        print(json.dumps(specification(built), indent=1))
+    return args.save or args.json
+
+
+def sweep(args: argparse.Namespace) -> int:
+    """A file for `wandb sweep`: W&B chooses values and seeds, and its agents run `python -m runners.run` with them.
+
+    The values have the syntax of runners.sweep. random and bayes are for simulations of one problem.
+    """
+    from runners.wandb.sweep_file import sweep_file  # here: it loads torch
+
+    here = [] if args.results_dir == Path("results") else [f"results_dir={args.results_dir}"]
+    try:
+        text = sweep_file([*args.overrides, *here], args.method)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ValueError(one_sentence(str(error))) from error
+    if args.save is None:
+        print(text, end="")
+    else:
+        args.save.write_text(text)
+        print(f"wandb sweep {args.save}")
     return 0
 
 
@@ -106,7 +166,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     def command(do: Callable[[argparse.Namespace], int], help: str) -> Parser:
         made = commands.add_parser(do.__name__, help=help, description=inspect.getdoc(do), formatter_class=raw)
         made.set_defaults(do=do)
-        if do is not workspace:
+        if do in (sync, backfill):
             made.add_argument("experiments", nargs="*", metavar="EXPERIMENT", help="its experiment_name; default: all")
         return made
 
@@ -115,14 +175,23 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add = command(backfill, "finished runs, from their files").add_argument
     add("--online", dest="mode", action="store_const", const="online", default="offline", help="upload")
     add("--again", action="store_true", help="also runs that were logged already, as new runs")
-    view = command(workspace, "the dashboard of an experiment")
-    add, form = view.add_argument, view.add_mutually_exclusive_group()
-    add("experiment", metavar="EXPERIMENT", help="the experiment_name of the runs, their group in W&B")
-    add("--project", metavar="NAME", help="default: that of conf/tracker/default.yaml")
-    add("--entity", metavar="NAME", help="user or team; default: that of the key")
-    form.add_argument("--json", action="store_true", help="print the specification that --save would send")
-    form.add_argument("--save", action="store_true", help="store it in the W&B project")
+    add("--artifacts", action="store_true", help="also their records, and the figures of sweep.report")
+    for do, help in ((workspace, "the dashboard of an experiment"), (report, "a report of an experiment")):
+        view = command(do, help)
+        add, form = view.add_argument, view.add_mutually_exclusive_group()
+        add("experiment", metavar="EXPERIMENT", help="the experiment_name of the runs, their group in W&B")
+        add("--project", metavar="NAME", help="default: that of conf/tracker/default.yaml")
+        add("--entity", metavar="NAME", help="user or team; default: that of the key")
+        form.add_argument("--json", action="store_true", help="print the specification that --save would send")
+        form.add_argument("--save", action="store_true", help="store it in the W&B project")
+    add = command(sweep, "a file for `wandb sweep`").add_argument
+    add("overrides", nargs="*", type=quoted, metavar="KEY=VALUE", help="settings and values, as for runners.sweep")
+    add("--method", choices=["grid", "random", "bayes"], default="grid", help="how W&B chooses (default: grid)")
+    add("--save", type=Path, metavar="FILE", help="write it into a file; default: print it")
     args = parser.parse_args(argv)
+    for word in getattr(args, "overrides", ()):
+        if "=" not in word and not word.startswith("~"):
+            parser.error(no_setting(word))
     if "experiments" in args:
         results = args.results_dir
         if not results.is_dir():

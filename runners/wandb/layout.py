@@ -19,6 +19,7 @@ PHASES = [SECONDS + phase for phase in ("objective", "message", "server", "acqui
 EPSILON, BEST = "privacy/epsilon", "best_configurations"
 FINAL_REGRET, FINAL_EPSILON = "final_regret", "final_epsilon"  # the table of runs sorts by names without a slash only
 SETTINGS, CLAIMS = "settings", "claims"  # of the summary of an experiment
+BUDGET = "A privacy budget is spent"  # title of an alert
 
 # (metric, horizontal axis, value in the table of runs). No metric may match two lines: W&B takes one definition only.
 # The regret belongs to the best query so far, so its last value is also its best one.

@@ -8,7 +8,7 @@ their epsilon in the table and no metric; then there are no claims, which quote 
 import json
 import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -17,59 +17,80 @@ from dpfbo.formats.bounded import read_object
 from dpfbo.formats.files import replace_text
 from runners.wandb import attempts, layout
 from runners.wandb.finished_runs import RunOnDisk, settings_table
-from runners.wandb.tracker import open_run, table
+from runners.wandb.tracker import log_files, open_run, table
 
 CLAIMS_FILE, NOTE = "claims.json", "sweep.json"  # in the experiment's folder, in its folder `wandb`
+ALERT_TITLE = 63  # characters, W&B's own limit
 
 logger = logging.getLogger(__name__)
 
 
-def log_summary(experiment: Path, runs: Sequence[RunOnDisk], mode: str, again: bool = False) -> bool:
+def log_summary(
+    experiment: Path, runs: Sequence[RunOnDisk], settings: Mapping[str, Any], again: bool = False, ended: str = ""
+) -> bool:
     """Log the summary of an experiment's finished runs; returns False if it has not changed (unless `again`) or failed.
 
-    A damaged file or a failure of W&B is a warning.
+    settings: `tracker.wandb`. ended: how many trials a sweep had when it ended, in the words of an alert; none is sent
+    twice with the same words. A damaged file or a failure of W&B is a warning.
     """
-    if mode == "disabled" or not runs:
+    known = read_object(experiment / "wandb" / NOTE) or {}  # the last one's id, a digest of what it shows, its alert
+    alert = ended if settings.get("alerts") and ended != known.get("alert") else ""
+    if settings["mode"] == "disabled" or not (runs or alert):
         return False
     try:
-        rows = settings_table(runs)
-        claims = _claims(experiment) if all(run.shown for run in runs) else []  # they quote metrics
-        digest = sha256(json.dumps([rows, claims, mode]).encode()).hexdigest()
-        known = read_object(experiment / "wandb" / NOTE) or {}  # the last one's id, and a digest of what it shows
-        if known.get("digest") == digest and not again:
+        rows, shown = settings_table(runs), all(run.shown for run in runs)
+        claims = _claims(experiment) if shown else []  # they quote metrics
+        report = _report(experiment, shown) if settings.get("artifacts") else []
+        content = [rows, claims, settings["mode"], *(sha256(file.read_bytes()).hexdigest() for file in report)]
+        digest = sha256(json.dumps(content).encode()).hexdigest()
+        if known.get("digest") == digest and not (again or alert):
             return False
         id = known.get("id") or "sweep" + uuid.uuid4().hex[:11]
-        _log(experiment, id, mode, runs, rows, claims)
+        _log(experiment, id, settings, runs, rows, claims, report, alert)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # W&B also leaves through SystemExit
         logger.warning("W&B has no summary of %s: %s", experiment.name, " ".join(repr(error).split())[:240])
         return False
-    replace_text(experiment / "wandb" / NOTE, json.dumps({"id": id, "digest": digest}), durable=False)
+    note = {"id": id, "digest": digest, "alert": alert or known.get("alert", "")}
+    replace_text(experiment / "wandb" / NOTE, json.dumps(note), durable=False)
     return True
 
 
 def _log(
-    experiment: Path, id: str, mode: str, runs: Sequence[RunOnDisk], rows: Sequence[dict[str, Any]],
-    claims: Sequence[dict[str, Any]],
+    experiment: Path, id: str, settings: Mapping[str, Any], runs: Sequence[RunOnDisk], rows: Sequence[dict[str, Any]],
+    claims: Sequence[dict[str, Any]], report: Sequence[Path], alert: str,
 ) -> None:  # fmt: skip
-    (experiment / "wandb").mkdir(exist_ok=True)
+    (experiment / "wandb").mkdir(parents=True, exist_ok=True)
     earlier = attempts.not_uploaded(experiment, id)
-    settings = runs[0].config["tracker"]["wandb"]
     config = {
         "experiment": experiment.name, "method": None, "setting": None, "label": None, "n_settings": len(rows),
         "seeds": sorted({run.summary["seed"] for run in runs}), "n_runs": len(runs),
     }  # fmt: skip
-    tag = "simulation" if all(run.shown for run in runs) else "released"
+    tag = "simulation" if runs and all(run.shown for run in runs) else "released"
     run = open_run(
-        mode, experiment, id=id, project=settings["project"], entity=settings["entity"], config=config,
-        name=f"{experiment.name}: summary", group=experiment.name, job_type="sweep", tags=["summary", tag],
+        settings["mode"], experiment, id=id, project=settings["project"], entity=settings["entity"], config=config,
+        name=f"{experiment.name}: summary", group=experiment.name, job_type="summary", tags=["summary", tag],
     )  # fmt: skip
     attempts.delete(earlier)
     try:
-        run.log({layout.SETTINGS: table(rows), **({layout.CLAIMS: table(claims)} if claims else {})})
+        tables = {layout.SETTINGS: rows, layout.CLAIMS: claims}
+        run.log({name: table(content) for name, content in tables.items() if content})
+        if report:
+            log_files(run, f"report-{id}", "report", report)
+        if alert:
+            run.alert(title=f"{experiment.name}: the sweep ended"[:ALERT_TITLE], text=alert)
     finally:
         run.finish(exit_code=0)
+
+
+def _report(experiment: Path, shown: bool) -> list[Path]:
+    """The figures and the report of `sweep.report` in the folder of an experiment, if its metrics may be shown."""
+    found = sorted(path for path in (experiment / "figures").glob("*") if path.is_file())
+    found += [path for path in [experiment / "report.html"] if path.is_file()]
+    if found and not shown:
+        logger.warning("the report of %s is not uploaded: it shows metrics that are not released", experiment.name)
+    return found if shown else []
 
 
 def _claims(experiment: Path) -> list[dict[str, Any]]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 INIT_SECONDS = 20.0  # W&B's own limit for opening a run
 FINISH_SECONDS = 30.0  # W&B's own limit for the last upload
 ANSWER_SECONDS = 10.0  # limit for an answer of W&B's local service, on top of the two above
+RECORDS = ("config.yaml", "summary.json", "rounds.parquet", "server.parquet", "ledger.jsonl", "theory.json")
 REASON_CHARACTERS = 240  # length of W&B's error in our warning
 
 logger = logging.getLogger(__name__)
@@ -45,6 +46,8 @@ class WandbTracker:
     project: str = "dpfbo"
     entity: str | None = None
     show: str = "auto"
+    artifacts: bool = False
+    alerts: bool = False
 
     def __post_init__(self) -> None:
         checks.one_of("tracker.wandb.show", self.show, ("auto", "all", "released"))
@@ -61,6 +64,7 @@ class WandbTracker:
     def start(
         self, config: dict, run_dir: Path, name: str, group: str, tags: list[str], commit: str | None = None,
         epsilon: float | None = 0.0, setting: str = "", label: str = "", folder: Path | None = None,
+        refused: bool = False,
     ) -> None:  # fmt: skip
         """Open the W&B run, and delete the files of the run's earlier attempts that were not uploaded.
 
@@ -68,19 +72,22 @@ class WandbTracker:
         tags: beside `simulation`, if more is shown than of a real deployment, or `released`. commit: of the code.
         epsilon: before the first broadcast: 0, or None if agents send something without protection. setting, label: the
         hash of the settings, and their words. folder: gets the folder `wandb`, which runs may share; None for run_dir.
+        refused: True for a run that does not begin; what W&B has of earlier attempts then stays.
         """
         if self.mode == "disabled":
             return
         real = layout.is_real(config)
         self._released_only = layout.released_only(self.show, real)
+        if self.artifacts and self._released_only:
+            raise ValueError("tracker.wandb.artifacts=true uploads values that are not released: it needs show=all")
         self._spent, self._run_dir = epsilon, Path(run_dir).resolve()
         config = layout.config_of(config, setting, label, self._released_only)
         config |= {"commit": commit, "visibility": layout.visibility()}
         tags = [*tags, "released" if self._released_only else "simulation"]
-        facts = {"config": config, "name": name, "group": group or None, "tags": tags}
+        facts = {"config": config, "name": name, "group": group or None, "job_type": "trial", "tags": tags}
         place = self._run_dir if folder is None else Path(folder).resolve()
         self._actions, opened = queue.SimpleQueue(), threading.Event()
-        self._actions.put(lambda: self._open(place, facts, real))
+        self._actions.put(lambda: self._open(place, facts, real, refused))
         self._actions.put(opened.set)
         work = (self._actions, opened)
         self._worker = threading.Thread(target=self._work, args=work, name="wandb-tracker", daemon=True)
@@ -114,8 +121,16 @@ class WandbTracker:
             self._run.summary.update(layout.summary_of(summary, self._released_only))
             if not self._released_only:
                 _show_end(self._run, summary)
+            if self.artifacts:
+                files = [path for name in RECORDS if (path := self._run_dir / name).is_file()]
+                log_files(self._run, f"records-{self._id}", "records", files)
 
         self._close(record, exit_code=0)
+
+    def alert(self, title: str, text: str) -> None:
+        """Let W&B send a message to whoever has asked for its alerts, if `alerts` is set."""
+        if self.alerts:
+            self._hand_over(lambda: self._run.alert(title=title, text=text))
 
     def fail(self, message: str) -> None:
         """Close the run as failed, with exit code 1 and `message` under `error` in its summary.
@@ -125,7 +140,7 @@ class WandbTracker:
         error = "the run failed; its own log says why" if self._released_only else message
         self._close(lambda: self._run.summary.update({"error": error}), exit_code=1)
 
-    def _open(self, folder: Path, facts: dict[str, Any], real: bool) -> None:
+    def _open(self, folder: Path, facts: dict[str, Any], real: bool, refused: bool) -> None:
         # W&B would quietly use the temporary folder if it could not make this one.
         (folder / "wandb").mkdir(parents=True, exist_ok=True)
         if real and not self._released_only:
@@ -133,8 +148,9 @@ class WandbTracker:
         self._id = attempts.id_of_attempt(self._run_dir, self.mode)
         earlier = attempts.not_uploaded(folder, attempts.id_prefix(self._run_dir))
         self._run = open_run(self.mode, folder, id=self._id, project=self.project, entity=self.entity, **facts)
-        WandbNote(self._id, self.mode).write(self._run_dir)
-        attempts.delete(earlier)  # a resumed run logs all its rounds again
+        if not refused:
+            WandbNote(self._id, self.mode).write(self._run_dir)
+            attempts.delete(earlier)  # a resumed run logs all its rounds again
         self._run.define_metric("round", hidden=True, summary="last")
         for metric, axis, summary in layout.METRICS:
             self._run.define_metric(metric, step_metric=axis, summary=summary)
@@ -221,6 +237,16 @@ def open_run(mode: str, folder: Path, **facts: Any) -> wandb.Run:
     resume = "allow" if mode == "online" else "never"
     # create_new: other runs of the process are left alone
     return wandb.init(mode=mode, dir=str(folder), resume=resume, reinit="create_new", settings=settings, **facts)  # type: ignore[arg-type]
+
+
+def log_files(run: wandb.Run, name: str, kind: str, files: Sequence[Path]) -> None:
+    """Log files as an artifact of a run, each under its own name; W&B makes a new version if one has changed."""
+    import wandb
+
+    artifact = wandb.Artifact(name, type=kind)
+    for path in files:  # uploaded from where they are: a copy elsewhere might be read by others
+        artifact.add_file(str(path), name=path.name, policy="immutable", skip_cache=True)
+    run.log_artifact(artifact)
 
 
 def table(rows: Sequence[dict[str, Any]]) -> wandb.Table:

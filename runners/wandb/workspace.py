@@ -1,7 +1,7 @@
-"""The workspace of an experiment on the W&B dashboard, built without a server.
+"""The workspace of an experiment on the W&B dashboard, and its report, built without a server.
 
-Its lines are means over the runs of one label, with their standard error. All runs of the experiment's group are shown,
-up to W&B's limit.
+Their lines are means over the runs of one label, with their standard error. All runs of the experiment's group are
+shown, up to W&B's limit.
 """
 
 import json
@@ -13,6 +13,10 @@ from runners.wandb import layout
 MOST_RUNS = 1000  # in one panel; W&B's own limit
 OPEN_SECTIONS = 3  # the others are there, and closed
 COLUMNS = ["run:displayName", "config:label.value", f"summary:{layout.FINAL_REGRET}", f"summary:{layout.FINAL_EPSILON}"]
+REPORT_TEXT = (
+    "Each line is the mean of the runs of one setting, with the standard error over its seeds as a band. Epsilon is "
+    "that of the broadcasts before a round, by the accountant of the runs and at the delta in their summaries."
+)
 SECONDS = 15  # longest wait for an answer of the server
 
 
@@ -20,6 +24,37 @@ def build(experiment: str, project: str, entity: str) -> Any:
     """The workspace of the runs in the group `experiment`. Raises ImportError without wandb-workspaces."""
     from wandb_workspaces import expr
     from wandb_workspaces import workspaces as ws
+
+    filters = [expr.Metric("Group") == experiment]
+    return ws.Workspace(
+        entity=entity, project=project, name=experiment,
+        sections=[
+            ws.Section(name=name, panels=panels, is_open=number < OPEN_SECTIONS)
+            for number, (name, panels) in enumerate(_sections().items())
+        ],
+        settings=ws.WorkspaceSettings(x_axis="round", max_runs=MOST_RUNS, remove_legends_from_panels=False),
+        runset_settings=ws.RunsetSettings(filters=filters, groupby=[expr.Config("label")], pinned_columns=COLUMNS),
+    )  # fmt: skip
+
+
+def build_report(experiment: str, project: str, entity: str) -> Any:
+    """The report of the runs in the group `experiment`: the workspace's open sections, each below its heading."""
+    from wandb_workspaces import expr
+    from wandb_workspaces.reports import v2 as wr
+
+    blocks: list[Any] = [wr.MarkdownBlock(text=REPORT_TEXT)]
+    for name, panels in list(_sections().items())[:OPEN_SECTIONS]:
+        runs = wr.Runset(
+            entity=entity, project=project, name=experiment, filters=[expr.Metric("Group") == experiment],
+            groupby=["config.label"], pinned_columns=COLUMNS,
+        )  # fmt: skip
+        blocks += [wr.H2(text=name), wr.PanelGrid(runsets=[runs], panels=panels)]
+    title = f"{experiment}: regret against epsilon"
+    return wr.Report(entity=entity, project=project, title=title, blocks=blocks, width="fluid")
+
+
+def _sections() -> dict[str, list[Any]]:
+    """The panels of each section, by its name."""
     from wandb_workspaces.reports import v2 as wr
 
     def line(y: str, title: str = "", x: str = "round", title_x: str = "round") -> Any:
@@ -34,7 +69,7 @@ def build(experiment: str, project: str, entity: str) -> Any:
         title="final regret against final epsilon, a point for each run",
         x=wr.SummaryMetric(layout.FINAL_EPSILON), y=wr.SummaryMetric(layout.FINAL_REGRET),
     )  # fmt: skip
-    sections: dict[str, list[Any]] = {
+    return {
         "Regret and epsilon": [
             line(layout.TRADE_OFF, "regret against epsilon", layout.EPSILON, "epsilon spent before the round"),
             line(layout.REGRET, "regret against the round"),
@@ -48,25 +83,15 @@ def build(experiment: str, project: str, entity: str) -> Any:
         "Server": [line(name) for name in layout.SERVER_METRICS],
         "Seconds": [line(name) for name in layout.PHASES],
     }
-    filters = [expr.Metric("Group") == experiment]
-    return ws.Workspace(
-        entity=entity, project=project, name=experiment,
-        sections=[
-            ws.Section(name=name, panels=panels, is_open=number < OPEN_SECTIONS)
-            for number, (name, panels) in enumerate(sections.items())
-        ],
-        settings=ws.WorkspaceSettings(x_axis="round", max_runs=MOST_RUNS, remove_legends_from_panels=False),
-        runset_settings=ws.RunsetSettings(filters=filters, groupby=[expr.Config("label")], pinned_columns=COLUMNS),
-    )  # fmt: skip
 
 
 def specification(built: Any) -> dict[str, Any]:
-    """The specification of a workspace, as it is sent to the server."""
+    """The specification of a workspace or a report, as it is sent to the server."""
     return json.loads(built._to_model().spec.model_dump_json(by_alias=True, exclude_none=True))
 
 
 def save(built: Any) -> str:
-    """Store a workspace in its project, by default that of the key's user or team; returns its address.
+    """Store a workspace or a report in its project, by default that of the key's team; returns its address.
 
     Raises ConnectionError, in one sentence, without a key or a server.
     """
@@ -78,7 +103,10 @@ def save(built: Any) -> str:
         if not wandb.login(prompt=False, verify=False):
             raise ConnectionError("it needs a W&B API key: run `wandb login` or set WANDB_API_KEY")
         built.entity = built.entity or str(wandb.Api(timeout=SECONDS).default_entity)
+        for grid in getattr(built, "blocks", ()):
+            for runs in getattr(grid, "runsets", ()):
+                runs.entity = built.entity
         return str(built.save().url)
     except Exception as error:  # W&B has many
         said = " ".join(str(error).split())[:200] or type(error).__name__
-        raise ConnectionError(f"the workspace was not saved: {said}") from error
+        raise ConnectionError(f"the {type(built).__name__.lower()} was not saved: {said}") from error

@@ -20,7 +20,7 @@ from analysis.evidence.verdicts import CONTRARY, HOLDS, NOT_RUN, OPEN, SAME
 from analysis.labels import label, labels
 from analysis.load import Run, normalised
 from runners.compose.configuration import Composer, composing
-from runners.sweep.plan import expanded
+from runners.compose.sweep_line import expanded
 from tests.helpers.result_folders import alone
 
 CASES = {claim.experiment: claim.case for claim in claims.claims() if claim.experiment.startswith("few_")}

@@ -48,12 +48,17 @@ def wandb_folder(run_dir: Path) -> Path:
 
 
 def records(run_dir: Path) -> list[Any]:
+    """The records of the run's last W&B run."""
+    return records_in(wandb_folder(run_dir))
+
+
+def records_in(folder: Path) -> list[Any]:
     """Read W&B's transaction log: a 7-byte header, then LevelDB's log format with protobuf records."""
     import wandb
     from wandb.proto import wandb_internal_pb2
 
     wandb.teardown()  # the service writes the end of the file after `finish` has returned
-    (path,) = wandb_folder(run_dir).glob("run-*.wandb")
+    (path,) = folder.glob("run-*.wandb")
     data = path.read_bytes()
     assert data[:4] == b":W&B"
     found, buffer, position = [], b"", 7

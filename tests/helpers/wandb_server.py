@@ -1,10 +1,11 @@
 """A stand-in for the W&B server on loopback: it keeps what clients send, and answers as the server would.
 
-It knows the operations of W&B's service process that a run, its resumption and its files need. History lines come with
-an offset, as to the server: a client that writes from an earlier offset replaces what was there.
+It knows the operations of W&B's service process that runs, their resumption, their files and sweeps need. History lines
+come with an offset, as to the server: a client that writes from an earlier offset replaces what was there.
 """
 
 import gzip
+import itertools
 import json
 import re
 import threading
@@ -13,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+import yaml
 
 ENTITY = "team"
 
@@ -49,7 +52,7 @@ class StoredRun:
 
 
 class WandbServer(ThreadingHTTPServer):
-    """Runs by id in `runs`, workspaces in `views`; `unknown` names operations it had no answer for."""
+    """Runs by id in `runs`, workspaces and reports in `views`; `unknown` names operations it had no answer for."""
 
     daemon_threads = True
 
@@ -58,6 +61,10 @@ class WandbServer(ThreadingHTTPServer):
         self.runs: dict[str, StoredRun] = {}
         self.artifacts: list[dict[str, Any]] = []
         self.views: list[dict[str, Any]] = []
+        self.sent_files: dict[str, bytes] = {}  # of artifacts, by id and name
+        self.alerts: list[dict[str, Any]] = []
+        self.sweeps: list[dict[str, Any]] = []  # configurations; the runs of the last one are handed out
+        self.planned: list[dict[str, Any]] = []  # parameters of the runs of a grid, in their order
         self.operations: list[str] = []
         self.unknown: list[str] = []
         self.held = threading.RLock()
@@ -99,6 +106,48 @@ class WandbServer(ThreadingHTTPServer):
     def _UpsertView2(self, given: dict[str, Any]) -> dict[str, Any]:
         self.views.append(given)
         return {"upsertView": {"view": {"id": "v", "name": given["name"]}, "inserted": True}}
+
+    def _upsertView(self, given: dict[str, Any]) -> dict[str, Any]:
+        self.views.append(given)
+        project = {"id": "p", "name": given["projectName"], "entityName": given["entityName"]}
+        view = {"id": "v", "name": given["name"], "displayName": given["displayName"], "description": "",
+                "type": given["type"], "project": project, "spec": given["spec"], "updatedAt": None}  # fmt: skip
+        return {"upsertView": {"view": view, "inserted": True}}
+
+    def _ProjectInternalId(self, given: dict[str, Any]) -> dict[str, Any]:
+        return {"project": {"id": "p", "internalId": "1"}}
+
+    def _CreateProject(self, given: dict[str, Any]) -> dict[str, Any]:
+        return {"result": {"project": None, "model": None, "inserted": True}}
+
+    def _GetProjects(self, given: dict[str, Any]) -> dict[str, Any]:
+        return {"models": {"edges": [], "pageInfo": {"endCursor": None, "hasNextPage": False}}}
+
+    def _NotifyScriptableRunAlert(self, given: dict[str, Any]) -> dict[str, Any]:
+        self.alerts.append(given)
+        return {"notifyScriptableRunAlert": {"success": True}}
+
+    def _UpsertSweep(self, given: dict[str, Any]) -> dict[str, Any]:
+        config = yaml.safe_load(given["config"])
+        self.sweeps.append(config)
+        values = {key: parameter["values"] for key, parameter in config["parameters"].items()}
+        self.planned = [dict(zip(values, each, strict=True)) for each in itertools.product(*values.values())]
+        project = {"id": "p", "name": given["projectName"], "entity": {"id": "e", "name": ENTITY}}
+        return {"upsertSweep": {"sweep": {"name": "sweep1", "project": project}, "configValidationWarnings": []}}
+
+    def _SweepWithRuns(self, given: dict[str, Any]) -> dict[str, Any]:
+        return {"project": {"sweep": {"id": "s", "config": yaml.safe_dump(self.sweeps[-1]), "runs": {"edges": []}}}}
+
+    def _CreateAgent(self, given: dict[str, Any]) -> dict[str, Any]:
+        return {"createAgent": {"agent": {"id": "a"}}}
+
+    def _Heartbeat(self, given: dict[str, Any]) -> dict[str, Any]:
+        commands = []
+        if self.planned and not json.loads(given["runState"]):  # one run at a time
+            args = {key: {"value": value} for key, value in self.planned.pop(0).items()}
+            id = f"agent{len(self.planned)}"
+            commands = [{"type": "run", "run_id": id, "program": self.sweeps[-1]["program"], "args": args}]
+        return {"agentHeartbeat": {"agent": {"id": "a"}, "commands": json.dumps(commands)}}
 
     def _RunResumeStatus(self, given: dict[str, Any]) -> dict[str, Any]:
         run = self.runs.get(given["name"])
@@ -190,6 +239,8 @@ class _Handler(BaseHTTPRequestHandler):
             _, kind, run, name = self.path.partition("?")[0].split("/", 3)
             if kind == "storage":
                 self.server.runs[run].files[name] = body
+            else:
+                self.server.sent_files[f"{run}/{name}"] = body
             self._reply({})
 
     def do_GET(self) -> None:

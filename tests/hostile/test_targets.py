@@ -13,8 +13,9 @@ from runners import best, run, study
 from runners.compose.composition import Composition
 from runners.compose.configuration import command_line, composed
 from runners.compose.instantiate import check_targets
+from runners.compose.sweep_line import SweepError
 from runners.identity.setting import names_of
-from runners.sweep.plan import SweepError, plan
+from runners.sweep.plan import plan
 from runners.theory import command as theory
 from runners.wandb import command as wandb
 from tests.helpers.compose import compose

@@ -5,22 +5,20 @@ and the next suggestions are a function of these and of `sweep.search_seed`. So 
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from random import Random
 from statistics import fmean
 
-from hydra.core.override_parser.types import IntervalSweep
-
 from dpfbo import checks
 from dpfbo.extras import needing
 from dpfbo.formats.bounded import read_object
 from dpfbo.formats.run_folder import RunFolder
+from runners.compose.sweep_line import Interval, Space
 from runners.sweep.trials import TrialState
 
 SEARCHES, OBJECTIVES = ("optuna", "random"), ("final", "curve")
-_DIGITS = 4  # of a number from an interval, so that labels stay short
 
 
 @dataclass(frozen=True)
@@ -41,53 +39,6 @@ class SearchOptions:
         checks.integer("sweep.search_seed", self.seed, minimum=0)
 
 
-@dataclass(frozen=True)
-class Interval:
-    """Numbers from `low` to `high`; whole ones, or spread evenly over the logarithm."""
-
-    low: float
-    high: float
-    log: bool
-
-    @staticmethod
-    def of(name: str, sweep: IntervalSweep) -> "Interval":
-        """The interval(), int(interval()) or tag(log, interval()) that Hydra parsed; `name` is its key."""
-        low, high, log = sweep.start, sweep.end, "log" in sweep.tags
-        ok = low is not None and high is not None and math.isfinite(high - low) and low < high
-        if not ok or (log and low <= 0):  # type: ignore[operator]
-            rule = "0 < low < high" if log else "low < high"
-            raise ValueError(f"{name} must be an interval(low, high) with {rule}, got interval({low}, {high})")
-        return Interval(low, high, log)  # type: ignore[arg-type]
-
-    @property
-    def whole(self) -> bool:
-        return isinstance(self.low, int) and isinstance(self.high, int)
-
-    def word(self, number: float) -> str:
-        """The number as an override has it, rounded."""
-        return str(round(number)) if self.whole else repr(self._inside(float(f"{number:.{_DIGITS}g}")))
-
-    def draw(self, random: Random) -> str:
-        if self.whole and not self.log:
-            return str(random.randint(int(self.low), int(self.high)))
-        low, high = (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.high)
-        number = random.uniform(low, high)
-        return self.word(self._inside(math.exp(number) if self.log else number))
-
-    def number(self, word: str) -> float:
-        return int(word) if self.whole else float(word)
-
-    def __contains__(self, word: str) -> bool:
-        try:
-            return self.low <= self.number(word) <= self.high
-        except ValueError:
-            return False
-
-    def _inside(self, number: float) -> float:
-        return min(max(number, self.low), self.high)
-
-
-Space = Mapping[str, Interval | tuple[str, ...]]  # by key: an interval, or the values in words
 Words = dict[str, str]  # by key: a value in words
 
 

@@ -15,10 +15,11 @@ from omegaconf import OmegaConf
 
 from dpfbo.formats.run_folder import Progress
 from runners import status
+from runners.compose.sweep_line import parse_seeds
 from runners.identity.setting import names_of
 from runners.recorded_run import run_configuration
 from runners.sweep import command
-from runners.sweep.plan import parse_seeds, plan
+from runners.sweep.plan import plan
 from runners.sweep.trials import TrialState, known_trials, record_failure, state
 from tests.helpers.compose import with_seed
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
+from runners.compose.sweep_line import base_of
 from runners.recorded_run import run_configuration
 from runners.sweep import command, slurm
-from runners.sweep.plan import base_of, plan
+from runners.sweep.plan import plan
 from runners.sweep.slurm import SlurmError, SlurmJob, SlurmLauncher, in_words, read, submit
 from tests.helpers.compose import with_seed
 

@@ -9,10 +9,11 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from dpfbo.formats.run_folder import RunFolder
+from runners.compose.sweep_line import Interval
 from runners.sweep import command
 from runners.sweep.plan import plan
 from runners.sweep.trials import TrialState, read_plan
-from runners.sweep.tuning.search import Interval, SearchOptions, SettingOutcome, suggestions
+from runners.sweep.tuning.search import SearchOptions, SettingOutcome, suggestions
 from tests.helpers.compose import with_seed
 
 TINY = [

@@ -14,9 +14,10 @@ from dpfbo.formats.run_folder import Progress, ResultsError, RunFolder
 from dpfbo.problems.readers.data_files import MissingData
 from runners import status
 from runners.compose.conf_folder import CONF
+from runners.compose.sweep_line import SweepError
 from runners.recorded_run import run_configuration
 from runners.sweep import command, results_folder, shared_runs
-from runners.sweep.plan import SweepError, plan
+from runners.sweep.plan import plan
 from runners.sweep.shared_runs import copy_shared, each_once, plan_all, sharing
 from runners.sweep.trials import TrialState, known_trials, state
 from tests.helpers.compose import compose, with_seed

@@ -11,11 +11,12 @@ from analysis import claims
 from dpfbo.formats.run_folder import RunFolder
 from runners.recorded_run import run_configuration
 from runners.sweep import command, shared_runs
+from runners.wandb import command as wandb_command
 from runners.wandb import summary_run
 from runners.wandb.backfill import log_experiment, log_sweep
 from runners.wandb.finished_runs import finished_runs, settings_table
 from tests.helpers.compose import compose, with_seed
-from tests.helpers.wandb_records import of_kind, own_wandb, values  # noqa: F401
+from tests.helpers.wandb_records import of_kind, own_wandb, records_in, values  # noqa: F401
 
 pytest.importorskip("wandb")
 
@@ -48,8 +49,8 @@ def sent_table(run, name):
 def test_an_online_sweep_is_all_on_the_server(here, server, tmp_path):
     line = [*SWEEP, f"results_dir={tmp_path}", "tracker.wandb.mode=online"]
     assert command.main(line) == 0
-    trials = [run for run in server.runs.values() if run.facts.get("jobType") != "sweep"]
-    (summary,) = [run for run in server.runs.values() if run.facts.get("jobType") == "sweep"]
+    trials = [run for run in server.runs.values() if run.facts.get("jobType") == "trial"]
+    (summary,) = [run for run in server.runs.values() if run.facts.get("jobType") == "summary"]
     on_disk = finished_runs(tmp_path / "mine")
     assert len(trials) == len(on_disk) == 4
     assert {run.facts["groupName"] for run in server.runs.values()} == {"mine"}
@@ -80,7 +81,7 @@ def test_an_online_sweep_is_all_on_the_server(here, server, tmp_path):
 
 
 def sent_seeds(server):
-    (summary,) = [run for run in server.runs.values() if run.facts.get("jobType") == "sweep"]
+    (summary,) = [run for run in server.runs.values() if run.facts.get("jobType") == "summary"]
     assert summary.config["seeds"] == [0, 1, 2]
     newest = [
         json.loads(content) for path, content in summary.files.items() if path.startswith("media/table/settings_")
@@ -155,13 +156,13 @@ def test_files_that_disagree_about_what_is_real_show_nothing(tmp_path, name):
 
 def test_claims_about_real_data_stay_here(here, own_wandb, tmp_path, monkeypatch):  # noqa: F811
     logged = []
-    monkeypatch.setattr(summary_run, "_log", lambda *arguments: logged.append(arguments[-1]))
+    monkeypatch.setattr(summary_run, "_log", lambda *arguments: logged.append(arguments[5]))
     made(tmp_path, "algorithm=ts")
     (tmp_path / "mine" / "claims.json").write_text(json.dumps({"findings": [{"id": "a", "ours": 0.5}]}))
     (tmp_path / "mine" / "wandb").mkdir()
-    assert summary_run.log_summary(tmp_path / "mine", finished_runs(tmp_path / "mine"), "offline")
+    assert summary_run.log_summary(tmp_path / "mine", finished_runs(tmp_path / "mine"), {"mode": "offline"})
     made(tmp_path, "algorithm=fts", "privacy.rng=os")
-    assert summary_run.log_summary(tmp_path / "mine", finished_runs(tmp_path / "mine"), "offline")
+    assert summary_run.log_summary(tmp_path / "mine", finished_runs(tmp_path / "mine"), {"mode": "offline"})
     assert [len(claims) for claims in logged] == [1, 0]
 
 
@@ -199,9 +200,51 @@ def test_copies_for_other_experiments_are_logged_from_their_files(own_wandb, tmp
     _, source = run_configuration(cfg)
     target = tmp_path / "two" / source.parent.name / "1"
     shared_runs.copy(source, RunFolder(target))
-    log_sweep(tmp_path / "two", [target], "offline", Console())
+    log_sweep(tmp_path / "two", [target], {"mode": "offline", "project": "dpfbo", "entity": None}, Console())
     for path in (source, target):
         (run,) = of_kind(path, "run")
         assert run.run_group == path.parents[1].name
     summary = json.loads((target / "summary.json").read_text())
     assert summary == {**json.loads((source / "summary.json").read_text()), "experiment": "two"}
+
+
+def test_an_online_sweep_uploads_records_and_figures_and_says_when_it_ends_if_asked(here, server, tmp_path):
+    line = [*SWEEP, f"results_dir={tmp_path}", "tracker.wandb.mode=online"]
+    line += ["tracker.wandb.artifacts=true", "tracker.wandb.alerts=true"]
+    (tmp_path / "mine" / "figures").mkdir(parents=True)
+    (tmp_path / "mine" / "figures" / "curves.png").write_bytes(b"a figure")
+    assert command.main(line) == 0
+    kinds = [artifact["artifactTypeName"] for artifact in server.artifacts]
+    assert kinds.count("records") == 4 and kinds.count("report") == 1
+    contents = list(server.sent_files.values())
+    for run in finished_runs(tmp_path / "mine"):
+        for name in ("config.yaml", "summary.json", "rounds.parquet", "server.parquet"):
+            assert (run.folder / name).read_bytes() in contents, name
+    assert b"a figure" in contents
+    (alert,) = server.alerts
+    assert (alert["title"], alert["text"]) == ("mine: the sweep ended", "4 of 4 done")
+    assert command.main(line) == 0
+    assert len(server.alerts) == 1 and len(server.artifacts) == len(kinds), "nothing has changed"
+
+
+def test_a_sweep_without_a_finished_trial_says_so(own_wandb, tmp_path):  # noqa: F811
+    settings = {"mode": "offline", "project": "dpfbo", "entity": None, "alerts": True}
+    log_sweep(tmp_path / "mine", [], settings, Console(), "0 of 2 done, 2 failed")
+    (run,) = (tmp_path / "mine" / "wandb").glob("offline-run-*-sweep*")
+    (alert,) = [r.alert for r in records_in(run) if r.WhichOneof("record_type") == "alert"]
+    assert alert.text == "0 of 2 done, 2 failed"
+    log_sweep(tmp_path / "other", [], {**settings, "alerts": False}, Console(), "0 of 2 done, 2 failed")
+    assert not (tmp_path / "other").exists()
+
+
+def test_records_of_real_data_are_refused_before_anything_is_logged(own_wandb, tmp_path, capsys):  # noqa: F811
+    made(tmp_path, "algorithm=ts")
+    made(tmp_path, "algorithm=ts", "privacy.rng=os", "seed=1")
+    assert wandb_command.main(["backfill", "mine", "--artifacts", f"results_dir={tmp_path}"]) == 1
+    assert "--artifacts uploads records with values that are not released" in capsys.readouterr().err
+    assert not (tmp_path / "mine" / "wandb").exists()
+    for show in ("released", "auto"):
+        refused = ["tracker.wandb.artifacts=true", f"tracker.wandb.show={show}", "privacy.rng=os"]
+        assert command.main([*SWEEP, *refused, f"results_dir={tmp_path / show}"]) == 1
+        assert f"it needs tracker.wandb.show=all, got '{show}' with privacy.rng=os" in capsys.readouterr().err
+        assert not (tmp_path / show).exists()

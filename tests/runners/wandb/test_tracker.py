@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from omegaconf import OmegaConf
 
+from dpfbo.privacy.budget import BudgetSpent
 from dpfbo.run_result import Round
 from runners import private_apis
 from runners.recorded_run import run_configuration
@@ -31,6 +32,7 @@ from tests.helpers.wandb_records import (
     config_of,
     of_kind,
     own_wandb,  # noqa: F401
+    records_in,
     rows,
     summary_of,
     values,
@@ -655,3 +657,49 @@ def test_a_failure_of_a_real_deployment_keeps_its_words_to_itself(tmp_path):
 def test_what_to_show_is_checked():
     with pytest.raises(ValueError, match=r"tracker\.wandb\.show must be one of 'auto', 'all', 'released', got 'some'"):
         WandbTracker(show="some")
+
+
+def test_records_are_an_artifact_if_asked(tmp_path):
+    (tmp_path / "summary.json").write_text("{}")
+    (tmp_path / "checkpoint").mkdir()
+    whole_run(WandbTracker(artifacts=True), tmp_path)
+    (run,) = of_kind(tmp_path, "run")
+    assert run.job_type == "trial"
+    found = [artifact for artifact in of_kind(tmp_path, "artifact") if artifact.type == "records"]
+    assert [[entry.path for entry in artifact.manifest.contents] for artifact in found] == [["summary.json"]]
+    assert [entry.local_path for entry in found[0].manifest.contents] == [str(tmp_path / "summary.json")]
+    whole_run(WandbTracker(), tmp_path)
+    assert "records" not in [artifact.type for artifact in of_kind(tmp_path, "artifact")]
+
+
+@pytest.mark.parametrize("show", ["auto", "released"])
+def test_a_tracker_of_a_real_deployment_takes_no_artifacts(tmp_path, show):
+    with pytest.raises(ValueError, match="artifacts=true uploads values that are not released"):
+        WandbTracker(show=show, artifacts=True).start(REAL, tmp_path, "run", "sweep", [])
+    assert not (tmp_path / "wandb").exists()
+
+
+@pytest.mark.parametrize("alerts", [True, False])
+def test_a_budget_that_ends_broadcasts_or_refuses_a_run_sends_an_alert_if_asked(tmp_path, alerts):
+    settings = ["privacy.accountants=[pld]", "privacy.z=1", "privacy.delta=0.001"]
+    simulated, _ = run_configuration(composed(tmp_path / "cost", *settings, "tracker.wandb.mode=disabled"))
+    spent = simulated["epsilon"]["pld"]
+    settings += ["privacy.rng=os", f"tracker.wandb.alerts={alerts}", f"results_dir={tmp_path}"]
+    enough = f"privacy.budget.epsilon={spent * 1.001}"
+    _, folder = run_configuration(composed(tmp_path, *settings, enough))
+    assert of_kind(folder, "alert") == [], "the budget pays for all"
+    kept = {path: path.read_bytes() for path in folder.glob("*") if path.is_file()}
+    before = set(tmp_path.glob("single/wandb/offline-run-*"))
+    with pytest.raises(BudgetSpent):
+        run_configuration(composed(tmp_path, *settings, enough, "again=true"))
+    refused = set(tmp_path.glob("single/wandb/offline-run-*")) - before
+    assert len(refused) == alerts and all(path.exists() for path in before)
+    said = [r for path in refused for r in records_in(path) if r.WhichOneof("record_type") == "alert"]
+    assert ["3 more broadcasts would cost more" in record.alert.text for record in said] == [True] * alerts
+    assert {path: path.read_bytes() for path in folder.glob("*") if path.is_file()} == kept
+
+    part = [f"privacy.budget.epsilon={spent * 0.9}", "privacy.budget.when_spent=stop"]
+    summary, folder = run_configuration(composed(tmp_path, *settings, *part))
+    assert summary["n_charges"] < 3
+    ends = [alert.text.partition(": ")[2] for alert in of_kind(folder, "alert")]
+    assert ends == [f"its budget pays for {summary['n_charges']} of 3 broadcasts"] * alerts

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from runners.wandb import command, upload
+from runners.wandb.tracker import WandbTracker
 from tests.helpers.wandb_records import own_wandb  # noqa: F401
 
 pytest.importorskip("wandb")
@@ -96,3 +97,18 @@ def test_a_results_folder_that_is_missing_is_refused(tmp_path, capsys):
         command.main(["sync", f"results_dir={tmp_path / 'absent'}"])
     assert ended.value.code == 2
     assert "results_dir must be a folder, got" in capsys.readouterr().err
+
+
+def test_the_alert_and_the_records_of_an_offline_run_reach_the_server_with_its_upload(server, tmp_path):
+    folder = tmp_path / "mine" / "setting" / "0"
+    folder.mkdir(parents=True)
+    (folder / "summary.json").write_text('{"delta": 1e-5}')
+    tracker = WandbTracker(artifacts=True, alerts=True)
+    tracker.start({}, folder, "run", "mine", [], folder=tmp_path / "mine")
+    tracker.alert("a title", "a text")
+    tracker.finish({"delta": 1e-5})
+    assert server.alerts == server.artifacts == []
+    assert command.main(["sync", "mine", f"results_dir={tmp_path}"]) == 0
+    assert [(alert["title"], alert["text"]) for alert in server.alerts] == [("a title", "a text")]
+    assert [artifact["artifactTypeName"] for artifact in server.artifacts] == ["records"]
+    assert b'{"delta": 1e-5}' in server.sent_files.values()

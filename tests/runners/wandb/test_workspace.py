@@ -83,3 +83,24 @@ def test_a_command_line_that_cannot_be_read(capsys, words, says):
     with pytest.raises(SystemExit) as stop:
         command.main(["workspace", *words])
     assert stop.value.code == 2 and says in capsys.readouterr().err
+
+
+def test_a_report_has_regret_against_epsilon_of_the_experiment(capsys, monkeypatch):
+    assert command.main(["report", "fig2c", "--json"]) == 0
+    blocks = json.loads(capsys.readouterr().out)["blocks"]
+    grids = [block["metadata"] for block in blocks if block["type"] == "panel-grid"]
+    line = grids[0]["panelBankSectionConfig"]["panels"][0]["config"]
+    assert (line["xAxis"], line["metrics"], line["groupAgg"]) == ("privacy/epsilon", ["regret_vs_epsilon"], "mean")
+    for grid in grids:
+        (runs,) = grid["runSets"]
+        assert [(f["key"]["name"], f["value"]) for f in runs["filters"]["filters"]] == [("group", "fig2c")]
+        assert runs["grouping"][0]["name"].startswith("label")
+    with wandb_server() as server:
+        monkeypatch.setenv("WANDB_BASE_URL", server.address)
+        monkeypatch.setenv("WANDB_API_KEY", FAKE_KEY)
+        assert command.main(["report", "fig2c", "--project", "other", "--save"]) == 0
+        assert server.unknown == []
+        (view,) = server.views
+    assert (view["entityName"], view["projectName"], view["type"]) == ("team", "other", "runs")
+    assert view["displayName"] == "fig2c: regret against epsilon" and '"entityName":"team"' in view["spec"]
+    assert "/team/other/reports/" in capsys.readouterr().out
