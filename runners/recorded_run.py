@@ -30,7 +30,7 @@ from runners.identity.setting import RunIdentity
 from runners.record.best_found import SUMMARY_AGENTS, best_found
 from runners.record.config_text import config_text
 from runners.record.environment import commit, environment
-from runners.wandb.layout import BUDGET, QUANTILES, SECONDS, regret_metrics, server_metrics
+from runners.wandb.layout import BUDGET, QUANTILES, SECONDS, SECONDS_LEFT, regret_metrics, server_metrics
 from runners.wandb.tracker import WandbTracker
 
 _PROGRESS_SECONDS = 1.0  # seconds between two writes of progress.json
@@ -81,7 +81,7 @@ def record_run(
             return summary, folder.path
         result = experiment.result()
         result.rounds.read_back = checkpoint.record
-        facts, noted = _facts(experiment, run), 0.0
+        facts, noted, began = _facts(experiment, run), 0.0, 0.0
 
         def begin(before: float | None, refused: bool = False) -> None:
             title, tags = "-".join(str(facts[key]) for key in _TITLE), [facts["problem"], facts["algorithm"]]
@@ -99,9 +99,14 @@ def record_run(
                 tracker.fail(str(error))
             raise
 
+        def seconds_left(round: Round) -> float | None:
+            """At the pace since this process began its first round; None before."""
+            t, pace = round.agents.round, time.monotonic() - began
+            return pace / (t + 1 - done) * (experiment.rounds - t) if began and t >= done else None
+
         def show(round: Round) -> None:
             if tracker.mode != "disabled":
-                tracker.log_round(round.agents.round, _metrics(round))
+                tracker.log_round(round.agents.round, {**_metrics(round), SECONDS_LEFT: seconds_left(round)})
             on_round(round)
 
         def keep(round: Round) -> None:
@@ -126,6 +131,7 @@ def record_run(
                     show(round)
                 if may_go_on:
                     note_lineage(folder, run)
+                began = time.monotonic()
                 deployment.run(keep, broadcasts)
                 ending = {"executor": deployment.placed(), "epsilon_before": before}
                 summary = {**facts, **_outcome(experiment, result, deployment.spent()), **ending}

@@ -15,6 +15,7 @@ REGRET = "regret/mean"  # over the agents
 QUANTILES = {"regret/q10": 0.1, "regret/median": 0.5, "regret/q90": 0.9}  # over the agents, the level by name
 SERVER, SECONDS = "server/", "seconds/"  # and a column of server.parquet, or a phase of a round
 SERVER_METRICS = [SERVER + name for name in SERVER_SCHEMA.names if name not in ("round", "epsilon")]
+SECONDS_LEFT = "progress/seconds_left"
 PHASES = [SECONDS + phase for phase in ("objective", "message", "server", "acquisition", "own_draw")]  # with a panel
 EPSILON, BEST = "privacy/epsilon", "best_configurations"
 FINAL_REGRET, FINAL_EPSILON = "final_regret", "final_epsilon"  # the table of runs sorts by names without a slash only
@@ -28,6 +29,7 @@ METRICS = (
     (TRADE_OFF, EPSILON, "last"),
     ("regret/*", "round", "last"),
     (f"{SERVER}*", "round", "mean"),
+    (SECONDS_LEFT, "round", "last"),
     (f"{SECONDS}*", "round", "none"),  # the summary brings their sums over the rounds
 )
 
@@ -64,7 +66,7 @@ def visibility() -> dict[str, list[str]]:
         name = {"round": "round", "epsilon": EPSILON}.get(column.name, SERVER + column.name)
         names[column.metadata[b"visibility"].decode()].append(name)
     names["released"] += [FINAL_EPSILON]
-    names["simulation-only"] += ["regret/*", FINAL_REGRET, TRADE_OFF, END_POINT, BEST, f"{SECONDS}*"]
+    names["simulation-only"] += ["regret/*", FINAL_REGRET, TRADE_OFF, END_POINT, BEST, f"{SECONDS}*", SECONDS_LEFT]
     return names
 
 

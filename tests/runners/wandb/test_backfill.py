@@ -19,7 +19,7 @@ DISABLED = "tracker.wandb.mode=disabled"
 
 
 def without_seconds(row):
-    return {key: value for key, value in row.items() if not key.startswith("seconds/")}
+    return {key: value for key, value in row.items() if not key.startswith(("seconds/", "progress/"))}
 
 
 def known(folder):
@@ -29,7 +29,7 @@ def known(folder):
     summary = {
         key: value
         for key, value in summary_of(folder).items()
-        if not key.startswith(("seconds/", "_")) and "artifact_path" not in key
+        if not key.startswith(("seconds/", "progress/", "_")) and "artifact_path" not in key
     }
     history = [without_seconds(row) for row in rows(folder)]
     facts = (run.display_name, run.run_group, list(run.tags))

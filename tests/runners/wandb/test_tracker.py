@@ -210,6 +210,7 @@ def test_regret_against_epsilon_comes_first(tmp_path: Path) -> None:
         "regret_vs_epsilon": "privacy/epsilon",
         "regret/*": "round",
         "server/*": "round",
+        "progress/seconds_left": "round",
         "seconds/*": "round",
     }
     assert [name for name, metric in axes.items() if metric.options.hidden] == ["round"]
@@ -266,6 +267,7 @@ def test_config_tells_what_is_released(tmp_path: Path) -> None:
     assert set(told) == {"released", "simulation-only"}
     assert {"privacy/epsilon", "server/sigma", "server/sensitivity", "final_epsilon"} <= set(told["released"])
     private = {"regret/*", "regret_vs_epsilon", "server/snr", "server/n_chosen", "server/n_dropped", "seconds/*"}
+    private |= {"progress/seconds_left"}
     assert private <= set(told["simulation-only"])
 
 
@@ -532,6 +534,8 @@ def test_executed_run_is_all_there(tmp_path: Path, messages: Callable[[], list[s
     spent = [0.0, *pq.read_table(folder / "server.parquet")["epsilon"].to_pylist()]
     assert [row["privacy/epsilon"] for row in logged[:4]] == pytest.approx(spent)
     assert {"regret/median", "server/sigma", "server/sensitivity", "seconds/server"} <= set(logged[0])
+    left = [row["progress/seconds_left"] for row in logged if "progress/seconds_left" in row]
+    assert len(left) == 4 and min(left) == left[-1] == 0  # rounds=3 and the initial points
     assert not {"server/snr", "server/n_chosen", "server/n_dropped"} & {name for row in logged for name in row}
     final = summary_of(folder)
     assert (final["final_regret"], final["final_epsilon"]) == pytest.approx((summary["final"]["mean"], spent[-1]))
