@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from dpfbo.privacy.ledger import Ledger
@@ -20,6 +21,18 @@ pytestmark = [
 ]
 SEEDS = 5
 ON_SLURM = ["launcher=slurm", "launcher.nodes=2", "launcher.cpus_per_task=1"]
+# tests that are interrupted while a job runs, whose steps do not heed SIGTERM
+INTERRUPTED = """
+import subprocess, sys, time
+from pathlib import Path
+from tests.slurm.cluster import slurm
+
+folder = Path(sys.argv[1])
+job = f"#!/bin/sh\\ntrap '' TERM\\nsrun sh -c 'touch {folder}/runs; sleep 600'"
+with slurm(folder, nodes=1) as environment:
+    subprocess.run(["sbatch", "--output=/dev/null"], input=job, text=True, env=environment, check=True)
+    subprocess.run(["srun", "--overlap", "sleep", "600"], env=environment)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +58,7 @@ class LoginNode:
 
     def submit(self, *more):
         told = self.sweep(*lost_nodes.RUN, "privacy.rng=seeded,os", f"seeds=0..{SEEDS - 1}", *ON_SLURM, *more, "--json")
-        return json.loads(told)["job"]
+        return json.loads(told.partition("\n")[0])["job"]  # the estimate follows
 
     def status(self):
         command = [sys.executable, "-m", "runners.status", "lost", f"results_dir={self.results}"]
@@ -150,5 +163,23 @@ def test_cancelled_and_given_again(login, tmp_path):
 
 def test_a_job_that_slurm_refuses_leaves_nothing(login):
     told = login.sweep(*lost_nodes.RUN, *ON_SLURM, "launcher.partition=none", code=1)
-    assert told.startswith("error: sbatch: ") and "partition" in told and told.count("\n") == 1
+    *_, error = told.splitlines()
+    assert error.startswith("error: sbatch: ") and "partition" in error and told.count("error: sbatch: ") == 1
     assert not login.results.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+def test_interrupted_tests_leave_no_process(tmp_path, number):
+    tests = subprocess.Popen([sys.executable, "-c", INTERRUPTED, str(tmp_path)], stderr=subprocess.DEVNULL)
+    try:
+        give_up = time.monotonic() + 90
+        while not (tmp_path / "runs").exists():
+            assert tests.poll() is None and time.monotonic() < give_up
+            time.sleep(0.2)
+        processes = psutil.Process(tests.pid).children(recursive=True)
+        assert {"munged", "slurmctld", "slurmd", "slurmstepd", "srun", "sleep"} <= {p.name() for p in processes}
+        tests.send_signal(number)
+        assert tests.wait(60) != 0
+        assert psutil.wait_procs(processes, timeout=60)[1] == []
+    finally:
+        tests.kill()
