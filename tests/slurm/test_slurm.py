@@ -13,6 +13,7 @@ import pytest
 
 from dpfbo.privacy.ledger import Ledger
 from tests.helpers import lost_nodes
+from tests.helpers.small_runs import QUIET, SMALL
 from tests.slurm.cluster import missing, slurm
 
 pytestmark = [
@@ -23,10 +24,11 @@ SEEDS = 5
 ON_SLURM = ["launcher=slurm", "launcher.nodes=2", "launcher.cpus_per_task=1"]
 # tests that are interrupted while a job runs, whose steps do not heed SIGTERM
 INTERRUPTED = """
-import subprocess, sys, time
+import signal, subprocess, sys
 from pathlib import Path
 from tests.slurm.cluster import slurm
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a shell has started the tests in the background
 folder = Path(sys.argv[1])
 job = f"#!/bin/sh\\ntrap '' TERM\\nsrun sh -c 'touch {folder}/runs; sleep 600'"
 with slurm(folder, nodes=1) as environment:
@@ -166,6 +168,17 @@ def test_a_job_that_slurm_refuses_leaves_nothing(login):
     *_, error = told.splitlines()
     assert error.startswith("error: sbatch: ") and "partition" in error and told.count("error: sbatch: ") == 1
     assert not login.results.exists()
+
+
+def test_hydras_launcher_runs_jobs(login):
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher", reason="extra launchers: hydra-submitit-launcher")
+    settings = [*SMALL, *QUIET, "hydra/launcher=submitit_slurm", "seed=0,1", f"results_dir={login.results}"]
+    told = login.call(sys.executable, "-m", "runners.run", "-m", *settings, "privacy.z=1,-1", code=1)
+    assert "error: seed=1 privacy.z=-1: privacy.z (noise_multiplier) must be" in told
+    assert told.endswith("2 of 4 runs are finished\n")
+    assert sorted(path.parent.name for path in login.results.rglob("summary.json")) == ["0", "1"]
+    refused = login.call(sys.executable, "-m", "runners.run", "-m", *settings, "hydra.launcher.partition=none", code=1)
+    assert refused.splitlines()[-1].startswith("error: hydra/launcher=submitit_slurm: sbatch")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
