@@ -30,7 +30,6 @@ _FINISHED = (
 )
 _NO_OPTIONS = {"--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn"}  # of Hydra's: see DPFBO_CONF
 _INTERRUPTED = "interrupted; the same command goes on after the last round, and the ledger holds every broadcast"
-
 _SUBMITTED = "interrupted; jobs that submitit has started may go on: scancel ends those of Slurm"
 
 
@@ -49,29 +48,35 @@ def job(cfg: DictConfig) -> str:
 
 
 def _run_each(cfg: DictConfig, overrides: list[str]) -> int:
-    """Run all runs of `-m` by Hydra's launcher, print the errors of those that failed, and return the exit code."""
+    """Run all runs of `-m`, print the errors of those that failed, and return the exit code."""
+    done = _launch(cfg, overrides)
+    common = set.intersection(*(set(one.overrides) for one in done))
+    failed = [one for one in done if one.return_value]
+    for one in failed:
+        own = " ".join(override for override in one.overrides if override not in common)
+        say_error(f"{own}: {one.return_value}" if own else one.return_value)
+    print(f"{len(done) - len(failed)} of {len(done)} runs are finished", file=sys.stderr)
+    return int(bool(failed))
+
+
+def _launch(cfg: DictConfig, overrides: list[str]) -> list[Any]:
+    """Hydra's JobReturn of each run of `-m`, by the launcher that is configured."""
     from runners import run as module  # this one, by the name that other processes know it by
 
-    if (launcher := _launcher(cfg)) != "basic":
-        overrides = ["progress=false", *overrides]  # or all its processes draw on the terminal
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, which ends them, too
-    if (logs := cfg.hydra.launcher.get("submitit_folder")) is not None:
-        make_folder(Path(logs).parent, private=True)
+    launcher, logs = _launcher(cfg), cfg.hydra.launcher.get("submitit_folder")
     if launcher == "submitit_slurm" and shutil.which("srun") is None:
         raise ValueError("hydra/launcher=submitit_slurm needs srun on this machine, a login node of Slurm")
+    if logs is not None:
+        make_folder(Path(logs).parent, private=True)
+    if launcher != "basic":
+        overrides = ["progress=false", *overrides]  # or all its processes draw on the terminal
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: joblib then ends its processes
     try:
-        done = run_each(module.job, overrides)
+        return run_each(module.job, overrides)
     except Exception as error:
         if type(error).__module__.partition(".")[0] not in ("joblib", "submitit"):
             raise
         raise ConnectionError(f"hydra/launcher={launcher}: {' '.join(str(error).splitlines()[:2])}") from error
-    given = set.intersection(*(set(run.overrides) for run in done))
-    for run in done:
-        if run.return_value:
-            say_error(f"{' '.join(o for o in run.overrides if o not in given)}: {run.return_value}")
-    failed = sum(bool(run.return_value) for run in done)
-    print(f"{len(done) - failed} of {len(done)} runs are finished", file=sys.stderr)
-    return int(failed > 0)
 
 
 def _launcher(cfg: DictConfig) -> str:

@@ -39,6 +39,12 @@ def test_each_is_an_ordinary_run(monkeypatch, capsys, tmp_path, name):
     assert "finished before, with 6 rounds" in capsys.readouterr().err
 
 
+def test_errors_name_what_differs(monkeypatch, capsys, tmp_path):
+    wrong = "error: privacy.z (noise_multiplier) must be a finite number of at least 0, got -1\n"
+    assert call(monkeypatch, "-m", *SMALL, "privacy.z=-1", f"results_dir={tmp_path}") == 1
+    assert capsys.readouterr().err == f"{wrong}0 of 1 runs are finished\n"
+
+
 @pytest.mark.parametrize("name", [JOBLIB])
 def test_a_signal_ends_all_processes(tmp_path, name):
     settings = ["-m", f"hydra/launcher={name}", "seed=0,1", "rounds=5000", f"results_dir={tmp_path}"]
