@@ -78,6 +78,17 @@ def run_composed(task: Callable[[DictConfig], None], cfg: DictConfig) -> None:
     done.return_value  # raises the error of the task  # noqa: B018
 
 
+def run_each(task: Callable[[DictConfig], Any], overrides: Sequence[str]) -> list[Any]:
+    """Hydra's JobReturn of each run of `-m`; call it while Hydra is initialised. hydra-core 1.3.8.
+
+    Raises the error of a launcher, of a run that does not compose, or of a task.
+    """
+    from hydra.core.global_hydra import GlobalHydra
+
+    batches = GlobalHydra.instance().hydra.multirun("config", task, list(overrides))  # type: ignore[union-attr]
+    return [done for batch in batches for done in batch]
+
+
 def resolve_ray_address(address: str | None) -> str | None:
     """The address that ray.init would use: RAY_ADDRESS, or that of the last `ray start` on this machine. ray 2.60.0."""
     try:

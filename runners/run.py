@@ -1,6 +1,8 @@
 """python -m runners.run: one experiment from the command line (Hydra)."""
 
 import logging
+import shutil
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,12 +16,13 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from dpfbo import lazy
+from dpfbo.formats.files import make_folder
 from runners.compose.conf_folder import CONF
 from runners.compose.configuration import command_line
 from runners.compose.overrides import no_setting, one_sentence, quoted
-from runners.private_apis import parse_command_line, run_composed
-from runners.record.terminal import RoundProgress, end, print_summary
-from runners.user_errors import exit_code
+from runners.private_apis import parse_command_line, run_composed, run_each
+from runners.record.terminal import RoundProgress, end, print_summary, say_error
+from runners.user_errors import INTERRUPTED, exit_code, outcome
 
 _FINISHED = (
     "finished before, with {rounds} rounds: nothing is run, and nothing is released. "
@@ -27,12 +30,57 @@ _FINISHED = (
 )
 _NO_OPTIONS = {"--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn"}  # of Hydra's: see DPFBO_CONF
 _INTERRUPTED = "interrupted; the same command goes on after the last round, and the ledger holds every broadcast"
+_SUBMITTED = "interrupted; jobs that submitit has started may go on: scancel ends those of Slurm"
 
 
 def run(cfg: DictConfig) -> None:
     """Run the composed experiment; exit code 0, 1 for an error, 130 when interrupted."""
     if code := exit_code(lambda: _run(cfg), _INTERRUPTED):
         sys.exit(code)
+
+
+def job(cfg: DictConfig) -> str:
+    """Run one of several composed experiments, perhaps in a process of Hydra's launcher; returns its error, or ""."""
+    code, error = outcome(lambda: _run(cfg))
+    if code == INTERRUPTED:
+        raise KeyboardInterrupt
+    return error
+
+
+def _run_each(cfg: DictConfig, overrides: list[str]) -> int:
+    """Run all runs of `-m`, print the errors of those that failed, and return the exit code."""
+    done = _launch(cfg, overrides)
+    common = set.intersection(*(set(one.overrides) for one in done))
+    failed = [one for one in done if one.return_value]
+    for one in failed:
+        own = " ".join(override for override in one.overrides if override not in common)
+        say_error(f"{own}: {one.return_value}" if own else one.return_value)
+    print(f"{len(done) - len(failed)} of {len(done)} runs are finished", file=sys.stderr)
+    return int(bool(failed))
+
+
+def _launch(cfg: DictConfig, overrides: list[str]) -> list[Any]:
+    """Hydra's JobReturn of each run of `-m`, by the launcher that is configured."""
+    from runners import run as module  # this one, by the name that other processes know it by
+
+    launcher, logs = _launcher(cfg), cfg.hydra.launcher.get("submitit_folder")
+    if launcher == "submitit_slurm" and shutil.which("srun") is None:
+        raise ValueError("hydra/launcher=submitit_slurm needs srun on this machine, a login node of Slurm")
+    if logs is not None:
+        make_folder(Path(logs).parent, private=True)
+    if launcher != "basic":
+        overrides = ["progress=false", *overrides]  # or all its processes draw on the terminal
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: joblib then ends its processes
+    try:
+        return run_each(module.job, overrides)
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in ("joblib", "submitit"):
+            raise
+        raise ConnectionError(f"hydra/launcher={launcher}: {' '.join(str(error).splitlines()[:2])}") from error
+
+
+def _launcher(cfg: DictConfig) -> str:
+    return str(cfg.hydra.runtime.choices["hydra/launcher"])
 
 
 def _run(cfg: DictConfig) -> None:
@@ -117,7 +165,13 @@ def start(arguments: list[str]) -> None:
     if not (options.help or options.hydra_help or options.info or options.shell_completion):
         try:
             with command_line(options.overrides, bool(options.multirun)) as cfg:
-                if not (options.multirun or options.cfg or cfg.hydra.mode == RunMode.MULTIRUN):
+                several = options.multirun or cfg.hydra.mode == RunMode.MULTIRUN
+                if not several and _launcher(cfg) != "basic":
+                    raise ValueError(f"hydra/launcher={_launcher(cfg)} is for several runs: add -m")
+                if several and not options.cfg:
+                    interrupted = _SUBMITTED if _launcher(cfg).startswith("submitit") else _INTERRUPTED
+                    sys.exit(exit_code(lambda: _run_each(cfg, options.overrides), interrupted))
+                if not options.cfg:
                     run_composed(run, cfg)
                     return
         except (HydraException, OmegaConfBaseException, ValueError) as error:

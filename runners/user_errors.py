@@ -11,6 +11,7 @@ from dpfbo.privacy.ledger_file import LedgerError
 from dpfbo.problems.readers.data_files import MissingData
 from runners.record.terminal import say_error
 
+INTERRUPTED = 130  # exit code after Ctrl-C
 _QUICK = (
     ValueError, TypeError, UnsupportedEvent, MissingData, LedgerError, BudgetSpent, ResultsError, CheckpointError,
     MissingPackage, OSError,
@@ -35,24 +36,28 @@ def _of_overrides() -> tuple[type[Exception], ...]:
     return HydraException, OmegaConfBaseException
 
 
-def exit_code(program: Callable[[], int | None], interrupted: str = "interrupted") -> int:
-    """Run a program, and print a user's error in one sentence; returns the program's exit code.
+def outcome(program: Callable[[], int | None], interrupted: str = "interrupted") -> tuple[int, str]:
+    """Run a program; returns its exit code, and a user's error in one sentence, or "".
 
-    It is 1 after an error, 2 if overrides do not compose, and 130 after Ctrl-C, when `interrupted` is printed.
+    The code is 1 after an error, 2 if overrides do not compose, and INTERRUPTED after Ctrl-C, with that sentence.
     """
     try:
-        return program() or 0
+        return program() or 0, ""
     except KeyboardInterrupt:
-        say_error(interrupted)
-        return 130
+        return INTERRUPTED, interrupted
     except _of_overrides() as error:
         from runners.compose.overrides import one_sentence
 
-        say_error(one_sentence(str(error)))
-        return 2
+        return 2, one_sentence(str(error))
     except _QUICK as error:
-        say_error(str(error))
-        return 1
+        return 1, str(error)
     except user_errors() as error:
-        say_error(str(error))
-        return 1
+        return 1, str(error)
+
+
+def exit_code(program: Callable[[], int | None], interrupted: str = "interrupted") -> int:
+    """Run a program as `outcome` does, and print the error; returns the exit code."""
+    code, error = outcome(program, interrupted)
+    if error:
+        say_error(error)
+    return code

@@ -47,14 +47,15 @@ def composing() -> Iterator[None]:
 def command_line(overrides: Sequence[str], multirun: bool = False) -> Iterator[DictConfig]:
     """Within this block Hydra may run the configuration: with its own part, whose classes are allowed.
 
-    With `multirun` it is that of the first run. Raises HydraException for overrides that do not compose, ValueError for
-    a launcher, callback or logger that is not allowed.
+    With `multirun` it is that of the first run. Hydra's plugins are allowed: Hydra imports all that are installed.
+    Raises HydraException for overrides that do not compose, ValueError for a launcher, callback or logger that is not
+    allowed.
     """
     with composing():
         given = [_first(o) for o in parse_overrides(overrides)] if multirun else list(overrides)
         cfg = hydra.compose("config", given, return_hydra_config=True)
         own: Any = OmegaConf.to_container(cfg.hydra)
-        check_targets({"hydra": own}, ["hydra", *allowed_names(cfg.get("allow") or ())])
+        check_targets({"hydra": own}, ["hydra", "hydra_plugins", *allowed_names(cfg.get("allow") or ())])
         for name in ("job_logging", "hydra_logging"):
             groups = [parts for parts in (own[name] or {}).values() if isinstance(parts, dict)]
             for part in (part for parts in groups for part in parts.values() if isinstance(part, dict)):

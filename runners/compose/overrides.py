@@ -6,8 +6,15 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from dpfbo.checks import nearest
+from dpfbo.extras import MissingPackage
 from runners.compose.conf_folder import CONF, added_folders, groups
 from runners.compose.configuration import composed
+
+_PLUGINS = {
+    "hydra/launcher=joblib": "hydra-joblib-launcher",
+    "hydra/launcher=submitit_local": "hydra-submitit-launcher",
+    "hydra/launcher=submitit_slurm": "hydra-submitit-launcher",
+}
 
 
 def quoted(override: str) -> str:
@@ -28,7 +35,10 @@ def one_sentence(message: str) -> str:
         )
     group = re.search(r"Could not find '([\w/]+)/([^/']+)'", message)
     if group:
-        options = groups()[group[1]]
+        chosen = f"{group[1]}={group[2]}"
+        if chosen in _PLUGINS:
+            return str(MissingPackage(chosen, _PLUGINS[chosen], "launchers"))
+        options = groups().get(group[1]) or re.findall(r"^\t(\w+)$", message, re.MULTILINE)  # of Hydra's own groups
         return f"unknown {group[1]} {group[2]!r}: choose one of {', '.join(options)}{nearest(group[2], options)}"
     key = re.search(r"Could not override '([^']+)'", message) or re.search(r"Key '([^']+)' is not in struct", message)
     if key:

@@ -96,4 +96,6 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     for override in args.overrides:
         if "=" not in override and not override.startswith("~"):
             parser.error(no_setting(override))
+        if override.startswith("hydra/"):
+            parser.error(f"{override} is for python -m runners.run -m; Ray runs the trials of a sweep")
     return args

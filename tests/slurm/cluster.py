@@ -1,16 +1,26 @@
-"""A Slurm cluster of several node names on this machine, on loopback: munged, slurmctld and a slurmd for each node."""
+"""A Slurm cluster of several node names on this machine, on loopback: munged, slurmctld and a slurmd for each node.
 
+This file is also the program that starts the daemons, `python cluster.py COMMANDS`. It ends them, and every process of
+the cluster's jobs, once its standard input is closed: also if the tests are interrupted or killed.
+"""
+
+import ctypes
+import json
 import os
 import pwd
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER: orphans among the descendants become children of this process
+_GRACE = 10.0  # seconds that processes have to end after SIGTERM, and again after SIGKILL
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol", "scancel")
 
 CONFIGURATION = """
@@ -69,22 +79,14 @@ def slurm(folder: Path, nodes: int = 3) -> Iterator[dict[str, str]]:
         f"--pid-file={folder}/munged.pid", f"--log-file={folder}/munged.log", f"--seed-file={folder}/munged.seed",
     ]  # fmt: skip
     commands = [munged, ["slurmctld", "-D", "-c"], *(["slurmd", "-D", "-N", name] for name in names)]
-    started: list[subprocess.Popen[bytes]] = []
+    supervisor = subprocess.Popen(
+        [sys.executable, __file__, json.dumps(commands)], env=environment, stdin=subprocess.PIPE, start_new_session=True
+    )
     try:
-        for command in commands:
-            quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-            started.append(subprocess.Popen(command, env=environment, **quiet))  # type: ignore[call-overload]
-            time.sleep(0.5)
         _wait_for_nodes(environment, nodes)
         yield environment
     finally:
-        for process in reversed(started):
-            process.terminate()
-        for process in started:
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
+        supervisor.communicate()  # closes its standard input
 
 
 def _wait_for_nodes(environment: dict[str, str], nodes: int) -> None:
@@ -104,3 +106,53 @@ def _free_ports(count: int) -> list[int]:
     for s in sockets:
         s.close()
     return ports
+
+
+def _supervise(commands: list[list[str]]) -> None:
+    """Run the daemons until standard input is closed; then end all processes of the cluster."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)  # not SIG_IGN, which the daemons would inherit
+    ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+    quiet, running = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}, []
+    for command in commands:
+        running.append(subprocess.Popen(command, **quiet))  # type: ignore[call-overload]
+        time.sleep(0.5)
+    sys.stdin.read()
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        _end_all(number)
+
+
+def _end_all(number: int) -> None:
+    """Send a signal to every process of the cluster until none is left, but no longer than `_GRACE`."""
+    told: set[int] = set()
+    give_up = time.monotonic() + _GRACE
+    while (processes := _processes()) and time.monotonic() < give_up:
+        for pid in processes - told:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+        told |= processes
+        time.sleep(0.1)
+
+
+def _processes() -> set[int]:
+    """The descendants of this process, and others that have its SLURM_CONF: commands that the tests have called."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    mark = f"SLURM_CONF={os.environ['SLURM_CONF']}".encode()
+    parents, found = {}, set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
+            parents[int(folder.name)] = int(parent)
+            if state != "Z" and mark in (folder / "environ").read_bytes().split(b"\0"):
+                found.add(int(folder.name))
+    more = {os.getpid()}
+    while more:
+        found |= more
+        more = {pid for pid, parent in parents.items() if parent in more}
+    return found - {os.getpid()}
+
+
+if __name__ == "__main__":
+    _supervise(json.loads(sys.argv[1]))

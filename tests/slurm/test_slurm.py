@@ -8,10 +8,12 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from dpfbo.privacy.ledger import Ledger
 from tests.helpers import lost_nodes
+from tests.helpers.small_runs import QUIET, SMALL
 from tests.slurm.cluster import missing, slurm
 
 pytestmark = [
@@ -20,6 +22,19 @@ pytestmark = [
 ]
 SEEDS = 5
 ON_SLURM = ["launcher=slurm", "launcher.nodes=2", "launcher.cpus_per_task=1"]
+# tests that are interrupted while a job runs, whose steps do not heed SIGTERM
+INTERRUPTED = """
+import signal, subprocess, sys
+from pathlib import Path
+from tests.slurm.cluster import slurm
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a shell has started the tests in the background
+folder = Path(sys.argv[1])
+job = f"#!/bin/sh\\ntrap '' TERM\\nsrun sh -c 'touch {folder}/runs; sleep 600'"
+with slurm(folder, nodes=1) as environment:
+    subprocess.run(["sbatch", "--output=/dev/null"], input=job, text=True, env=environment, check=True)
+    subprocess.run(["srun", "--overlap", "sleep", "600"], env=environment)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +60,7 @@ class LoginNode:
 
     def submit(self, *more):
         told = self.sweep(*lost_nodes.RUN, "privacy.rng=seeded,os", f"seeds=0..{SEEDS - 1}", *ON_SLURM, *more, "--json")
-        return json.loads(told)["job"]
+        return json.loads(told.partition("\n")[0])["job"]  # the estimate follows
 
     def status(self):
         command = [sys.executable, "-m", "runners.status", "lost", f"results_dir={self.results}"]
@@ -150,5 +165,34 @@ def test_cancelled_and_given_again(login, tmp_path):
 
 def test_a_job_that_slurm_refuses_leaves_nothing(login):
     told = login.sweep(*lost_nodes.RUN, *ON_SLURM, "launcher.partition=none", code=1)
-    assert told.startswith("error: sbatch: ") and "partition" in told and told.count("\n") == 1
+    *_, error = told.splitlines()
+    assert error.startswith("error: sbatch: ") and "partition" in error and told.count("error: sbatch: ") == 1
     assert not login.results.exists()
+
+
+def test_hydras_launcher_runs_jobs(login):
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher", reason="extra launchers: hydra-submitit-launcher")
+    settings = [*SMALL, *QUIET, "hydra/launcher=submitit_slurm", "seed=0,1", f"results_dir={login.results}"]
+    told = login.call(sys.executable, "-m", "runners.run", "-m", *settings, "privacy.z=1,-1", code=1)
+    assert "error: seed=1 privacy.z=-1: privacy.z (noise_multiplier) must be" in told
+    assert told.endswith("2 of 4 runs are finished\n")
+    assert sorted(path.parent.name for path in login.results.rglob("summary.json")) == ["0", "1"]
+    refused = login.call(sys.executable, "-m", "runners.run", "-m", *settings, "hydra.launcher.partition=none", code=1)
+    assert refused.splitlines()[-1].startswith("error: hydra/launcher=submitit_slurm: sbatch")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+def test_interrupted_tests_leave_no_process(tmp_path, number):
+    tests = subprocess.Popen([sys.executable, "-c", INTERRUPTED, str(tmp_path)], stderr=subprocess.DEVNULL)
+    try:
+        give_up = time.monotonic() + 90
+        while not (tmp_path / "runs").exists():
+            assert tests.poll() is None and time.monotonic() < give_up
+            time.sleep(0.2)
+        processes = psutil.Process(tests.pid).children(recursive=True)
+        assert {"munged", "slurmctld", "slurmd", "slurmstepd", "srun", "sleep"} <= {p.name() for p in processes}
+        tests.send_signal(number)
+        assert tests.wait(60) != 0
+        assert psutil.wait_procs(processes, timeout=60)[1] == []
+    finally:
+        tests.kill()
