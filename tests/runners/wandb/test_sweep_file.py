@@ -73,6 +73,7 @@ def test_words_that_a_wandb_sweep_cannot_have_are_refused_in_one_sentence(tmp_pa
     assert not (tmp_path / "sweep.yaml").exists()
 
 
+@pytest.mark.slow  # half a minute, most of it pauses of the agent
 def test_agents_run_what_the_file_says_as_runs_of_their_sweep(server, tmp_path, capsys):
     """`wandb sweep` and `wandb agent` themselves: the second time with runs that were finished before."""
     file, results = tmp_path / "sweep.yaml", tmp_path / "results"
