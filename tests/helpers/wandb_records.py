@@ -4,15 +4,18 @@ import json
 import os
 import struct
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from runners.wandb.attempts import read_note
 
 FAKE_KEY = "0" * 40
+_END_SECONDS = 30.0
 CLOSED_PORT = "http://127.0.0.1:9"
 
 
@@ -33,10 +36,22 @@ def own_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 
 def end_wandb() -> None:
-    """Forget the settings that W&B read from the environment; returns when its service process has ended."""
+    """Forget the settings that W&B read from the environment; returns when its service process has ended.
+
+    A service that lost its last message, because its connection broke at that moment, waits ten minutes: it is killed.
+    """
     wandb = sys.modules.get("wandb")
     if hasattr(wandb, "teardown"):
-        wandb.teardown()
+        own = [process for process in psutil.Process().children() if "wandb-core" in process.name()]
+        late = threading.Timer(_END_SECONDS, lambda: [process.kill() for process in own])
+        late.start()
+        try:
+            wandb.teardown()
+        except SystemExit:  # with the exit code of its service
+            if not late.finished.is_set():
+                raise
+        finally:
+            late.cancel()
 
 
 def wandb_folder(run_dir: Path) -> Path:
