@@ -166,11 +166,10 @@ class RayStep:
             return server.round(self.t, self if self.send else None)
 
     def _wait_for_messages(self) -> None:
-        """Wait for all messages, or until the deadline. The server's call waits by itself for messages that it gets."""
+        """Wait for all messages, or until the deadline."""
         deadline = self.deployment.experiment.settings.dropout.deadline
         if deadline is None:
-            if self.deployment.layout.tree:  # the server's calls to the shards must come after the step
-                self.record()
+            self.record()
             self.arrived = [True] * len(self.sent)
         else:
             ready, _ = ray.wait(self.reports, num_returns=len(self.reports), timeout=deadline)
