@@ -122,7 +122,7 @@ def report(args: argparse.Namespace) -> int:
 
 
 def _built(make: Callable[[str, str, str], Any], args: argparse.Namespace) -> tuple[Any, str]:
-    """What `make` makes of the experiment, and the project that it is for."""
+    """The workspace or report that `make` builds for the experiment, and its project."""
     logging.getLogger("wandb").setLevel(logging.CRITICAL)
     default = yaml.safe_load((CONF / "tracker" / "default.yaml").read_text())["wandb"]
     project = args.project or default["project"]
