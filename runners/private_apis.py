@@ -98,6 +98,19 @@ def resolve_ray_address(address: str | None) -> str | None:
     return canonicalize_bootstrap_address(address)  # type: ignore[arg-type]
 
 
+def let_ray_choose_its_ports() -> None:
+    """Make the next Ray that starts here take a free port for its dashboard agent. ray 2.60.0.
+
+    `ray.init` has no argument for it and waits 3 s for port 52365 if another Ray on this machine holds it.
+    """
+    try:
+        from ray._private.parameter import RayParams
+    except ImportError:
+        return
+    defaults = RayParams.__init__.__defaults__ or ()
+    RayParams.__init__.__defaults__ = tuple(0 if value == 52365 else value for value in defaults)
+
+
 def shrink_tune_trial(trial: Any) -> None:
     """Drop the statistics of an ended Tune trial's metrics, which Tune would keep to the end. ray 2.60.0."""
     metadata = getattr(trial, "run_metadata", None)

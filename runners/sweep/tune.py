@@ -31,7 +31,7 @@ from ray.exceptions import RayError
 from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, MedianStoppingRule, TrialScheduler
 
-from runners.executor.ray.cluster import check_reachable, no_standard_output
+from runners.executor.ray.cluster import check_reachable, init_ray, no_standard_output
 from runners.private_apis import shrink_tune_trial
 from runners.sweep.attempt import Report, run_trial
 from runners.sweep.plan import PlannedSetting, SweepOptions
@@ -60,8 +60,7 @@ def cluster(options: SweepOptions) -> Iterator[None]:
     before = signal.getsignal(signal.SIGTERM)
     try:
         try:
-            quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "include_dashboard": False}
-            ray.init(options.address, **{**quiet, **options.ray})
+            init_ray(options.address, **{"include_dashboard": False, **options.ray})
         except (OSError, ValueError, RuntimeError, TypeError, AttributeError, AssertionError, RayError) as error:
             raise ConnectionError(f"Ray cannot be used: {' '.join(str(error).split())}") from error
         _check_resources(options)

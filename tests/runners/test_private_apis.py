@@ -1,10 +1,11 @@
 """One module touches undocumented parts of Hydra, Ray and W&B, and fits the pinned versions."""
 
 import ast
+import inspect
 import re
 from pathlib import Path
 
-from runners.private_apis import CHECKED, parse_command_line
+from runners.private_apis import CHECKED, let_ray_choose_its_ports, parse_command_line
 
 ROOT = Path(__file__).parents[2]
 LIBRARIES = ("hydra", "ray", "wandb")
@@ -42,3 +43,10 @@ def test_the_command_line_is_parsed_as_hydra_does():
     parsed, unknown = parse_command_line(["rounds=3", "-m", "--cfg", "job", "-p", "privacy", "seed=0,1", "--odd"])
     assert (parsed.cfg, parsed.package, unknown[0]) == ("job", "privacy", "--odd")
     assert (parsed.overrides, parsed.multirun, parsed.help) == (["rounds=3", "seed=0,1"], True, False)
+
+
+def test_a_new_ray_takes_a_free_port_for_its_dashboard_agent():
+    from ray._private.parameter import RayParams
+
+    let_ray_choose_its_ports()
+    assert inspect.signature(RayParams).parameters["dashboard_agent_listen_port"].default == 0

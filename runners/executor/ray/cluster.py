@@ -16,7 +16,7 @@ from ray.exceptions import RayError
 from runners.compose.federated import FederatedExperiment
 from runners.compose.settings import RayExecutor
 from runners.executor.deployment import ExecutorError
-from runners.private_apis import resolve_ray_address
+from runners.private_apis import let_ray_choose_its_ports, resolve_ray_address
 
 _ACTOR_BYTES = 400e6  # bytes of a process with torch and its objects, rounded up
 _CPU_STEP = 1e-3  # CPUs; a share of a CPU is rounded down to a multiple
@@ -42,8 +42,7 @@ def connected(executor: RayExecutor) -> Iterator[None]:
         options["runtime_env"] = executor.runtime_env
     try:
         check_reachable(executor.address)
-        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-        ray.init(executor.address, **{**quiet, "include_dashboard": executor.dashboard, **options})
+        init_ray(executor.address, **{"include_dashboard": executor.dashboard, **options})
     except (OSError, ValueError, RuntimeError, TypeError, AttributeError, AssertionError, RayError) as error:
         raise ExecutorError(f"executor.address={executor.address}: {error}") from error
     with no_standard_output():
@@ -51,6 +50,13 @@ def connected(executor: RayExecutor) -> Iterator[None]:
             yield
         finally:
             ray.shutdown()
+
+
+def init_ray(address: str | None, **options: Any) -> None:
+    """Call `ray.init` so that it neither prints logs nor waits for a port."""
+    let_ray_choose_its_ports()
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    ray.init(address, **{**quiet, **options})
 
 
 @contextmanager
