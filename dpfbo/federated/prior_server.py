@@ -57,11 +57,16 @@ class PriorServer(ServerKind):
 
     def infer(self, values: Tensor, sigma: float) -> SharedPrior:
         """The prior that follows from a release, 1 x M, with noise of standard deviation sigma."""
-        N = self.server.n_agents
-        with batches.one_thread():  # the same last digits on every machine
-            return infer(values, N * values[0], N * sigma, self.sums, self.features)
+        return prior_after(values, sigma, self.sums, self.features)
 
     @cached_property
     def sums(self) -> DesignSums:
         """The public sums over all agents' designs."""
         return DesignSums.of(self.design, self.features, self.server.n_agents)
+
+
+def prior_after(values: Tensor, sigma: float, sums: DesignSums, features: NystromFeatures) -> SharedPrior:
+    """The prior that follows from a release, 1 x M, with noise of standard deviation sigma."""
+    N = sums.n_agents
+    with batches.one_thread():  # the same last digits on every machine
+        return infer(values, N * values[0], N * sigma, sums, features)

@@ -15,6 +15,7 @@ VERSION = 1  # of the mechanism; to be raised where its law changes and none of 
 SOURCES = (
     "rng.py",
     "privacy/charge.py",
+    "privacy/distributed.py",
     "privacy/entropy.py",
     "privacy/ledger.py",
     "privacy/noise.py",
@@ -22,6 +23,7 @@ SOURCES = (
     "privacy/accounting/analytic_gaussian.py",
     "privacy/accounting/events.py",
     "federated/controls.py",
+    "federated/distributed.py",
     "federated/dropout.py",
     "federated/mechanism.py",
     "federated/messages.py",

@@ -113,14 +113,14 @@ class DiscreteGaussian:
         self.check(sigma, sensitivity)
         g = self._grid(sensitivity)
         steps = torch.round(total / g).clamp(-_MOST_STEPS, _MOST_STEPS).long()
-        drawn = _discrete_gaussian(steps.flatten().tolist(), sigma / g)
+        drawn = discrete_gaussian(steps.flatten().tolist(), sigma / g)
         return torch.tensor(drawn, dtype=torch.float64, device="cpu").view(total.shape) * g
 
     def _grid(self, sensitivity: float) -> float:
         return 2.0 ** (math.floor(math.log2(sensitivity)) - self.bits)
 
 
-def _discrete_gaussian(centres: list[int], scale: float) -> list[int]:
+def discrete_gaussian(centres: list[int], scale: float) -> list[int]:
     """Draws of the discrete Gaussian with parameter `scale` around integers."""
     import opendp.prelude as dp
 

@@ -45,6 +45,11 @@ class Packet:
         return _VERSION + len(text).to_bytes(4, "big") + text + body
 
 
+def is_packet(data: bytes) -> bool:
+    """True if the bytes claim to be a message or a broadcast."""
+    return data[: len(_VERSION)] == _VERSION
+
+
 def decoded(data: bytes, study: str, largest: int) -> Packet:
     """The packet in these bytes. study: the expected study. largest: the most numbers that all arrays may hold.
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from dpfbo import checks
 from dpfbo.checks import SettingError
+from dpfbo.federated.distributed import without_trust
 from dpfbo.federated.federation import run as run_federated
 from dpfbo.gp.acquisition import Acquisition
 from dpfbo.privacy.accounting import check_delta
@@ -32,6 +33,9 @@ def create_study(
     delta: float | None = None,
     noise_multiplier: float | None = None,
     rng: str = "os",
+    trust: str = "server",
+    max_dropouts: int = 0,
+    colluders: int = 0,
     preset: Preset = Preset(),
     acquisition: Acquisition = Acquisition(),
 ) -> Study:
@@ -50,6 +54,10 @@ def create_study(
         noise_multiplier: The noise multiplier z of a private algorithm, in place of epsilon.
         rng: `os` for real data: the operating system draws the noise. `seeded` for a simulation: it can be repeated,
             and anybody who knows the seed can remove the noise.
+        trust: `server` if the agents trust a server with their messages, and it adds the noise. `nobody` if each agent
+            adds a share of the noise and the server sees only the sum of all (`dpfbo.SecureSite`).
+        max_dropouts: The number of agents that may drop out of a secure sum.
+        colluders: The number of agents that may show the server all that they know.
         preset: The settings of the named algorithms that depend on the problem.
         acquisition: The search for the maximum of a function on a box.
 
@@ -77,8 +85,16 @@ def create_study(
     if not isinstance(preset, Preset):
         raise SettingError("preset", f"must be a dpfbo.Preset, got {checks.shown(preset)}")
     chosen = algorithm if isinstance(algorithm, Algorithm) else algorithm_named(algorithm, preset)
+    checks.one_of("trust", trust, ("server", "nobody"))
+    mechanism = mechanism_for(chosen, n_init, preset)
+    for name, number in (("max_dropouts", max_dropouts), ("colluders", colluders)):
+        checks.integer(name, number, minimum=0)
+        if number and trust == "server":
+            raise SettingError(name, f"must be 0 with trust='server', got {number!r}")
+    if trust == "nobody":
+        mechanism = without_trust(mechanism, max_dropouts, colluders)
     study = Study(
-        domain, n_agents, rounds, n_init, chosen, mechanism_for(chosen, n_init, preset), weights_for(chosen, preset),
+        domain, n_agents, rounds, n_init, chosen, mechanism, weights_for(chosen, preset),
         acquisition, seed=seed, rng=rng, delta=delta, space=named,
     )  # fmt: skip
     study.agents  # noqa: B018  (raises for settings that do not fit the space)

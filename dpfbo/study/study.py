@@ -13,6 +13,7 @@ from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.checks import SettingError
+from dpfbo.federated.distributed import DistributedGaussian
 from dpfbo.federated.dropout import Dropout
 from dpfbo.federated.federation import FederatedResult, LocalPopulation
 from dpfbo.federated.mechanism import Mechanism, SubsampledGaussian, WeightedAverage
@@ -121,6 +122,39 @@ class Study:
             raise SettingError("space", "must be that of the domain")
         q = self.mechanism.sampling_probability
         self.algorithm.check_run(self.n_init, self.weights, q)
+        if isinstance(self.mechanism, DistributedGaussian):
+            self._check_trust(self.mechanism)
+
+    def _check_trust(self, mechanism: DistributedGaussian) -> None:
+        """Raise SettingError if the study needs a trusted server."""
+        if not (self.algorithm.private and self.algorithm.has_prior):
+            raise SettingError(
+                "trust",
+                f"must be 'server' for algorithm={self.algorithm.name}: without a trusted server nobody keeps secret "
+                "who was sampled, so that sampling saves no epsilon; dp_prior does without sampling",
+            )
+        if self.dropout.probability:
+            rule = "must be 0 with trust=nobody: the simulation has all sites"
+            raise SettingError("probability", f"{rule}, got {self.dropout.probability!r}")
+        mechanism.noise_of(self.n_agents)
+
+    @property
+    def trust(self) -> str:
+        """`server`, or `nobody` if the sites add the noise and mask their messages."""
+        return "nobody" if isinstance(self.mechanism, DistributedGaussian) else "server"
+
+    @cached_property
+    def views(self) -> dict[str, float]:
+        """Epsilon by what is seen, at the study's delta, relation and accountant.
+
+        With a trusted server, all see the broadcasts. Without: `server` for the server with up to `colluders` sites,
+        `site` for another site, `outsider` for whoever sees the broadcasts alone.
+        """
+        if not isinstance(self.mechanism, DistributedGaussian):
+            return {"broadcasts": self.plan.epsilon()}
+        z, by_view = self.mechanism.noise_multiplier, self.mechanism.multipliers(self.n_agents)
+        ratios = {view: multiplier / self.mechanism.multiplier(0) for view, multiplier in by_view.items()}
+        return {view: self.with_multiplier(z * ratio).plan.epsilon() for view, ratio in ratios.items()}
 
     @cached_property
     def digest(self) -> str:
@@ -153,7 +187,12 @@ class Study:
         if epsilon is None:
             return "epsilon none: the algorithm is not private, what is shared is sent as it is"
         words = f"epsilon {epsilon_in_words(epsilon)} at {delta_in_words(plan.delta)}, {neighbours(plan.relation)}"
-        return f"{words}, by {plan.chosen}{'; simulation: a known seed voids it' if self.simulation else ''}"
+        words = f"{words}, by {plan.chosen}"
+        if isinstance(self.mechanism, DistributedGaussian):
+            c = self.mechanism.colluders
+            words += f", for the server {f'with up to {c} sites' if c else 'alone'}"
+            words += f"; {epsilon_in_words(self.views['site'])} for another site" if not c else ""
+        return f"{words}{'; simulation: a known seed voids it' if self.simulation else ''}"
 
     @cached_property
     def outlook(self) -> SharingPlan | None:
@@ -272,6 +311,9 @@ class Study:
         kind, seeded, a = self.algorithm.server, self.rng == "seeded", self.agents
         if kind is None:
             return None
+        if self.trust == "nobody" and not seeded:
+            rule = "must be 'seeded' where one process has all messages; dpfbo.SecureSite is for sites of their own"
+            raise SettingError("rng", f"{rule}, got 'os'")
         plan = self.plan if plan is None else plan
         entropy = SeededEntropy(self.streams) if seeded else SystemEntropy()
         parts = ServerParts(

@@ -1,0 +1,121 @@
+"""The mechanism without a trusted server: every site adds a share of the noise, and only the sum is seen."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from dpfbo.checks import SettingError
+from dpfbo.federated.mechanism import SubsampledGaussian
+from dpfbo.privacy.distributed import BITS, DistributedNoise, modular, quantised
+from dpfbo.privacy.entropy import Entropy
+from dpfbo.privacy.noise import Gaussian
+from dpfbo.privacy.release import Release
+
+
+@dataclass(frozen=True)
+class DistributedGaussian(SubsampledGaussian):
+    """Sums the messages of all agents, each with its own share of discrete noise (Kairouz, Liu and Steinke 2021).
+
+    With messages of norm at most C, rounded to steps `g = 2^-16 C`, and z the noise multiplier:
+
+        release = (g / N) sum_n (round(x_n / g) + N_Z(0, s^2)),
+        s^2 = (z (C + g sqrt(M) / 2) / g)^2 / (N - max_dropouts - colluders)
+
+    In one process this simulates what the sites of a secure sum (`dpfbo.SecureSite`) release, to the bit.
+
+    Args:
+        max_dropouts: The number of sites that may drop out.
+        colluders: The number of sites that may show the server all that they know.
+
+    Guarantee:
+        Relation: the message of one site is replaced by zero (zero-out; N and who took part are public). Event: a
+        Gaussian with multiplier z, for the server together with up to `colluders` sites; `multipliers` has those of
+        others. Sensitivity: `C + g sqrt(M) / 2`. `DistributedNoise` bounds the difference between the shares' sum and
+        one discrete Gaussian.
+
+    Raises:
+        SettingError: The sampling probability is not 1, or another setting of `SubsampledGaussian` is not its default.
+
+    Example:
+        >>> mechanism = DistributedGaussian(1.0, 2.0, 1.0, max_dropouts=1)
+        >>> {view: round(z, 2) for view, z in mechanism.multipliers(5).items()}
+        {'server': 2.0, 'site': 1.73, 'outsider': 2.0}
+    """
+
+    max_dropouts: int = 0
+    colluders: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        plain = {"sampling_probability": 1.0, "sampling": "poisson", "calibration": "paper", "charge": "nominal"}
+        for name, only in plain.items():
+            if (value := getattr(self, name)) != only:
+                why = "; nobody could keep secret who was sampled" if name == "sampling_probability" else ""
+                raise SettingError(
+                    name, f"must be {only} where no server is trusted (trust=nobody){why}, got {value!r}"
+                )
+        if self.noise != Gaussian():
+            raise SettingError("noise", f"must be left out where sites add it (trust=nobody), got {self.noise!r}")
+
+    def noise_of(self, n_agents: int) -> DistributedNoise:
+        """The noise shares for N sites. Raises SettingError for too many dropouts or colluders."""
+        return DistributedNoise(n_agents, self.max_dropouts, self.colluders)
+
+    def multipliers(self, n_agents: int, round: int = 0) -> dict[str, float]:
+        """The noise multiplier for each view.
+
+        `server`: the server with up to `colluders` sites. `site`: another site, which knows its own share of the noise.
+        `outsider`: whoever sees the broadcasts alone.
+        """
+        noise, z = self.noise_of(n_agents), self.multiplier(round)
+        known = {"server": self.colluders, "site": max(1, self.colluders), "outsider": 0}
+        return {view: z * math.sqrt((noise.survivors - k) / noise.honest) for view, k in known.items()}
+
+    def scale(self, n_agents: int, M: int, round: int) -> float:
+        """The standard deviation of the noise in steps, without the price of distribution. Raises ValueError."""
+        noise = self.noise_of(n_agents)
+        scale = self.multiplier(round) * noise.inflation(M) * 2.0**BITS
+        noise.check(scale)
+        return scale
+
+    def sum_sensitivity(self, n_agents: int, M: int) -> float:
+        """The L2 sensitivity of the sum, `C + g sqrt(M) / 2`."""
+        return self.noise_of(n_agents).inflation(M) * self.message_norm(1)
+
+    def share(self, agent: int, n_agents: int, M: int, entropy: Entropy, round: int) -> Tensor:
+        """An agent's share of the noise, M integers."""
+        return self.noise_of(n_agents).share(agent, self.scale(n_agents, M, round), M, entropy, round)
+
+    def released(self, steps: Tensor, n_agents: int, taking_part: int, round: int) -> Release:
+        """The release of a noisy sum of integers, 1 x M, to which `taking_part` sites have added their shares."""
+        sensitivity = self.sum_sensitivity(n_agents, steps.shape[1]) / n_agents
+        sigma = self.multiplier(round) * sensitivity * math.sqrt(taking_part / self.noise_of(n_agents).honest)
+        return Release(modular(steps) * (2.0**-BITS * self.message_norm(1) / n_agents), sigma, sensitivity)
+
+    def sigma(self, weights: Tensor, round: int = 0) -> float:
+        n_agents = weights.shape[1]
+        if weights.shape[0] != 1 or float(weights.min()) != float(weights.max()):
+            raise SettingError("weights", "must be uniform, for a single region, where no server is trusted")
+        self.scale(n_agents, 1, round)
+        return super().sigma(weights, round)
+
+    def bounded(self, received: Tensor, P: int) -> tuple[Tensor, int]:
+        clipped, n_clipped = super().bounded(received, P)
+        return quantised(clipped, self.message_norm(P)).to(clipped), n_clipped  # steps, k x M
+
+    def privatised(self, total: Tensor, weights: Tensor, entropy: Entropy, round: int) -> Release:
+        N, M = weights.shape[1], total.shape[1]
+        steps = torch.round(total * N).long()  # the weights are 1 / N
+        for agent in range(N):
+            steps = steps + self.share(agent, N, M, entropy, round)
+        return self.released(steps, N, N, round)
+
+
+def without_trust(mechanism: SubsampledGaussian, max_dropouts: int, colluders: int) -> DistributedGaussian:
+    """The mechanism with the same settings where no server is trusted. Raises SettingError if there is none."""
+    same = {f.name: getattr(mechanism, f.name) for f in fields(SubsampledGaussian)}
+    return DistributedGaussian(**same, max_dropouts=max_dropouts, colluders=colluders)

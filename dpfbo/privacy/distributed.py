@@ -1,0 +1,129 @@
+"""Noise in shares: each of N sites adds a part, so that honest survivors alone bring the whole noise into a sum."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dpfbo import checks
+from dpfbo.checks import SettingError
+from dpfbo.extras import needing
+from dpfbo.privacy.entropy import Entropy, gaussian
+from dpfbo.privacy.noise import discrete_gaussian
+
+BITS = 16  # a message of norm C is rounded to steps of 2^-16 C
+_MODULUS_BITS = 32  # sums are integers modulo 2^32
+_DEVIATIONS = 9.0  # standard deviations that no number of the noise exceeds, but with probability 1e-12 (M < 4e6)
+_LEAST_SCALE = 10.0  # least standard deviation of a share, in steps
+
+
+@dataclass(frozen=True)
+class DistributedNoise:
+    """Noise shares for a sum over N sites, of which some may drop out and some may collude with the server.
+
+    A message x of norm at most C is rounded to `round(x / g)`, g = 2^-16 C. Site n adds an exact discrete Gaussian
+    share, and the sum is taken modulo 2^32:
+
+        Y = sum_n round(x_n / g) + N_Z(0, s^2),    s^2 = (sigma / g)^2 / (N - max_dropouts - colluders)
+
+    Args:
+        n_sites: N.
+        max_dropouts: The number of sites that may drop out of a sum.
+        colluders: The number of sites that may show the server all that they know.
+
+    Guarantee:
+        The honest sites among the N - max_dropouts or more that take part add at least the variance sigma^2 to the
+        numbers that anybody else may see. Rounding moves a message by at most `g sqrt(M) / 2` and leaves a zero
+        message zero, so the sensitivity is at most `C + g sqrt(M) / 2`. A sum of n discrete Gaussians differs from one
+        discrete Gaussian by the factor `exp(±M gap)` in probability (Kairouz, Liu and Steinke 2021, Prop. 12), with
+        `gap = 10 sum_(k<n) exp(-2 pi^2 s^2 k / (k + 1))`, which is below `10 n exp(-pi^2 s^2)` and here below 1e-400.
+
+    Raises:
+        SettingError: `N > 2 max_dropouts + colluders` does not hold, which the secure sum needs.
+
+    Example:
+        >>> noise = DistributedNoise(n_sites=25, max_dropouts=2, colluders=3)
+        >>> noise.threshold, round(noise.price, 2)
+        (15, 1.25)
+    """
+
+    n_sites: int
+    max_dropouts: int = 0
+    colluders: int = 0
+
+    def __post_init__(self) -> None:
+        checks.integer("n_sites", self.n_sites, minimum=2)
+        checks.integer("max_dropouts", self.max_dropouts, minimum=0)
+        checks.integer("colluders", self.colluders, minimum=0)
+        if self.n_sites <= 2 * self.max_dropouts + self.colluders:
+            rule = f"with colluders={self.colluders} must stay below half of the other sites of {self.n_sites}"
+            raise SettingError("max_dropouts", f"{rule}, got {self.max_dropouts}")
+
+    @property
+    def survivors(self) -> int:
+        """The least number of sites in a sum, N - max_dropouts."""
+        return self.n_sites - self.max_dropouts
+
+    @property
+    def honest(self) -> int:
+        """The least number of noise shares in a sum that neither server nor colluders know."""
+        return self.survivors - self.colluders
+
+    @property
+    def threshold(self) -> int:
+        """The number t of sites that must answer to reveal a sum: the least with `2 t > N + colluders`.
+
+        Two sets of t sites then have an honest site in common, which refuses to reveal two different sums.
+        """
+        return (self.n_sites + self.colluders) // 2 + 1
+
+    @property
+    def price(self) -> float:
+        """The variance of the noise if nobody drops out, over that of a trusted server."""
+        return self.n_sites / self.honest
+
+    def check(self, scale: float) -> None:
+        """Raise ValueError unless sums with noise of `scale` steps (sigma / g) fit the modulus, and shares are fine."""
+        most = self.n_sites * 2.0**BITS + _DEVIATIONS * scale * math.sqrt(self.price)
+        if most >= 2.0 ** (_MODULUS_BITS - 1):
+            raise ValueError(
+                f"a sum over {self.n_sites} sites with noise of {scale / 2**BITS:.3g} norms may exceed 32 bits: "
+                "use less noise or fewer sites"
+            )
+        if 0 < scale < _LEAST_SCALE * math.sqrt(self.honest):
+            raise ValueError(f"noise of {scale / 2**BITS:.3g} norms is finer than the grid: use more noise")
+
+    def inflation(self, size: int) -> float:
+        """The factor `1 + 2^-17 sqrt(M)` by which rounding enlarges the sensitivity of messages of M numbers."""
+        return 1.0 + 2.0 ** -(BITS + 1) * math.sqrt(size)
+
+    def gap(self, scale: float) -> float:
+        """The natural logarithm of `gap`, see the guarantee, for noise of `scale` steps."""
+        n, s2 = self.n_sites, scale**2 / self.honest
+        terms = [-2 * math.pi**2 * s2 * k / (k + 1) for k in range(1, n)]
+        return math.log(10) + max(terms) + math.log(sum(math.exp(x - max(terms)) for x in terms))
+
+    def share(self, site: int, scale: float, size: int, entropy: Entropy, round: int) -> Tensor:
+        """A site's share, M integers, of noise of `scale` steps.
+
+        Exact from the operating system; in a simulation, a rounded Gaussian from the seed.
+        """
+        own = scale / math.sqrt(self.honest)
+        if own == 0:
+            return torch.zeros(size, dtype=torch.int64, device="cpu")
+        if entropy.reproducible:
+            return torch.round(own * gaussian(entropy, f"noise of site {site}", round, (size,))).long()
+        with needing("secure", "a secure sum"):
+            return torch.tensor(discrete_gaussian([0] * size, own), device="cpu")
+
+
+def quantised(messages: Tensor, norm: float) -> Tensor:
+    """Messages (.. x M) of L2 norm at most `norm` in steps of 2^-16 norm, as integers."""
+    return torch.round(messages * (2.0**BITS / norm)).long()
+
+
+def modular(total: Tensor) -> Tensor:
+    """Integers modulo 2^32, from -2^31 to 2^31 - 1."""
+    half = 2 ** (_MODULUS_BITS - 1)
+    return (total + half) % (2 * half) - half

@@ -1,0 +1,225 @@
+"""Requests and answers of a secure sum as bytes. Reading them never executes code; every answer is signed.
+
+8 bytes   DPFBO + S + version (2 digits)
+64 bytes  of an answer: the site's Ed25519 signature of the rest
+the rest  JSON with sorted keys: study, roster, round, attempt, step, site (of an answer), and what the step needs
+
+In each step the server asks all sites that are left, and each answers:
+
+    step        the server's request                  a site's answer
+    keys                                              its public keys and a commitment to the seed of its own mask
+    shares      the keys of U1, signed                a share of two seeds for every other site, encrypted for it
+    masked      the shares for this site, from U2     its noisy vector plus all masks
+    survivors   U3, whose vectors have arrived        its signature of U1, U2 and U3
+    unmask      the signatures of U4                  for each of U3 a share of its own mask's seed,
+                                                      for each of U2 that is not in U3 a share of its key's seed
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from dpfbo.privacy.distributed import DistributedNoise
+from dpfbo.secure import primitives
+from dpfbo.secure.roster import Roster, SiteKey
+
+VERSION = b"DPFBOS01"
+STEPS = ("keys", "shares", "masked", "survivors", "unmask")
+_PER_SITE, _LONGEST = 600, 10_000  # bytes of a request or answer: for each site, and besides 8 for each number
+
+
+class SumError(ValueError):
+    """Bytes are no request or answer of this secure sum. The error text is one sentence."""
+
+
+@dataclass(frozen=True)
+class SumTerms:
+    """The public facts of one secure sum. study: its digest. round: of the broadcast. size: M numbers in a vector."""
+
+    study: str
+    round: int
+    size: int
+    noise: DistributedNoise
+    roster: Roster
+
+    def __post_init__(self) -> None:
+        if len(self.roster.keys) != self.noise.n_sites:
+            found = len(self.roster.keys)
+            raise SumError(f"the roster must have the keys of all {self.noise.n_sites} sites, got {found}")
+
+    @property
+    def enough(self) -> dict[str, int]:
+        """The least number of sites that must answer a step: what brings the noise in, then what can unmask."""
+        late = ("survivors", "unmask")
+        return {step: self.noise.threshold if step in late else self.noise.survivors for step in STEPS}
+
+    @cached_property
+    def context(self) -> dict[str, Any]:
+        """The entries that every request and answer has in common."""
+        return {"study": self.study, "roster": self.roster.digest.hex(), "round": self.round}
+
+    def purpose(self, attempt: int, *parts: object) -> bytes:
+        """The context of a key: no two keys of any sums have the same."""
+        return _canonical({**self.context, "attempt": attempt, "for": list(parts)})
+
+    @property
+    def longest(self) -> int:
+        """The largest number of bytes of a request or answer."""
+        return _LONGEST + _PER_SITE * self.noise.n_sites + 8 * self.size
+
+
+@dataclass(frozen=True)
+class ServerRequest:
+    """What the server asks of a site in one step of an attempt."""
+
+    attempt: int
+    step: str
+    payload: dict[str, Any]
+
+    def encoded(self, terms: SumTerms) -> bytes:
+        body = {**terms.context, "attempt": self.attempt, "step": self.step, "payload": self.payload}
+        return VERSION + _canonical(body)
+
+    @staticmethod
+    def decoded(data: bytes, terms: SumTerms) -> ServerRequest:
+        """Raises SumError for bytes that are no request of this sum."""
+        return ServerRequest(*_read(data, 0, terms)[:3])
+
+
+@dataclass(frozen=True)
+class SiteAnswer:
+    """A site's answer."""
+
+    attempt: int
+    step: str
+    payload: dict[str, Any]
+    site: int
+
+    def statement(self, terms: SumTerms) -> bytes:
+        """The signed bytes."""
+        body = {**terms.context, "attempt": self.attempt, "step": self.step, "payload": self.payload}
+        return _canonical({**body, "site": self.site})
+
+    def signed(self, terms: SumTerms, key: SiteKey) -> bytes:
+        statement = self.statement(terms)
+        return VERSION + primitives.signature(key.private, VERSION + statement) + statement
+
+    def verify(self, terms: SumTerms, signature: bytes) -> None:
+        """Raise BadSignature unless the site has signed this answer."""
+        terms.roster.verify(self.site, signature, VERSION + self.statement(terms))
+
+    @staticmethod
+    def decoded(data: bytes, terms: SumTerms) -> tuple[SiteAnswer, bytes]:
+        """The answer and its signature, verified. Raises SumError for other bytes."""
+        attempt, step, payload, site = _read(data, primitives.SIGNATURE_BYTES, terms)
+        if type(site) is not int or not 0 <= site < terms.noise.n_sites:
+            raise SumError(f"the answer's site must be a number from 0 to {terms.noise.n_sites - 1}")
+        answer = SiteAnswer(attempt, step, payload, site)
+        signature = bytes(data[len(VERSION) : len(VERSION) + primitives.SIGNATURE_BYTES])
+        try:
+            answer.verify(terms, signature)
+        except primitives.BadSignature as error:
+            raise SumError(f"the answer of site {site} must have its signature: {error}") from error
+        return answer, signature
+
+
+def text(data: bytes) -> str:
+    """Bytes as base64 text."""
+    return base64.b64encode(data).decode()
+
+
+def raw(value: Any, length: int) -> bytes:
+    """The bytes of a base64 text. Raises SumError unless there are `length` of them."""
+    try:
+        data = base64.b64decode(value, validate=True)
+    except (TypeError, ValueError, binascii.Error) as error:
+        raise SumError("a part of the message must be base64 text") from error
+    if len(data) != length or text(data) != value:
+        raise SumError(f"a part of the message must be the base64 text of {length} bytes, got {len(data)}")
+    return data
+
+
+def by_site(payload: dict[str, Any], name: str, n_sites: int) -> dict[int, Any]:
+    """The entry `name`, an object by site number, in the order of sites. Raises SumError for anything else."""
+    value = payload.get(name)
+    known = {str(site) for site in range(n_sites)}
+    if not isinstance(value, dict) or not set(value) <= known:
+        raise SumError(f"the message must have {name} by site number")
+    return {int(site): value[site] for site in sorted(value, key=int)}
+
+
+def site_list(payload: dict[str, Any], name: str, n_sites: int) -> list[int]:
+    """The entry `name`, ascending site numbers. Raises SumError for anything else."""
+    value = payload.get(name)
+    good = isinstance(value, list) and all(type(site) is int and 0 <= site < n_sites for site in value)
+    if not good or value != sorted(set(value)):  # type: ignore[arg-type]
+        raise SumError(f"the message must have {name}, ascending site numbers")
+    return value  # type: ignore[return-value]
+
+
+def keyed(values: dict[int, bytes]) -> dict[str, str]:
+    """Bytes by site, as an entry of a payload."""
+    return {str(site): text(value) for site, value in values.items()}
+
+
+@dataclass(frozen=True)
+class Advert:
+    """The public keys of a site in one attempt. cipher: for shares. mask: for masks. commitment: to its own mask."""
+
+    cipher: bytes
+    mask: bytes
+    commitment: bytes
+
+    def payload(self) -> dict[str, Any]:
+        return {name: text(value) for name, value in vars(self).items()}
+
+    @staticmethod
+    def of(payload: Any) -> Advert:
+        """Raises SumError for anything else than an advert's payload."""
+        if not isinstance(payload, dict) or set(payload) != {"cipher", "mask", "commitment"}:
+            raise SumError("the message must have a site's keys")
+        return Advert(**{name: raw(value, primitives.KEY_BYTES) for name, value in payload.items()})
+
+
+def view(adverts: dict[int, Advert]) -> bytes:
+    """A digest of U1 and its keys, which all sites must have seen alike."""
+    return primitives.digest(b"dpfbo U1", *(_canonical({str(v): adverts[v].payload()}) for v in sorted(adverts)))
+
+
+def consent(U1: bytes, U2: Sequence[int], U3: Sequence[int]) -> dict[str, Any]:
+    """The payload that a site signs before it helps to unmask. U1: its `view`."""
+    return {"keys": U1.hex(), "shared": list(U2), "survivors": list(U3)}
+
+
+def _canonical(body: dict[str, Any]) -> bytes:
+    return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _read(data: bytes, skipped: int, terms: SumTerms) -> tuple[int, str, dict[str, Any], Any]:
+    """Attempt, step, payload and site of a message, after `skipped` bytes. Raises SumError for other bytes."""
+    start = len(VERSION) + skipped
+    if not isinstance(data, bytes | bytearray) or data[: len(VERSION)] != VERSION or len(data) < start:
+        raise SumError(f"the bytes must begin with {VERSION.decode()}: they are of another program or version")
+    if len(data) > terms.longest:
+        raise SumError(f"the message must have at most {terms.longest} bytes, got {len(data)}")
+    try:
+        body = json.loads(data[start:])
+        found = {name: body[name] for name in terms.context}
+        attempt, step, payload = body["attempt"], body["step"], body["payload"]
+        canonical = _canonical(body) == data[start:]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise SumError("the message cannot be read") from error
+    if not canonical:
+        raise SumError("the message must have sorted keys and no blanks")
+    for name, wanted in terms.context.items():
+        if found[name] != wanted:
+            raise SumError(f"the message must be of {name} {wanted!r}, got {str(found[name])[:70]!r}")
+    if type(attempt) is not int or not 0 < attempt < 2**31 or step not in STEPS or not isinstance(payload, dict):
+        raise SumError("the message cannot be read")
+    return attempt, step, payload, body.get("site")

@@ -1,0 +1,124 @@
+"""Cryptographic primitives of a secure sum, all from kept libraries; keys and seeds have 128 bits or more."""
+
+import hashlib
+import os
+from collections.abc import Mapping
+
+import numpy as np
+
+from dpfbo.extras import needing
+
+with needing("secure", "a secure sum"):
+    import shamirs
+    from cryptography.exceptions import InvalidSignature, InvalidTag
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+    from cryptography.hazmat.primitives.ciphers import Cipher
+    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+    from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+SEED_BYTES, SHARE_BYTES, KEY_BYTES, SIGNATURE_BYTES = 16, 17, 32, 64
+_PRIME = 2**130 - 5  # of the field of shares
+_NO_NONCE = bytes(12)  # every key encrypts once
+
+
+class BadSignature(ValueError):
+    """A signature, an encryption or a share is not of the key that it should be of."""
+
+
+def new_seed() -> bytes:
+    """128 bits from the operating system."""
+    return os.urandom(SEED_BYTES)
+
+
+def digest(*parts: bytes) -> bytes:
+    """SHA-256 of byte strings, each after its length, so that no two lists have one digest by concatenation."""
+    found = hashlib.sha256()
+    for part in parts:
+        found.update(len(part).to_bytes(8, "big") + part)
+    return found.digest()
+
+
+def derived(secret: bytes, purpose: bytes) -> bytes:
+    """A key of 256 bits for one purpose, by HKDF-SHA256."""
+    return HKDF(SHA256(), KEY_BYTES, salt=None, info=purpose).derive(secret)
+
+
+def agreement_key(seed: bytes) -> bytes:
+    """The private X25519 key of a seed."""
+    return derived(seed, b"dpfbo x25519")
+
+
+def public_agreement_key(private: bytes) -> bytes:
+    """The public X25519 key."""
+    return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+
+
+def agreed(private: bytes, public: bytes, purpose: bytes) -> bytes:
+    """The key that two sites share for one purpose. Raises BadSignature for a public key of low order."""
+    try:
+        secret = X25519PrivateKey.from_private_bytes(private).exchange(X25519PublicKey.from_public_bytes(public))
+    except ValueError as error:
+        raise BadSignature("a site's public key is not usable") from error
+    return derived(secret, purpose)
+
+
+def sealed(key: bytes, plain: bytes, context: bytes) -> bytes:
+    """Encrypt and authenticate by ChaCha20-Poly1305; a key may be used once. context: authenticated, too."""
+    return ChaCha20Poly1305(key).encrypt(_NO_NONCE, plain, context)
+
+
+def opened(key: bytes, data: bytes, context: bytes) -> bytes:
+    """Undo `sealed`. Raises BadSignature for other bytes, another key or another context."""
+    try:
+        return ChaCha20Poly1305(key).decrypt(_NO_NONCE, data, context)
+    except InvalidTag as error:
+        raise BadSignature("an encrypted share cannot be opened: it was made for another site or sum") from error
+
+
+def mask(key: bytes, size: int) -> np.ndarray:
+    """`size` uniform uint32 from ChaCha20; a key may be used once."""
+    encryptor = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor()
+    return np.frombuffer(encryptor.update(bytes(4 * size)), "<u4")
+
+
+def new_signing_key() -> bytes:
+    """A private Ed25519 key."""
+    return Ed25519PrivateKey.generate().private_bytes_raw()
+
+
+def public_signing_key(private: bytes) -> bytes:
+    """The public Ed25519 key."""
+    return Ed25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+
+
+def signature(private: bytes, statement: bytes) -> bytes:
+    """The Ed25519 signature of a statement."""
+    return Ed25519PrivateKey.from_private_bytes(private).sign(statement)
+
+
+def verify(public: bytes, signed: bytes, statement: bytes) -> None:
+    """Raise BadSignature unless `signed` is the signature of the statement by the owner of the public key."""
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signed, statement)
+    except (InvalidSignature, ValueError) as error:
+        raise BadSignature("a signature is not of the site in the roster") from error
+
+
+def shares(seed: bytes, threshold: int, n: int) -> list[bytes]:
+    """Shamir's shares of a seed for sites 0..n-1; `threshold` of them reveal it, fewer reveal nothing."""
+    made = shamirs.shares(int.from_bytes(seed, "big"), n, _PRIME, threshold)
+    return [share.value.to_bytes(SHARE_BYTES, "big") for share in made]
+
+
+def combined(known: Mapping[int, bytes]) -> bytes:
+    """The seed of exactly `threshold` shares, by site. Raises BadSignature if they are not shares of one seed."""
+    values = {site: int.from_bytes(share, "big") for site, share in known.items()}
+    if max(values.values()) >= _PRIME:
+        raise BadSignature("a share is not of the field")
+    seed = shamirs.interpolate([shamirs.share(site + 1, value, _PRIME) for site, value in values.items()])
+    if seed >= 2 ** (8 * SEED_BYTES):
+        raise BadSignature("the shares are not of one seed")
+    return seed.to_bytes(SEED_BYTES, "big")

@@ -1,0 +1,287 @@
+"""One site's part in a secure sum: it answers the server's requests, and survives a restart between any two."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from dpfbo import checks
+from dpfbo.formats.journal import Journal, StateError
+from dpfbo.secure import primitives
+from dpfbo.secure.messages import (
+    STEPS,
+    Advert,
+    ServerRequest,
+    SiteAnswer,
+    SumError,
+    SumTerms,
+    by_site,
+    consent,
+    keyed,
+    raw,
+    site_list,
+    text,
+    view,
+)
+from dpfbo.secure.roster import SiteKey
+
+SEALED = 2 * primitives.SHARE_BYTES + 16  # bytes of two shares, encrypted and authenticated
+
+
+class SumSite:
+    """Answers the requests of a server for one secure sum; the same request always gets the same bytes.
+
+    The noisy vector is drawn once for an attempt, together with the keys that will mask it, and both are on disk before
+    the keys leave. Whatever happens to the folder later, a restored copy included, one key masks one vector.
+
+    Args:
+        terms: The public facts of the sum.
+        key: The site's signing key, whose public part is in the roster.
+        journal: The site's state.
+        vector: A function that returns the site's vector with its share of the noise, M integers; called once for each
+            attempt.
+        charge: A function that charges the site's ledger for a masked vector, which it is given; called before the
+            vector leaves.
+        attempts: The number of attempts that the site takes part in. Each one costs epsilon, because the server may say
+            that an attempt failed although it did not.
+
+    Guarantee:
+        What server and colluding sites see of this site is a function of a sum over at least N - max_dropouts sites,
+        with the noise shares of all of them, and of random numbers. A site masks only for keys that the roster's sites
+        signed, shows shares only for a list of survivors that `threshold` sites signed, and never both seeds of a site.
+    """
+
+    def __init__(
+        self, terms: SumTerms, key: SiteKey, journal: Journal, vector: Callable[[], Tensor],
+        charge: Callable[[bytes], None], attempts: int = 1,
+    ) -> None:  # fmt: skip
+        checks.integer("attempts", attempts, minimum=1)
+        self._terms, self._key, self._journal, self._attempts = terms, key, journal, attempts
+        self._vector, self._charge = vector, charge
+        self.site = terms.roster.number_of(key)
+        self._done: dict[tuple[int, str], str] = {}  # the digest of the answered request
+        for event in journal.events:
+            if event["event"] == "answered" and event["round"] == terms.round:
+                self._done[event["attempt"], event["step"]] = event["request"]
+        self._forget_old_secrets()
+
+    @property
+    def attempt(self) -> int:
+        """The last attempt that this site answered; 0 if there is none."""
+        return max((attempt for attempt, _ in self._done), default=0)
+
+    @property
+    def masked(self) -> int:
+        """The number of attempts in which a masked vector may have left this site."""
+        return sum(step == "masked" for _, step in self._done)
+
+    def respond(self, data: bytes) -> bytes:
+        """SiteAnswer a request of the server.
+
+        Args:
+            data: The request.
+
+        Returns:
+            The signed answer, on disk before it is returned.
+
+        Raises:
+            SumError: The bytes are no request of this sum, or no honest server would send them.
+            StateError: The request contradicts an earlier one, or asks for more attempts than this site allows.
+        """
+        request = ServerRequest.decoded(data, self._terms)
+        place, asked = (request.attempt, request.step), hashlib.sha256(data).hexdigest()
+        if place in self._done:
+            if self._done[place] != asked:
+                raise StateError(f"another request of step {request.step} of attempt {request.attempt} was answered")
+            return self._journal.need(self._file(*place))
+        self._check_order(request)
+        try:
+            payload = getattr(self, f"_{request.step}")(request)
+        except primitives.BadSignature as error:
+            raise SumError(f"the request of step {request.step} must come from honest sites: {error}") from error
+        answer = SiteAnswer(request.attempt, request.step, payload, self.site).signed(self._terms, self._key)
+        if request.step == "masked":
+            self._charge(answer)
+        self._journal.keep(self._file(*place), answer)
+        self._journal.append(
+            {"event": "answered", "round": self._terms.round, "attempt": request.attempt, "step": request.step,
+             "request": asked}
+        )  # fmt: skip
+        self._done[place] = asked
+        self._forget_old_secrets()
+        return answer
+
+    def _forget_old_secrets(self) -> None:
+        """Delete the secrets of attempts that are over: keys that are gone cannot be told."""
+        over = self.attempt if (self.attempt, "unmask") in self._done else self.attempt - 1
+        for attempt in range(1, over + 1):
+            self._journal.forget(self._secret_file(attempt))
+
+    def _check_order(self, request: ServerRequest) -> None:
+        """Raise StateError unless the request is the next one."""
+        if request.attempt < self.attempt:
+            raise StateError(f"attempt {request.attempt} is over: this site is in attempt {self.attempt}")
+        if request.step == STEPS[0]:
+            if request.attempt > self._attempts:
+                raise StateError(
+                    f"the server asks for attempt {request.attempt}, and this site allows {self._attempts}: each one "
+                    "costs epsilon; allow more with attempts"
+                )
+            return
+        before = STEPS[STEPS.index(request.step) - 1]
+        if (request.attempt, before) not in self._done:
+            raise StateError(
+                f"step {request.step} of attempt {request.attempt} comes before step {before}, which this folder has "
+                "not answered: it begins again in the next attempt"
+            )
+
+    # the five steps: each returns the payload of the answer
+
+    def _keys(self, request: ServerRequest) -> dict[str, Any]:
+        secret = {name: primitives.new_seed().hex() for name in ("cipher", "mask", "self")}
+        numbers = self._vector().numpy().astype(np.int64)
+        if numbers.shape != (self._terms.size,):
+            raise StateError(f"the site's vector must have {self._terms.size} numbers, got shape {numbers.shape}")
+        vector = (numbers % 2**32).astype("<u4").tobytes()
+        self._keep_secret(request.attempt, {**secret, "vector": text(vector)})
+        return self._advert(request.attempt, self._secret(request.attempt)).payload()
+
+    def _shares(self, request: ServerRequest) -> dict[str, Any]:
+        terms, secret = self._terms, self._secret(request.attempt)
+        adverts = self._adverts(request)
+        U1, threshold, N = view(adverts), terms.noise.threshold, terms.noise.n_sites
+        of_key = primitives.shares(bytes.fromhex(secret["mask"]), threshold, N)
+        of_mask = primitives.shares(bytes.fromhex(secret["self"]), threshold, N)
+        own = (of_key[self.site] + of_mask[self.site]).hex()
+        keys = {str(v): advert.payload() for v, advert in adverts.items()}
+        self._keep_secret(request.attempt, {**secret, "own": own, "adverts": keys})
+        sent = {
+            v: primitives.sealed(
+                self._pair_key(request.attempt, secret, adverts[v], self.site, v), of_key[v] + of_mask[v], U1
+            )
+            for v in adverts if v != self.site
+        }  # fmt: skip
+        return {"shares": keyed(sent)}
+
+    def _masked(self, request: ServerRequest) -> dict[str, Any]:
+        terms, secret = self._terms, self._secret(request.attempt)
+        adverts = {int(v): Advert.of(payload) for v, payload in secret["adverts"].items()}
+        sealed = by_site(request.payload, "shares", terms.noise.n_sites)
+        U2 = sorted({*sealed, self.site})
+        self._check_enough(self._terms.noise.survivors, U2, adverts, "sites whose shares came")
+        U1 = view(adverts)
+        received = {
+            str(v): primitives.opened(
+                self._pair_key(request.attempt, secret, adverts[v], v, self.site), raw(sealed[v], SEALED), U1
+            ).hex()
+            for v in U2 if v != self.site
+        }  # fmt: skip
+        total = np.frombuffer(raw(secret["vector"], 4 * terms.size), "<u4") + own_mask(
+            terms, request.attempt, self.site, bytes.fromhex(secret["self"])
+        )
+        private = primitives.agreement_key(bytes.fromhex(secret["mask"]))
+        for v in U2:
+            if v != self.site:
+                total = total + pair_mask(terms, request.attempt, self.site, v, private, adverts[v].mask)
+        self._keep_secret(request.attempt, {**secret, "received": received, "shared": U2})
+        return {"masked": text(total.astype("<u4").tobytes())}
+
+    def _survivors(self, request: ServerRequest) -> dict[str, Any]:
+        secret = self._secret(request.attempt)
+        U3 = site_list(request.payload, "survivors", self._terms.noise.n_sites)
+        # each survivor adds a share of the noise: fewer than N - max_dropouts of them do not add enough
+        self._check_enough(self._terms.noise.survivors, U3, secret["shared"], "survivors")
+        self._keep_secret(request.attempt, {**secret, "survivors": U3})
+        return self._consent(secret, U3)
+
+    def _unmask(self, request: ServerRequest) -> dict[str, Any]:
+        terms, secret = self._terms, self._secret(request.attempt)
+        U3 = secret["survivors"]
+        signed = by_site(request.payload, "signatures", terms.noise.n_sites)
+        self._check_enough(self._terms.noise.threshold, list(signed), U3, "signatures of survivors")
+        payload = self._consent(secret, U3)
+        for v, signature in signed.items():
+            answer = SiteAnswer(request.attempt, "survivors", payload, v)
+            answer.verify(terms, raw(signature, primitives.SIGNATURE_BYTES))
+        shares = {**secret["received"], str(self.site): secret["own"]}
+        parts = {int(v): bytes.fromhex(share) for v, share in shares.items()}
+        n, survivors = primitives.SHARE_BYTES, set(U3)
+        return {
+            "pair": keyed({v: parts[v][:n] for v in secret["shared"] if v not in survivors}),
+            "self": keyed({v: parts[v][n:] for v in U3}),
+        }
+
+    def _consent(self, secret: dict[str, Any], U3: list[int]) -> dict[str, Any]:
+        adverts = {int(v): Advert.of(payload) for v, payload in secret["adverts"].items()}
+        return consent(view(adverts), secret["shared"], U3)
+
+    def _adverts(self, request: ServerRequest) -> dict[int, Advert]:
+        """The keys of U1, each signed by its site. Raises SumError if this site's own are missing or others."""
+        terms, found = self._terms, {}
+        for v, entry in by_site(request.payload, "adverts", terms.noise.n_sites).items():
+            if not isinstance(entry, list) or len(entry) != 2:
+                raise SumError("the message must have adverts, each a site's keys and its signature")
+            found[v] = Advert.of(entry[0])
+            answer = SiteAnswer(request.attempt, "keys", found[v].payload(), v)
+            answer.verify(terms, raw(entry[1], primitives.SIGNATURE_BYTES))
+        self._check_enough(terms.noise.survivors, list(found), range(terms.noise.n_sites), "signed keys")
+        if found.get(self.site) != self._advert(request.attempt, self._secret(request.attempt)):
+            raise SumError(
+                "the server has other keys of this site: its folder is an older copy, or another one answers for it; "
+                "nothing is masked"
+            )
+        if len({key for advert in found.values() for key in (advert.cipher, advert.mask)}) < 2 * len(found):
+            raise SumError("all keys of an attempt must differ")
+        return found
+
+    def _check_enough(self, least: int, sites: list[int], among: Any, what: str) -> None:
+        """Raise SumError unless these are at least so many sites, all of them `among` the earlier ones."""
+        if len(sites) < least or not set(sites) <= set(among):
+            raise SumError(f"a sum needs {least} {what}, all of sites that took part before, got {len(sites)}")
+
+    def _advert(self, attempt: int, secret: dict[str, Any]) -> Advert:
+        cipher, mask = (
+            primitives.public_agreement_key(primitives.agreement_key(bytes.fromhex(secret[name])))
+            for name in ("cipher", "mask")
+        )
+        return Advert(cipher, mask, commitment(self._terms, attempt, self.site, bytes.fromhex(secret["self"])))
+
+    def _pair_key(self, attempt: int, secret: dict[str, Any], advert: Advert, sender: int, receiver: int) -> bytes:
+        """The key of the shares from one site to another, one of which is this site and the other the advert's."""
+        private = primitives.agreement_key(bytes.fromhex(secret["cipher"]))
+        return primitives.agreed(private, advert.cipher, self._terms.purpose(attempt, "shares", sender, receiver))
+
+    def _file(self, attempt: int, step: str) -> str:
+        return f"sum-{self._terms.round:05d}-{attempt:03d}-{step}.bin"
+
+    def _secret_file(self, attempt: int) -> str:
+        return f"sum-{self._terms.round:05d}-{attempt:03d}.secret"
+
+    def _keep_secret(self, attempt: int, secret: dict[str, Any]) -> None:
+        self._journal.keep(self._secret_file(attempt), json.dumps(secret).encode())
+
+    def _secret(self, attempt: int) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self._journal.need(self._secret_file(attempt)))
+        return found
+
+
+def commitment(terms: SumTerms, attempt: int, site: int, seed: bytes) -> bytes:
+    """The commitment to the seed of a site's own mask."""
+    return primitives.derived(seed, terms.purpose(attempt, "commitment", site))
+
+
+def own_mask(terms: SumTerms, attempt: int, site: int, seed: bytes) -> np.ndarray:
+    """The mask that a site alone adds, M uint32."""
+    return primitives.mask(primitives.derived(seed, terms.purpose(attempt, "own mask", site)), terms.size)
+
+
+def pair_mask(terms: SumTerms, attempt: int, site: int, other: int, private: bytes, other_public: bytes) -> np.ndarray:
+    """The mask that `site` adds and `other` subtracts, or the reverse, M uint32. private: the key of `site`."""
+    purpose = terms.purpose(attempt, "pair mask", min(site, other), max(site, other))
+    found = primitives.mask(primitives.agreed(private, other_public, purpose), terms.size)
+    return found if site < other else np.uint32(0) - found
