@@ -1,7 +1,7 @@
 """Differentially private federated Bayesian optimisation.
 
 `import dpfbo` gives the names that most programs need. Further names are in the packages `dpfbo.problems`,
-`dpfbo.federated`, `dpfbo.gp`, `dpfbo.outsourced`, `dpfbo.privacy` and `dpfbo.space`.
+`dpfbo.federated`, `dpfbo.gp`, `dpfbo.outsourced`, `dpfbo.privacy`, `dpfbo.secure` and `dpfbo.space`.
 """
 
 import os
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dpfbo import outsourced as outsourced
     from dpfbo import privacy as privacy
     from dpfbo import problems as problems
+    from dpfbo import secure as secure
     from dpfbo import space as space
     from dpfbo.checks import SettingError
     from dpfbo.extras import MissingPackage

@@ -17,9 +17,9 @@ PACKAGES = ("dpfbo", "runners", "analysis")
 # Rooms from the lowest: a room may import those of earlier steps, and none beside it.
 STEPS = {
     "dpfbo": (
-        "checks formats clock extras deprecation", "lazy extensions", "rng space", "gp privacy", "records secure",
+        "checks formats clock extras deprecation", "lazy extensions", "rng space", "gp privacy", "records",
         "tables", "round_log", "run_result", "run_summary outsourced", "problems", "federated",
-        "checkpoint", "study", "audit protocol", "integrations",
+        "checkpoint", "study", "audit protocol", "integrations secure",
     ),
     "runners": (
         "private_apis dpfbo_command", "record compose", "arguments executor completion",

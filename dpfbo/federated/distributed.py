@@ -25,7 +25,7 @@ class DistributedGaussian(SubsampledGaussian):
         release = (g / N) sum_n (round(x_n / g) + N_Z(0, s^2)),
         s^2 = (z (C + g sqrt(M) / 2) / g)^2 / (N - max_dropouts - colluders)
 
-    In one process this simulates what the sites of a secure sum (`dpfbo.SecureSite`) release, to the bit.
+    In one process this simulates what the sites of a secure sum (`dpfbo.secure.SecureSite`) release, to the bit.
 
     Args:
         max_dropouts: The number of sites that may drop out.

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from dpfbo.federated.broadcast import SharedPrior
+from dpfbo.gp import batches
 from dpfbo.gp.averaged_gp import KnownMean, normal_scores
 from dpfbo.gp.design import Design
 from dpfbo.gp.nystrom import NystromFeatures
@@ -65,6 +66,7 @@ class DesignSums:
         return self.n_agents / self.Q.diagonal(dim1=1, dim2=2).sum(1)
 
     @staticmethod
+    @batches.one_thread()  # the same last digits on every machine
     def of(design: Design, features: NystromFeatures, n_agents: int) -> "DesignSums":
         """Add up the designs of agents 0..N-1, of as many at once as fit the memory for it."""
         n, D = 0, features.coefficients()

@@ -47,6 +47,8 @@ SOURCES = (
     "outsourced/transforms/indices.py",
     "outsourced/transforms/plain.py",
     "outsourced/transforms/random_projection.py",
+    "secure/parties.py",
+    "secure/site.py",
 )  # below the folder of this package
 _DIGITS = 16  # hexadecimal, of a file's digest
 _VERSION = "version"

@@ -231,8 +231,16 @@ class Agent:
             Bytes for the server.
 
         Raises:
-            StateError: No message is due, or values are missing.
+            StateError: No message is due, values are missing, or the study has no trusted server.
         """
+        if self.study.trust == "nobody":
+            raise StateError(
+                "messages of a study without a trusted server leave masked: dpfbo.secure.SecureSite sends them"
+            )
+        return self.unmasked_message(round)
+
+    def unmasked_message(self, round: int | None = None) -> bytes:
+        """The message as `message` returns it, for a `SecureSite` to mask; it must not leave this process."""
         t = self._round if round is None else round
         if t in self._messages:
             return self._journal.need(_message_file(t))

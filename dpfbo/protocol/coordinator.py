@@ -69,7 +69,7 @@ class Coordinator:
         self._journal = Journal(folder, _JOURNAL, {"event": "coordinator", "study": study.digest})
         try:
             self._take_over_events()
-            self._check_code(any_code)
+            check_same_code(self._journal, any_code)
             self.ledger = Ledger(None if folder is None else folder / "ledger.jsonl")
             self.ledger.check_covers(study.coverage())
             self._check_charged()
@@ -97,19 +97,6 @@ class Coordinator:
             sound = False
         if not sound:
             raise StateError(f"{_JOURNAL} in {self._journal.folder} has events that do not fit: restore the file")
-
-    def _check_code(self, any_code: bool) -> None:
-        """Record the digests of the mechanism's code in the journal; StateError if it has other digests."""
-        now, noted = code_digests(), self._events("code")
-        for event in noted:
-            files = changed(event["digests"], now)
-            if files and not any_code:
-                raise StateError(
-                    f"{self._journal.folder} was begun with other code of the mechanism ({files}): finish the study "
-                    "with that version, or start a new one in another folder"
-                )
-        if now is not None and not noted:
-            self._journal.append({"event": "code", "digests": now})
 
     def _check_charged(self) -> None:
         """Raise LedgerError if the ledger lacks a broadcast that was sent: lines were removed."""
@@ -252,3 +239,17 @@ class Coordinator:
 
 def _message_file(round: int, agent: int) -> str:
     return f"message-{round:05d}-{agent:07d}.bin"
+
+
+def check_same_code(journal: Journal, any_code: bool = False) -> None:
+    """Note the digests of the mechanism's code in a journal; StateError if it has other digests."""
+    now, noted = code_digests(), [event for event in journal.events if event["event"] == "code"]
+    for event in noted:
+        files = changed(event["digests"], now)
+        if files and not any_code:
+            raise StateError(
+                f"{journal.folder} was begun with other code of the mechanism ({files}): finish the study with that "
+                "version, or start a new one in another folder"
+            )
+    if now is not None and not noted:
+        journal.append({"event": "code", "digests": now})

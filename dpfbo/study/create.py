@@ -55,7 +55,7 @@ def create_study(
         rng: `os` for real data: the operating system draws the noise. `seeded` for a simulation: it can be repeated,
             and anybody who knows the seed can remove the noise.
         trust: `server` if the agents trust a server with their messages, and it adds the noise. `nobody` if each agent
-            adds a share of the noise and the server sees only the sum of all (`dpfbo.SecureSite`).
+            adds a share of the noise and the server sees only the sum of all (`dpfbo.secure.SecureSite`).
         max_dropouts: The number of agents that may drop out of a secure sum.
         colluders: The number of agents that may show the server all that they know.
         preset: The settings of the named algorithms that depend on the problem.

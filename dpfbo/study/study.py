@@ -312,7 +312,9 @@ class Study:
         if kind is None:
             return None
         if self.trust == "nobody" and not seeded:
-            rule = "must be 'seeded' where one process has all messages; dpfbo.SecureSite is for sites of their own"
+            rule = (
+                "must be 'seeded' where one process has all messages; dpfbo.secure.SecureSite is for sites of their own"
+            )
             raise SettingError("rng", f"{rule}, got 'os'")
         plan = self.plan if plan is None else plan
         entropy = SeededEntropy(self.streams) if seeded else SystemEntropy()

@@ -9,7 +9,7 @@ import pytest
 import dpfbo
 from dpfbo import lazy
 
-ROOMS = ("federated", "gp", "outsourced", "privacy", "problems", "space")
+ROOMS = ("federated", "gp", "outsourced", "privacy", "problems", "secure", "space")
 NAMES = [(room, name) for room in ("", *ROOMS) for name in import_module(f"dpfbo.{room}".rstrip(".")).__all__]
 
 

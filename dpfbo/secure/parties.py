@@ -23,6 +23,7 @@ from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
 from dpfbo.privacy.ledger import Ledger, LedgerError
 from dpfbo.protocol import wire
 from dpfbo.protocol.agent import Agent
+from dpfbo.protocol.coordinator import check_same_code
 from dpfbo.secure.messages import SumTerms
 from dpfbo.secure.roster import Roster, SiteKey
 from dpfbo.secure.server import SumServer
@@ -53,7 +54,7 @@ class SecureSite:
 
     Raises:
         SettingError: The study trusts its server, or real releases (rng `os`) have no folder.
-        StateError: The roster lacks the key, or the folder belongs to another site or study.
+        StateError: The roster lacks the key, or the folder belongs to another site, study or code of the mechanism.
         LedgerError: The ledger lacks a charge that was made.
 
     Example:
@@ -62,7 +63,7 @@ class SecureSite:
         ...     {"x": dpfbo.Float(0, 1)}, n_agents=3, delta=1e-3, rounds=2, n_init=2, rng="seeded", trust="nobody"
         ... )
         >>> keys = [SiteKey.new() for _ in range(3)]
-        >>> roster = Roster(tuple(key.public for key in keys))
+        >>> roster = Roster(tuple(key.public for key in keys))  # exchanged outside of the server
         >>> server, sites = SecureCoordinator(study, roster), [SecureSite(study, roster, key) for key in keys]
         >>> for site in sites:
         ...     for _ in range(study.n_init):
@@ -90,6 +91,7 @@ class SecureSite:
             self.agent.close()
             raise
         try:
+            check_same_code(self._journal)
             self.ledger = Ledger(None if self._folder is None else self._folder / "ledger.jsonl")
             self.ledger.check_covers(study.coverage())
             self.ledger.bind(study.coverage())
@@ -140,7 +142,7 @@ class SecureSite:
         """The site's message in steps, with a fresh share of the noise."""
         study, mechanism = self.study, _mechanism(self.study)
         M = study.agents.message_size
-        message = wire.read_message(self.agent.message(_ROUND), study.digest, M)[2]
+        message = wire.read_message(self.agent.unmasked_message(_ROUND), study.digest, M)[2]
         norm = mechanism.message_norm(1)
         steps = quantised(clip(message[None], norm)[0], norm)[0]
         entropy = SeededEntropy(study.streams) if study.rng == "seeded" else SystemEntropy()
