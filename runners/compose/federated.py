@@ -34,7 +34,7 @@ class FederatedExperiment:
         privacy = settings.privacy
         with keys("dropout"):
             dropout = Dropout(settings.dropout.probability, Streams(settings.seed))
-        with keys("privacy"):
+        with keys("privacy", probability="dropout.probability"):
             study = Study(
                 problem.domain, problem.n_agents, settings.rounds, settings.n_init, settings.algorithm,
                 privacy.mechanism, settings.weights, settings.acquisition, dropout=dropout, seed=settings.seed,

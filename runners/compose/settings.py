@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from dpfbo import checks
 from dpfbo.checks import SettingError
+from dpfbo.federated.distributed import DistributedGaussian
 from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.weights import Weighting
 from dpfbo.gp.acquisition import Acquisition
@@ -186,6 +187,9 @@ class MechanismPrivacy(PrivacySettings):
         checks.one_of("accountant", self.accountant, self.accountants)
         for name in self.accountants:
             checks.one_of("accountants", name, accountant_names())
+        if isinstance(self.mechanism, DistributedGaussian) and not self.seeded:
+            rule = "must be seeded with trust=nobody: one process has all messages, so it is a simulation"
+            raise SettingError("rng", f"{rule}, got {self.rng!r}")
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from yaml import YAMLError
 
 from dpfbo import checks
 from dpfbo.checks import SettingError
+from dpfbo.federated.distributed import DistributedGaussian
 from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.theory import regularization
 from dpfbo.formats.bounded import check_yaml
@@ -129,7 +130,7 @@ def typed(resolved: dict[str, Any]) -> Settings:
     made["algorithm.server"] = lambda node: class_named(node, "measure")
     if not outsourced:
         made["algorithm.server"] = lambda node: None if node is None else class_named(node, "for_run")
-        made["privacy"] = lambda node: _mechanism_privacy(node, algorithm.get("message_normalize", False))
+        made["privacy"] = lambda node: _mechanism_privacy(node, algorithm)
     return section(cls, nodes, "", made)
 
 
@@ -191,12 +192,26 @@ def _executor(node: Any) -> LocalExecutor:
     return section(RayExecutor if name == "ray" else LocalExecutor, node, "executor", {})
 
 
-def _mechanism_privacy(node: Any, normalize: Any) -> MechanismPrivacy:
-    """The settings of `privacy`, among whose keys are those of the mechanism. normalize: of its messages."""
+def _mechanism_privacy(node: Any, algorithm: Mapping[str, Any]) -> MechanismPrivacy:
+    """The settings of `privacy`, among whose keys are those of the mechanism. algorithm: its node."""
     key_of = {word: key.removeprefix("privacy.") for key, word in WORDS.items()}
     inner = {f.name: key_of.get(f.name, f.name) for f in fields(SubsampledGaussian) if f.name != "normalize"}
     outer = [f.name for f in fields(MechanismPrivacy) if f.name != "mechanism"]
-    _check_names(node, "privacy", dict.fromkeys([*inner.values(), *outer], True))
-    values = {"normalize": normalize, **{name: node[key] for name, key in inner.items()}}
-    mechanism, rest = section(SubsampledGaussian, values, "privacy", {}), {name: node[name] for name in outer}
+    shares = [f.name for f in fields(DistributedGaussian) if f.name not in ("normalize", *inner)]
+    _check_names(node, "privacy", dict.fromkeys([*inner.values(), *outer, "trust", *shares], True))
+    checks.one_of("privacy.trust", node["trust"], ("server", "nobody"))
+    values = {
+        "normalize": algorithm.get("message_normalize", False),
+        **{name: node[key] for name, key in inner.items()},
+    }
+    if node["trust"] == "nobody" and algorithm.get("private"):
+        mechanism: SubsampledGaussian = section(
+            DistributedGaussian, {**values, **{k: node[k] for k in shares}}, "privacy", {}
+        )
+    else:
+        for name in shares:
+            if node[name] != 0 and node["trust"] == "server":
+                raise ValueError(f"privacy.{name} must be 0 with privacy.trust=server, got {node[name]!r}")
+        mechanism = section(SubsampledGaussian, values, "privacy", {})
+    rest = {name: node[name] for name in outer}
     return section(MechanismPrivacy, {**rest, "mechanism": mechanism}, "privacy", {"privacy.mechanism": lambda m: m})

@@ -73,6 +73,8 @@ def label(resolved: dict[str, Any]) -> str:
     if algorithm["private"]:
         target = privacy.get("epsilon")
         shown = {"eps": target} if target is not None else {key: privacy[key] for key in ("q", "z")}
+        if privacy.get("trust") == "nobody":
+            shown |= {"trust": "nobody", "dropouts": privacy["max_dropouts"], "colluders": privacy["colluders"]}
         words += [f"{key}={v:g}" if isinstance(v, (int, float)) else f"{key}={v}" for key, v in shown.items()]
     return ", ".join(words)
 
@@ -93,6 +95,9 @@ def _identity(cfg: DictConfig) -> dict[str, Any]:
     a = resolved["algorithm"]
     if not outsourced and a["own_draw"].get("scale") is None:  # so that runs older than the key keep their names
         a["own_draw"].pop("scale", None)
+    if not outsourced and resolved.get("privacy", {}).get("trust") == "server":  # likewise
+        for key in ("trust", "max_dropouts", "colluders"):
+            del resolved["privacy"][key]
     if outsourced:
         del a["transform"]  # the transform itself is in the hash
         unused = ["every"] if a["modeler"]["fit"] == "given" else []

@@ -17,6 +17,7 @@ from dpfbo.audit.findings import ERROR, likely, require, two_sided
 from dpfbo.audit.server.rounds import RepeatedRounds, released
 from dpfbo.audit.server.target import LONG_NORM, Target, seeded
 from dpfbo.audit.server.whole_runs import standard_noise
+from dpfbo.federated.distributed import DistributedGaussian
 from dpfbo.privacy.accounting.events import round_parameters
 from dpfbo.privacy.entropy import Entropy, SystemEntropy
 
@@ -163,7 +164,7 @@ def _sent(target: Target) -> Iterator[tuple[str, Target, Tensor, Tensor | None, 
     yield "all send far too much", target, loud, None, 1
     yield "all send NaN", target, torch.full_like(loud, math.nan), None, 0
     yield "all are late", target, loud, torch.ones(N, dtype=torch.bool), 0
-    if target.mechanism.sampling == "poisson":
+    if target.mechanism.sampling == "poisson" and not isinstance(target.mechanism, DistributedGaussian):
         empty = target.with_mechanism(replace(target.mechanism, sampling_probability=_EMPTY))
         yield "nobody is in S_t", empty, loud, None, 0
 
