@@ -13,7 +13,13 @@ from tests.docs import pages
 
 ALL = sorted(p.relative_to(pages.ROOT).as_posix() for p in (pages.ROOT / "docs").rglob("*.md"))
 TUTORIALS = ["docs/start.md", *(page for page in ALL if page.startswith("docs/tutorials/"))]
-PROGRAMS = ["docs/guides/python.md", "docs/guides/spaces.md", "docs/index.md", "docs/reference/files.md"]
+PROGRAMS = [
+    "docs/concepts/secure-sum.md",
+    "docs/guides/python.md",
+    "docs/guides/spaces.md",
+    "docs/index.md",
+    "docs/reference/files.md",
+]
 
 
 @pytest.fixture
@@ -86,6 +92,12 @@ def test_the_programs_of_the_page_of_spaces(folder, capsys):
 def test_the_program_of_the_home_page(folder, capsys):
     names, _ = pages.run("docs/index.md", folder)
     assert names["result"].epsilon <= 1 and "epsilon 1.00 at delta 0.001" in capsys.readouterr().out
+
+
+def test_the_program_of_the_page_without_a_trusted_server(folder, capsys):
+    names, _ = pages.run("docs/concepts/secure-sum.md", folder)
+    assert "epsilon 1.00 at delta 0.001" in capsys.readouterr().out
+    assert names["study"].views["server"] <= 1 < names["study"].views["site"] < 1.1
 
 
 def test_the_programs_of_the_python_page(folder):
