@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -113,12 +113,14 @@ def shares(seed: bytes, threshold: int, n: int) -> list[bytes]:
     return [share.value.to_bytes(SHARE_BYTES, "big") for share in made]
 
 
-def combined(known: Mapping[int, bytes]) -> bytes:
-    """The seed of exactly `threshold` shares, by site. Raises BadSignature if they are not shares of one seed."""
-    values = {site: int.from_bytes(share, "big") for site, share in known.items()}
-    if max(values.values()) >= _PRIME:
-        raise BadSignature("a share is not of the field")
-    seed = shamirs.interpolate([shamirs.share(site + 1, value, _PRIME) for site, value in values.items()])
+def coefficients(sites: Sequence[int]) -> dict[int, int]:
+    """What to multiply the shares of exactly `threshold` sites by, so that they add up to a seed (Lagrange, at 0)."""
+    return {site: shamirs.interpolate([shamirs.share(v + 1, int(v == site), _PRIME) for v in sites]) for site in sites}
+
+
+def combined(shares: Mapping[int, bytes], coefficients: Mapping[int, int]) -> bytes:
+    """The seed of the shares of all sites in `coefficients`. Raises BadSignature if they are not shares of one seed."""
+    seed = sum(k * int.from_bytes(shares[site], "big") for site, k in coefficients.items()) % _PRIME
     if seed >= 2 ** (8 * SEED_BYTES):
         raise BadSignature("the shares are not of one seed")
     return seed.to_bytes(SEED_BYTES, "big")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -211,26 +213,26 @@ class SumServer:
         """Take the masks off the sum of masked vectors. Raises StateError if a site sent a wrong share."""
         terms, adverts, survivors = self._terms, self._adverts, self.survivors
         total = np.zeros(terms.size, np.uint32)
+        revealing = primitives.coefficients(sorted(self._answers["unmask"])[: terms.noise.threshold])
         for site in survivors:
             total = total + np.frombuffer(raw(self._answers["masked"][site].payload["masked"], 4 * terms.size), "<u4")
-            seed = self._seed("self", site)
+            seed = self._seed("self", site, revealing)
             if commitment(terms, self.attempt, site, seed) != adverts[site].commitment:
                 raise StateError(f"the shares for the mask of site {site} are wrong: nothing is released")
             total = total - own_mask(terms, self.attempt, site, seed)
         for gone in sorted(set(self._answers["shares"]) - set(survivors)):
-            private = primitives.agreement_key(self._seed("pair", gone))
+            private = primitives.agreement_key(self._seed("pair", gone, revealing))
             if primitives.public_agreement_key(private) != adverts[gone].mask:
                 raise StateError(f"the shares for the key of site {gone} are wrong: nothing is released")
             for site in survivors:  # what the survivors had added for it
                 total = total + pair_mask(terms, self.attempt, gone, site, private, adverts[site].mask)
         return modular(torch.from_numpy(total.astype(np.int64)))
 
-    def _seed(self, name: str, site: int) -> bytes:
-        """The seed that the first `threshold` answers reveal."""
-        answers = sorted(self._answers["unmask"].items())[: self._terms.noise.threshold]
-        shares = {v: raw(answer.payload[name][str(site)], primitives.SHARE_BYTES) for v, answer in answers}
+    def _seed(self, name: str, site: int, coefficients: Mapping[int, int]) -> bytes:
+        """The seed of a site that the answers of the sites in `coefficients` reveal."""
+        entries = {v: self._answers["unmask"][v].payload[name][str(site)] for v in coefficients}
         try:
-            return primitives.combined(shares)
+            return primitives.combined({v: raw(e, primitives.SHARE_BYTES) for v, e in entries.items()}, coefficients)
         except primitives.BadSignature as error:
             raise StateError(f"the shares for site {site} are wrong: nothing is released") from error
 

@@ -1,11 +1,16 @@
 """A study without a trusted server: the same proposals as in one process, and a ledger at every site."""
 
+import hashlib
+from contextlib import suppress
+from functools import partial
+
+import numpy as np
 import pytest
 import torch
 
 import dpfbo
 from dpfbo.checks import SettingError
-from dpfbo.formats.journal import StateError
+from dpfbo.formats.journal import Journal, StateError
 from dpfbo.privacy.ledger import Ledger, LedgerError
 from dpfbo.protocol import wire
 from dpfbo.secure.messages import SumError
@@ -199,3 +204,74 @@ def test_agents_of_such_a_study_do_not_hand_out_their_messages():
     parties = Parties(study_of())
     with pytest.raises(StateError, match="messages of a study without a trusted server leave masked"):
         dpfbo.Agent(parties.study, 0).message()
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+def test_parties_killed_at_any_write_lose_nothing_and_mask_one_vector(tmp_path, monkeypatch):
+    """Two hundred kills, before or after a write of a journal, a file or a ledger, of sites and server."""
+    study, random, kills = study_of(), np.random.default_rng(0), [0]
+
+    def dying(call):
+        def wrapped(*arguments, **others):
+            fate = random.random() if armed[0] else 1.0
+            if fate < 0.1:
+                raise Killed
+            result = call(*arguments, **others)
+            if fate < 0.2:
+                raise Killed
+            return result
+
+        return wrapped
+
+    armed = [False]
+    for owner, name in ((Journal, "append"), (Journal, "keep"), (Ledger, "charge")):
+        monkeypatch.setattr(owner, name, dying(getattr(owner, name)))
+
+    def kept_alive(begin, act, *arguments):
+        """The answer of a party that is started anew whenever it is killed."""
+        while True:
+            party = None
+            try:
+                armed[0] = True
+                party = begin()
+                return act(party, *arguments)
+            except Killed:
+                kills[0] += 1
+            finally:
+                armed[0] = False
+                if party is not None:
+                    party.close()
+
+    broadcasts, run = set(), 0
+    while kills[0] < 200:
+        run += 1
+        parties = Parties(study, tmp_path / str(run))
+        parties.evaluate()
+        for party in (parties.server, *parties.sites):
+            party.close()
+        begin_server = partial(SecureCoordinator, study, parties.roster, tmp_path / str(run) / "server")
+        left = {n: set() for n in range(5)}
+        while not kept_alive(begin_server, lambda server: server.finished):
+            for n, request in kept_alive(begin_server, lambda server: server.requests()).items():
+                answer = kept_alive(partial(parties.site, n), SecureSite.respond, request)
+                if b'"step":"masked"' in answer:
+                    left[n].add(hashlib.sha256(answer).hexdigest())
+                kept_alive(begin_server, SecureCoordinator.receive, n, answer)
+            before = kept_alive(begin_server, lambda server: server.phase)
+            with suppress(StateError):  # it was closed, and killed before it said so
+                if before not in ("over", "broadcast"):
+                    kept_alive(begin_server, lambda server: server.phase == before and server.close_step())  # noqa: B023
+        for n, digests in left.items():
+            assert len(digests) == 1, "one key masks one vector"
+            charged = [charge.digest for charge in Ledger(tmp_path / str(run) / f"site{n}" / "ledger.jsonl").charges]
+            assert digests == set(charged)
+            assert len(charged) == 1
+        server = begin_server()
+        broadcasts.add(server.broadcast)
+        assert len(server.ledger.charges) == 1
+        server.close()
+    assert len(broadcasts) == 1  # the seed determines noise and values; nothing was lost
+    assert run > 1

@@ -364,10 +364,10 @@ def test_a_private_key_is_read_by_its_owner_alone(tmp_path):
 def test_shares_below_the_threshold_say_nothing_of_the_seed():
     seed = primitives.new_seed()
     shares = dict(enumerate(primitives.shares(seed, 3, 5)))
-    assert primitives.combined({n: shares[n] for n in (0, 2, 4)}) == seed
-    assert primitives.combined({n: shares[n] for n in (1, 2, 3)}) == seed
+    for sites in ((0, 2, 4), (1, 2, 3)):
+        assert primitives.combined(shares, primitives.coefficients(sites)) == seed
     with suppress(primitives.BadSignature):
-        assert primitives.combined({n: shares[n] for n in (0, 1)}) != seed
+        assert primitives.combined(shares, primitives.coefficients((0, 1))) != seed
 
 
 def test_masks_of_pairs_cancel_and_differ_between_attempts():
