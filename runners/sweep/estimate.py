@@ -5,6 +5,7 @@ in a temporary folder.
 """
 
 import logging
+import math
 import os
 import tempfile
 import time
@@ -88,6 +89,7 @@ def estimates(sweeps: Sequence[SweepPlan], states: Sequence[States], costs: Cost
         wanted = [each.setting for each in todo if each.sweep is sweep]
         by_name = {setting.name: costs.of(setting) for setting in {s.name: s for s in wanted}.values()}
         priced = [cost for setting in wanted if (cost := by_name[setting.name][0]) is not None]
+        gpu_seconds = sum(c.seconds * _gpus_of(sweep, s) for s in wanted if (c := by_name[s.name][0]) is not None)
         seconds = sum(cost.seconds for cost in priced)
         wall = max(seconds / _at_a_time(sweep), *(cost.seconds for cost in priced)) + _START if priced else 0.0
         finished, options = sum(state.phase == "done" for state in known.values()), sweep.options
@@ -95,7 +97,7 @@ def estimates(sweeps: Sequence[SweepPlan], states: Sequence[States], costs: Cost
             ExperimentEstimate(
                 sweep.experiment, len(wanted), finished, len(wanted) - len(priced), seconds / max(len(priced), 1),
                 " and ".join(dict.fromkeys(source for cost, source in by_name.values() if cost is not None)),
-                seconds * (options.cpus_per_trial or 1) / 3600, seconds * options.gpus_per_trial / 3600,
+                seconds * (options.cpus_per_trial or 1) / 3600, gpu_seconds / 3600,
                 sum(cost.bytes for cost in priced), wall,
             )
         )  # fmt: skip
@@ -145,6 +147,17 @@ def _resources(sweep: SweepPlan) -> tuple[int, int]:
     if sweep.slurm is not None:
         return sweep.slurm.nodes * sweep.slurm.cpus_per_task, sweep.slurm.nodes * sweep.slurm.gpus_per_node
     return len(os.sched_getaffinity(0)), torch.cuda.device_count() if sweep.options.gpus_per_trial else 0
+
+
+def _gpus_of(sweep: SweepPlan, setting: PlannedSetting) -> float:
+    """The GPUs that one trial holds, its actors' included; actors of as many agents as fit hold all of this machine."""
+    executor, own = setting.cfg.executor, sweep.options.gpus_per_trial
+    if executor.name != "ray" or not executor.num_gpus:
+        return own
+    N, wanted = setting.cfg.problem.get("n_agents"), executor.agents_per_actor
+    if isinstance(wanted, int) and N is not None:
+        return own + math.ceil(N / wanted) * float(executor.num_gpus)
+    return own + max(torch.cuda.device_count(), float(executor.num_gpus))
 
 
 def _at_a_time(sweep: SweepPlan) -> int:

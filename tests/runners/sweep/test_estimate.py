@@ -147,3 +147,10 @@ def test_a_damaged_summary_is_no_finished_trial(damage, tmp_path):
     (tmp_path / "mine" / "abc" / "0" / "summary.json").write_text(damage)
     config = {"problem": {}, "algorithm": {"name": "ts"}}
     assert durations.FinishedTrials(tmp_path.glob("*/*/")).cost("abc", "branin", config, 3) is None
+
+
+def test_the_gpus_of_a_trials_actors_count(tmp_path, capsys, probes):
+    line = [*MINE, "algorithm=ts", "seeds=0", "executor=ray", "executor.num_gpus=0.25", f"results_dir={tmp_path}"]
+    by_actors = [estimated([*line, f"executor.agents_per_actor={n}"], capsys)[0] for n in (10**6, "auto")]
+    hours = by_actors[0]["seconds_per_trial"] / 3600
+    assert [row["gpu_hours"] for row in by_actors] == [pytest.approx(0.25 * hours)] * 2  # no GPU: one actor's share
