@@ -1,0 +1,146 @@
+"""The folder of a site: its keys, the operator's files, the objective, and the agent's state."""
+
+from __future__ import annotations
+
+import hashlib
+import runpy
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dpfbo.formats.files import locked_file, make_folder
+from dpfbo.formats.journal import StateError, broadcast_file, read_events
+from dpfbo.privacy.accounting import finite_or_none
+from dpfbo.protocol.agent import Agent
+from runners.deploy.keys import PUBLIC, PublicKeys
+from runners.deploy.project import OBJECTIVE, Shared
+from runners.study import read_json
+
+_PATIENCE = 120.0  # seconds for which another process or thread may keep the agent's folder
+EVALUATED, WAITS, DONE = "evaluated", "waits for the server", "done"
+
+
+@dataclass(frozen=True)
+class SiteFolder:
+    """A site that is in the roster.
+
+    Args:
+        folder: The folder, private to the site.
+        shared: What the operator and all sites know.
+        agent: The site's number.
+    """
+
+    folder: Path
+    shared: Shared
+    agent: int
+
+    @staticmethod
+    def read(folder: Path) -> SiteFolder:
+        """The site in a folder. Raises StateError if files are missing, or the roster lacks this site."""
+        folder = folder.absolute()
+        keys, shared = read_public(folder), Shared.read(folder)
+        agent = shared.roster.number_of(keys.identity)
+        if agent is None:
+            raise StateError(
+                f"{folder}/roster.json lacks this site (fingerprint {keys.fingerprint}): the operator adds it, "
+                "and sends for_sites again"
+            )
+        return SiteFolder(folder, shared, agent)
+
+    @contextmanager
+    def opened(self) -> Iterator[Agent]:
+        """Open the agent; other threads and processes that open it wait."""
+        make_folder(self.folder / "agent", private=True)
+        try:
+            lock = locked_file(self.folder / "agent" / "lock", _PATIENCE)
+        except BlockingIOError as error:
+            raise StateError(f"another process works in {self.folder}/agent: wait for it") from error
+        with lock, closing(self._agent()) as agent:
+            yield agent
+
+    def evaluate_next(self, evaluate: Callable[[dict[str, Any]], float | None]) -> str:
+        """Evaluate one configuration; returns EVALUATED, or at once WAITS or DONE."""
+        with self.opened() as agent:
+            if not agent.pending:
+                if agent.message_due or agent.awaited is not None:
+                    return WAITS
+                if agent.asked >= agent.study.n_init + agent.study.rounds:
+                    return DONE
+                agent.ask()
+            number, configuration = min(agent.pending.items())
+        value = evaluate(configuration)  # type: ignore[arg-type]
+        with self.opened() as agent:
+            agent.tell(number, value, failed=value is None)
+        return EVALUATED
+
+    def objective(self) -> Callable[[dict[str, Any]], float | None]:
+        """The function `evaluate` of the site's file. Raises StateError if there is none."""
+        path = self.folder / OBJECTIVE
+        try:
+            found = runpy.run_path(str(path)).get("evaluate")
+        except Exception as error:
+            raise StateError(f"{path} cannot be loaded: {_last_line(error)}") from error
+        if not callable(found):
+            raise StateError(f"{path} must define evaluate(configuration), got {found!r}")
+
+        def evaluate(configuration: dict[str, Any]) -> float | None:
+            try:
+                value = found(configuration)
+                return None if value is None else float(value)
+            except Exception as error:
+                raise StateError(f"evaluate({configuration}) in {path} raised {_last_line(error)}") from error
+
+        return evaluate
+
+    def status(self) -> dict[str, Any]:
+        """Where the site stands, without a value of its objective."""
+        with self.opened() as agent:
+            planned = agent.study.n_init + agent.study.rounds
+            waits = agent.message_due or agent.awaited is not None
+            done = agent.asked >= planned and not agent.pending
+            phase = WAITS if waits else DONE if done else "evaluates"
+            evaluated = agent.asked - len(agent.pending)
+            return {
+                "agent": self.agent, "study": agent.study.digest, "phase": phase, "round": agent.round,
+                "evaluations": evaluated, "planned": planned, "privacy": agent.study.promise,
+            }  # fmt: skip
+
+    def result(self) -> dict[str, Any]:
+        """The best configuration, epsilon of what the site has sent, and its ledger: the messages it has sent."""
+        with self.opened() as agent:
+            best, study = agent.best(), agent.study
+            events = read_events(self.folder / "agent" / "agent.jsonl")
+            ledger = [self._entry(event["round"]) for event in events if event["event"] == "message"]
+        sent = [study.events[entry["round"]] for entry in ledger] if study.algorithm.private else []
+        spent = study.plan.epsilon(sent) if sent else study.plan.epsilon_of_nothing
+        return {
+            "configuration": None if best is None else best[0], "value": None if best is None else best[1],
+            "epsilon": None if spent is None else finite_or_none(spent), "delta": study.plan.delta,
+            "privacy": study.promise, "ledger": ledger,
+        }  # fmt: skip
+
+    def _agent(self) -> Agent:
+        return Agent(self.shared.study, self.agent, self.folder / "agent", not self.shared.minimize)
+
+    def _entry(self, t: int) -> dict[str, Any]:
+        files = {"message": f"message-{t:05d}.bin", "broadcast": broadcast_file(t)}
+        paths = {name: self.folder / "agent" / file for name, file in files.items()}
+        digests = {
+            name: hashlib.sha256(p.read_bytes()).hexdigest() if p.exists() else None for name, p in paths.items()
+        }
+        return {"round": t, **digests}
+
+
+def read_public(folder: Path) -> PublicKeys:
+    """The public keys of a site. Raises StateError if it has none."""
+    path = folder / PUBLIC
+    if not path.exists():
+        raise StateError(f"{folder} is no site's folder: python -m runners.deploy site-key makes one")
+    return PublicKeys.of(read_json(path), path)
+
+
+def _last_line(error: Exception) -> str:
+    return traceback.format_exception_only(error)[-1].strip()
