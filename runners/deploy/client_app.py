@@ -5,8 +5,8 @@ from pathlib import Path
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from runners.deploy.parties import site_party
 from runners.deploy.site_folder import SiteFolder
-from runners.deploy.trusted import TrustedSite
 
 VERB, CONTENT, NAME = "ask", "dpfbo", "data"  # of a message: its type is query.ask
 
@@ -17,5 +17,5 @@ app = ClientApp()
 def answer(message: Message, context: Context) -> Message:
     """The reply to a request. `context.node_config` has the site's folder."""
     site = SiteFolder.read(Path(str(context.node_config["folder"])))
-    data = TrustedSite(site.opened).respond(message.content[CONTENT][NAME])
+    data = site_party(site).respond(message.content[CONTENT][NAME])
     return Message(RecordDict({CONTENT: ConfigRecord({NAME: data})}), reply_to=message)

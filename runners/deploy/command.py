@@ -144,11 +144,10 @@ def _site(args: argparse.Namespace) -> Answer:
     logging.getLogger("runners.deploy").setLevel(logging.INFO)
     set_environment(args.folder.absolute() / "flwr")
     with needing("flower", "dpfbo deploy site"):
-        from runners.deploy.supernode import SuperNode
+        from runners.deploy.supernode import running_supernode
     signal.signal(signal.SIGTERM, _interrupt)
-    node, shown = SuperNode(site), ""
-    node.start()
-    try:
+    with site.running(), running_supernode(site) as node:
+        shown = ""
         while (phase := site.evaluate_next(evaluate)) != DONE:
             if phase != shown and phase != EVALUATED:
                 _say(f"the site {phase}")
@@ -156,8 +155,6 @@ def _site(args: argparse.Namespace) -> Answer:
             if phase != EVALUATED:
                 time.sleep(_LOOK)
         node.wait_until_quiet()  # the server may not have got the last answer
-    finally:
-        node.stop()
     return site.status()
 
 

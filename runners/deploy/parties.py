@@ -1,6 +1,12 @@
 """The interface between a protocol and its transport: bytes in both directions, for a site and for the server."""
 
+from __future__ import annotations
+
 from typing import Protocol
+
+from runners.deploy.project import Project
+from runners.deploy.site_folder import SiteFolder
+from runners.deploy.trusted import TrustedServer, TrustedSite
 
 
 class SiteParty(Protocol):
@@ -50,3 +56,17 @@ class ServerParty(Protocol):
             StateError: Those that have answered are too few.
         """
         ...
+
+    def close(self) -> None:
+        """Unlock the folder for other processes."""
+        ...
+
+
+def site_party(site: SiteFolder) -> SiteParty:
+    """The site's part of the protocol of its study."""
+    return TrustedSite(site.opened)
+
+
+def server_party(project: Project, min_sites: int) -> ServerParty:
+    """The server's part of the protocol of a project's study. min_sites: the least number with which a step ends."""
+    return TrustedServer(project.shared.study, project.server, min_sites)

@@ -14,8 +14,8 @@ from flwr.serverapp import Grid, ServerApp
 from dpfbo.formats.files import locked_file, make_folder, replace_text
 from runners.deploy.client_app import CONTENT, NAME, VERB
 from runners.deploy.exchange import Exchange, Pace
+from runners.deploy.parties import server_party
 from runners.deploy.project import Project
-from runners.deploy.trusted import TrustedServer
 from runners.study import json_text
 
 SETTINGS = "DPFBO_DEPLOY_SERVER"  # environment variable of the ServerApp's process
@@ -105,7 +105,7 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def _run(grid: Grid, project: Project, settings: ServerSettings) -> None:
-    server = TrustedServer(project.shared.study, project.server, settings.min_sites)
+    server = server_party(project, settings.min_sites)
     try:
         exchange = Exchange(server, FlowerPost(grid, project, settings.pace.lost), settings.pace)
         shown = None

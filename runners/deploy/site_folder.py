@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import runpy
+import importlib.util
+import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, BinaryIO
 
 from dpfbo.formats.files import locked_file, make_folder
 from dpfbo.formats.journal import StateError, broadcast_file, read_events
@@ -53,13 +55,12 @@ class SiteFolder:
     @contextmanager
     def opened(self) -> Iterator[Agent]:
         """Open the agent; other threads and processes that open it wait."""
-        make_folder(self.folder / "agent", private=True)
-        try:
-            lock = locked_file(self.folder / "agent" / "lock", _PATIENCE)
-        except BlockingIOError as error:
-            raise StateError(f"another process works in {self.folder}/agent: wait for it") from error
-        with lock, closing(self._agent()) as agent:
+        with self._locked("lock", _PATIENCE), closing(self._agent()) as agent:
             yield agent
+
+    def running(self) -> AbstractContextManager[object]:
+        """Keep other processes from running this site within the block. Raises StateError if one does."""
+        return self._locked("running", 0.0)
 
     def evaluate_next(self, evaluate: Callable[[dict[str, Any]], float | None]) -> str:
         """Evaluate one configuration; returns EVALUATED, or at once WAITS or DONE."""
@@ -77,20 +78,27 @@ class SiteFolder:
         return EVALUATED
 
     def objective(self) -> Callable[[dict[str, Any]], float | None]:
-        """The function `evaluate` of the site's file. Raises StateError if there is none."""
+        """The function `evaluate` of the site's file, which may import files beside it; what it prints is no answer.
+
+        Raises StateError if there is none. The function raises StateError for any error.
+        """
         path = self.folder / OBJECTIVE
+        sys.path.insert(0, str(self.folder))
         try:
-            found = runpy.run_path(str(path)).get("evaluate")
+            module = sys.modules["objective"] = _module(path)  # by its name other processes import it, too
         except Exception as error:
             raise StateError(f"{path} cannot be loaded: {_last_line(error)}") from error
+        found = getattr(module, "evaluate", None)
         if not callable(found):
             raise StateError(f"{path} must define evaluate(configuration), got {found!r}")
 
         def evaluate(configuration: dict[str, Any]) -> float | None:
             try:
-                value = found(configuration)
+                with redirect_stdout(sys.stderr):
+                    value = found(configuration)
                 return None if value is None else float(value)
             except Exception as error:
+                traceback.print_exc()
                 raise StateError(f"evaluate({configuration}) in {path} raised {_last_line(error)}") from error
 
         return evaluate
@@ -122,6 +130,13 @@ class SiteFolder:
             "privacy": study.promise, "ledger": ledger,
         }  # fmt: skip
 
+    def _locked(self, name: str, seconds: float) -> BinaryIO:
+        make_folder(self.folder / "agent", private=True)
+        try:
+            return locked_file(self.folder / "agent" / name, seconds)
+        except BlockingIOError as error:
+            raise StateError(f"another process runs the site in {self.folder}: wait for it, or stop it") from error
+
     def _agent(self) -> Agent:
         return Agent(self.shared.study, self.agent, self.folder / "agent", not self.shared.minimize)
 
@@ -140,6 +155,14 @@ def read_public(folder: Path) -> PublicKeys:
     if not path.exists():
         raise StateError(f"{folder} is no site's folder: python -m runners.deploy site-key makes one")
     return PublicKeys.of(read_json(path), path)
+
+
+def _module(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("objective", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _last_line(error: Exception) -> str:

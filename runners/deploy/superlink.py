@@ -12,7 +12,6 @@ import logging
 import os
 import socket
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -29,6 +28,7 @@ from runners.deploy.project import Project
 _LOOPBACK = "127.0.0.1"
 _START = 60.0  # seconds in which the ports must be open
 _FLEET = "/v1/fleet/"
+_MOST_BYTES = 2**26  # of a request
 
 logger = logging.getLogger(__name__)
 Application = Callable[..., Any]  # of ASGI
@@ -62,8 +62,13 @@ class SuperLink:
         from flwr.superlink.main import create_app
 
         make_folder(project.server, private=True)
-        self._project, self._folder = project, tempfile.TemporaryDirectory(dir=project.server, prefix=".local.")
-        local = Path(self._folder.name)
+        self._project, local = project, project.server / "loopback"
+        try:
+            family = socket.AF_INET6 if ":" in bind else socket.AF_INET
+            self._outer = socket.create_server((bind, project.shared.port), family=family)
+        except OSError as error:
+            raise StateError(f"port {project.shared.port} of {bind} cannot be opened: {error.strerror}") from error
+        make_folder(local, private=True)
         make_certificates(local, [_LOOPBACK])
         self._inner = socket.create_server((_LOOPBACK, 0))
         config = _config(local, self._inner.getsockname()[1])
@@ -72,11 +77,6 @@ class SuperLink:
         self._account = config.authn_plugin.validate_tokens_in_metadata([])[1]
         _guard_handlers()
         certificate, key = project.certificate
-        try:
-            family = socket.AF_INET6 if ":" in bind else socket.AF_INET
-            self._outer = socket.create_server((bind, project.shared.port), family=family)
-        except OSError as error:
-            raise StateError(f"port {project.shared.port} of {bind} cannot be opened: {error.strerror}") from error
         settings = {"log_level": "warning", "access_log": False, "timeout_graceful_shutdown": 2}
         self._servers = [
             uvicorn.Server(uvicorn.Config(
@@ -135,18 +135,22 @@ class SuperLink:
             thread.join(timeout=10)
         for sock in (self._inner, self._outer):
             sock.close()
-        self._folder.cleanup()
 
 
 def fleet_only(app: Application) -> Application:
-    """The application without all paths that are not of the Fleet API."""
+    """The application with the paths of the Fleet API alone, and without requests of no or an unusual length."""
 
     async def guarded(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "http" and scope["path"].startswith(_FLEET):
+        if scope["type"] != "http":
+            return
+        length = dict(scope["headers"]).get(b"content-length", b"")
+        known, short = scope["path"].startswith(_FLEET), length.isdigit() and int(length) <= _MOST_BYTES
+        if known and short:
             await app(scope, receive, send)
-        elif scope["type"] == "http":
-            await send({"type": "http.response.start", "status": 404, "headers": [(b"content-length", b"0")]})
-            await send({"type": "http.response.body", "body": b""})
+            return
+        status = 413 if known else 404
+        await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
 
     return guarded
 

@@ -52,44 +52,48 @@ _LONGEST_PAUSE = 30.0  # between tries to connect
 logger = logging.getLogger(__name__)
 
 
+@contextmanager
+def running_supernode(site: SiteFolder) -> Iterator[SuperNode]:
+    """A SuperNode that answers, in a thread of its own, until the block ends; it finishes the answer in progress."""
+    node, stop = SuperNode(site), threading.Event()
+    thread = threading.Thread(target=node.run, args=[stop], name="supernode", daemon=True)
+    thread.start()
+    try:
+        yield node
+    finally:
+        stop.set()
+        thread.join(timeout=_LONGEST_PAUSE)
+
+
 class SuperNode:
-    """Answers the server's requests until it is stopped; a lost connection is made anew."""
+    """Answers the server's requests; a lost connection is made anew."""
 
     def __init__(self, site: SiteFolder) -> None:
-        self._site, self._stop = site, threading.Event()
+        self._site = site
         self._asked_at = time.monotonic()  # of the last request
         self._context: dict[str, Any] = {"folder": str(site.folder)}
-        self._thread = threading.Thread(target=self._run, name="supernode", daemon=True)
-
-    def start(self) -> None:
-        """Begin to answer, in a thread of its own."""
-        self._thread.start()
 
     def wait_until_quiet(self) -> None:
         """Return when no request has come for some seconds."""
         while (left := self._asked_at + _QUIET - time.monotonic()) > 0:
             time.sleep(left)
 
-    def stop(self) -> None:
-        """Finish the answer in progress and sign off."""
-        self._stop.set()
-        self._thread.join(timeout=_LONGEST_PAUSE)
-
-    def _run(self) -> None:
+    def run(self, stop: threading.Event) -> None:
+        """Answer until `stop` is set, then sign off."""
         pause, told = _PAUSE, ""
-        while not self._stop.is_set():
+        while not stop.is_set():
             try:
                 with self._connected() as (client, node):
                     logger.info("connected to %s", self._site.shared.address)
                     pause, told = _PAUSE, ""
-                    while not self._stop.wait(_PAUSE):
+                    while not stop.wait(_PAUSE):
                         while self._answer_next(client, node):
                             pass
             except Exception as error:  # of the network, of Flower, or of the site's folder: try again
                 if (said := _sentence(error)) != told:
                     logger.warning("%s: %s; the site tries again", self._site.shared.address, said)
                 told = said
-                self._stop.wait(pause)
+                stop.wait(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
     @contextmanager
@@ -163,6 +167,8 @@ class SuperNode:
 def _sentence(error: Exception) -> str:
     """What went wrong, for people."""
     if isinstance(error, httpx.HTTPStatusError):
+        if error.response.status_code == httpx.codes.UNAUTHORIZED:
+            return "the server refuses the signature of this site: its clock may be a few seconds fast"
         if error.response.is_client_error and error.request.url.path.endswith("/activate-node"):
             return "the server does not know this site's key: the operator adds it to the roster"
         return f"the server answers {error.response.status_code}"

@@ -4,15 +4,17 @@ import json
 import signal
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
 
-pytest.importorskip("flwr", reason="flwr is not installed here: make flower-test has an environment of its own")
+from tests.runners.deploy.deployments import call, charged, configurations, deployed, simulated
+from tests.runners.deploy.processes import free_port, world
 
-from tests.helpers.deployments import call, charged, configurations, deployed, simulated
-from tests.helpers.flower_processes import free_port, world
-
-pytestmark = pytest.mark.flower
+pytestmark = [
+    pytest.mark.flower,
+    pytest.mark.skipif(find_spec("flwr") is None, reason="flwr is not installed here: make flower-test installs it"),
+]
 N, AWAY, KILLED = 5, 4, 1
 QUICK = ["--ask-again", 1, "--lost", 5]
 OBJECTIVE = """
@@ -116,7 +118,7 @@ def test_no_process_outlives_tests_that_are_killed(tmp_path):
     code = f"""
 import time
 from pathlib import Path
-from tests.helpers.flower_processes import World
+from tests.runners.deploy.processes import World
 w = World(Path({str(tmp_path)!r}))
 w.start("server", "server", {str(project.folder)!r})
 w.start("site0", "site", {str(sites[0])!r})

@@ -7,7 +7,7 @@ from dpfbo.protocol.wire import WireError
 from runners.deploy.exchange import Exchange, Pace
 from runners.deploy.site_folder import SiteFolder
 from runners.deploy.trusted import TrustedServer, TrustedSite
-from tests.helpers.deployments import InProcess, charged, configurations, deployed, evaluated, played, simulated
+from tests.runners.deploy.deployments import InProcess, charged, configurations, deployed, evaluated, played, simulated
 
 N = 3
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 MARK = "DPFBO_DEPLOY_WORLD"  # environment variable that all processes of one world inherit
 LIMIT = 90.0  # seconds in which what is awaited must come
 
