@@ -9,7 +9,7 @@ results_dir ?= $(RESULTS)
 # or each process would compile the project anew, half a second
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo synthetic synthetic-figures synthetic-report test docs planted-faults slurm-test gpu-test soak lint dist wandb-sync clean
+.PHONY: setup flower flower-test demo synthetic synthetic-figures synthetic-report test docs planted-faults slurm-test gpu-test soak lint dist wandb-sync clean
 
 setup: $(READY)
 
@@ -20,6 +20,23 @@ $(READY): pyproject.toml setup.py constraints.txt
 	@$(BIN)/python -m pip install -q --disable-pip-version-check "$$(grep '^torch==' constraints.txt)"
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[all,dev,docs]'
 	@touch $@
+
+# the environment of `dpfbo deploy`, without Ray: Flower wants older versions of packages that the rest has
+FLOWER := .venv-flower
+FLOWER_READY := $(FLOWER)/.ready
+
+flower: $(FLOWER_READY)
+
+$(FLOWER_READY): pyproject.toml setup.py constraints-flower.txt
+	@test -x $(FLOWER)/bin/python || $(PYTHON) -m venv $(FLOWER)
+	@echo "installing into $(FLOWER) (once)"
+	@$(FLOWER)/bin/python -m pip install -q --disable-pip-version-check "$$(grep '^torch==' constraints-flower.txt)"
+	@$(FLOWER)/bin/python -m pip install -q --disable-pip-version-check -c constraints-flower.txt -e '.[flower]' psutil pytest
+	@touch $@
+
+# a SuperLink and five sites as processes, with TLS and registered keys; one is killed, one stays away
+flower-test: $(FLOWER_READY)
+	@$(FLOWER)/bin/python -m pytest -q -o addopts= tests/runners/deploy
 
 demo: $(READY)
 	@$(BIN)/python -m runners.sweep experiment=demo results_dir=$(results_dir)
@@ -88,4 +105,4 @@ wandb-sync: $(READY)
 	@$(BIN)/python -m runners.wandb sync results_dir=$(results_dir)
 
 clean:
-	rm -rf $(VENV) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(FLOWER) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,9 +1,15 @@
-"""The programs of `dpfbo COMMAND`. They need the packages of the extra `run`."""
+"""The programs of `dpfbo COMMAND`. They need the packages of the extra `run`, and `deploy` those of `flower`."""
+
+import sys
 
 from dpfbo.extras import check_for_program
 
 PACKAGES = (
     "hydra", "joblib", "matplotlib", "omegaconf", "pyarrow", "yaml", "requests", "rich", "threadpoolctl",
 )  # fmt: skip
+DEPLOY_PACKAGES = ("cryptography", "omegaconf", "rich", "yaml")  # flwr is needed later, by the server and the sites
 
-check_for_program(PACKAGES, "run")
+if "runners.deploy" in sys.orig_argv:
+    check_for_program(DEPLOY_PACKAGES, "flower")
+else:
+    check_for_program(PACKAGES, "run")

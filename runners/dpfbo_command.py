@@ -23,6 +23,7 @@ COMMANDS = {
     "status": Command("runners.status", "how far the trials of experiments are"),
     "board": Command("runners.board.command", "one page that shows experiments while they run"),
     "study": Command("runners.study", "one site or the server of a study, with JSON and files in and out"),
+    "deploy": Command("runners.deploy.command", "sites on their own machines and a server, over Flower"),
     "best": Command("runners.best", "the best configuration that every agent found"),
     "privacy": Command("runners.privacy.command", "epsilon of runs, before and after them"),
     "audit": Command("runners.audit.command", "attacks on a setting's server, and checks of its claim"),
@@ -51,7 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     sys.argv = [f"dpfbo {name}", *rest]
     module = COMMANDS[name].module
     try:
-        with needing("analysis" if module.startswith("analysis.") else "run", f"dpfbo {name}"):
+        extra = "analysis" if module.startswith("analysis.") else "flower" if name == "deploy" else "run"
+        with needing(extra, f"dpfbo {name}"):
             # by name: importing all programs would take seconds, and runners know no module of analysis
             program = importlib.import_module(module)
     except MissingPackage as error:

@@ -59,6 +59,7 @@ _ERRORS = (
 )  # fmt: skip
 _MOST_BYTES = 2**28  # of a file that is read
 _KEYS = ("space", "n_agents", "algorithm", "noise_multiplier", "delta", "rounds", "n_init", "seed", "rng")
+_NO_TRUST = ("trust", "max_dropouts", "colluders")  # in the description of a study without a trusted server
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -80,27 +81,36 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _new(args: argparse.Namespace) -> Answer:
+    study, described = described_by(args)
+    if args.file.exists():
+        raise StateError(f"{args.file} exists already: a study never changes")
+    _write(args.file, json_text(described).encode())
+    return {"study": study.digest, "broadcasts": study.broadcasts, "privacy": study.promise}
+
+
+def described_by(args: argparse.Namespace) -> tuple[Study, dict[str, Any]]:
+    """The study of the options of `add_study_options`, and its description, which becomes the study's file."""
     check_yaml(args.space)
     space = Space(OmegaConf.to_container(OmegaConf.load(args.space)))  # type: ignore[arg-type]
     others = {
         "n_agents": args.agents, "algorithm": args.algorithm, "delta": args.delta, "rounds": args.rounds,
         "n_init": args.n_init, "seed": args.seed, "rng": args.rng,
     }  # fmt: skip
+    if args.trust == "nobody":  # a study that trusts its server keeps the description it had
+        others |= {"trust": "nobody", "max_dropouts": args.max_dropouts, "colluders": args.colluders}
+    elif args.max_dropouts or args.colluders:
+        raise SettingError("max_dropouts and colluders", "are for --trust nobody")
     study = create_study(space, epsilon=args.epsilon, **others)
     z = study.mechanism.noise_multiplier if study.algorithm.private else None
-    described = {"space": space.to_dict(), "noise_multiplier": z, **others}
-    if args.file.exists():
-        raise StateError(f"{args.file} exists already: a study never changes")
-    _write(args.file, json.dumps(described, indent=1).encode() + b"\n")
-    return {"study": study.digest, "broadcasts": study.broadcasts, "privacy": study.promise}
+    return study, {"space": space.to_dict(), "noise_multiplier": z, **others}
 
 
 def _join(args: argparse.Namespace) -> Answer:
-    return _made({"study": _read(args.study), "agent": args.agent, "maximize": not args.minimize}, args)
+    return _made({"study": read_json(args.study), "agent": args.agent, "maximize": not args.minimize}, args)
 
 
 def _host(args: argparse.Namespace) -> Answer:
-    return _made({"study": _read(args.study), "agent": None, "maximize": None}, args)
+    return _made({"study": read_json(args.study), "agent": None, "maximize": None}, args)
 
 
 def _made(entries: dict[str, Any], args: argparse.Namespace) -> Answer:
@@ -192,7 +202,12 @@ def _write(path: Path, data: bytes, private: bool = False) -> None:
     replace_file(path, lambda file: file.write(data), mode=0o600 if private else 0o644)
 
 
-def _read(path: Path) -> Any:
+def json_text(content: Any) -> str:
+    """A JSON file for people to read."""
+    return json.dumps(content, indent=1) + "\n"
+
+
+def read_json(path: Path) -> Any:
     """The content of a JSON file. Raises StateError for another file."""
     try:
         return json.loads(read_plain(path, _MOST_BYTES))
@@ -200,9 +215,9 @@ def _read(path: Path) -> Any:
         raise StateError(f"{path} is no description of a study: {error}") from error
 
 
-def _described_study(described: Any, path: Path) -> Study:
+def described_study(described: Any, path: Path) -> Study:
     """The study of a description that was read from a file. Raises StateError for another content."""
-    if not isinstance(described, dict) or set(described) != set(_KEYS):
+    if not isinstance(described, dict) or set(described) not in (set(_KEYS), {*_KEYS, *_NO_TRUST}):
         raise StateError(f"{path} is no description of a study: it must have {', '.join(_KEYS)}")
     try:
         return _study(described)
@@ -211,13 +226,13 @@ def _described_study(described: Any, path: Path) -> Study:
 
 
 def _study(described: dict[str, Any]) -> Study:
-    others = {key: described[key] for key in _KEYS if key != "space"}
+    others = {key: value for key, value in described.items() if key != "space"}
     return create_study(Space(described["space"]), **others)
 
 
 def _party(entries: dict[str, Any], path: Path, folder: Path) -> Agent | Coordinator:
     """A site, or the server, whose `agent` is None. path: the file of the description."""
-    study = _described_study(entries["study"], path)
+    study = described_study(entries["study"], path)
     if entries["agent"] is None:
         return Coordinator(study, folder)
     return Agent(study, entries["agent"], folder, entries["maximize"])
@@ -228,7 +243,7 @@ def _opened(folder: Path, kind: str) -> Agent | Coordinator:
     path = folder / _PARTY
     if path.exists():
         try:
-            entries = _read(path)
+            entries = read_json(path)
         except StateError:
             entries = None
         if not isinstance(entries, dict) or set(entries) != {"study", "agent", "maximize"}:
@@ -254,6 +269,22 @@ _COMMANDS: dict[str, tuple[str, Callable[..., Answer], str | None, str]] = {
 }
 
 
+def add_study_options(add: Callable[..., Any]) -> None:
+    """Add the options that describe a study. add: the method of the parser of a command."""
+    add("--space", type=Path, required=True, help="YAML or JSON file of the parameters")
+    add("--agents", type=int, required=True, help="number of sites")
+    add("--algorithm", default="dp_prior", choices=ALGORITHMS)
+    add("--epsilon", type=float, help="of the whole study (default 1)")
+    add("--delta", type=float, default=None, help="default N^-1.1; with --rng os at most .001")
+    add("--rounds", type=int, default=20)
+    add("--n-init", type=int, default=5)
+    add("--seed", type=int, default=0, help="of what is public")
+    add("--trust", default="server", choices=("server", "nobody"), help="nobody: the sites mask messages and add noise")
+    add("--max-dropouts", type=int, default=0, help="of sites from the sum, with --trust nobody")
+    add("--colluders", type=int, default=0, help="sites that may help the server, with --trust nobody")
+    add("--rng", default="os", choices=("os", "seeded"), help="of the noise; seeded is a simulation")
+
+
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     raw = argparse.RawDescriptionHelpFormatter
     parser = Parser(prog="python -m runners.study", description=HELP, formatter_class=raw)
@@ -265,15 +296,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         add[name] = command.add_argument
         for path in paths.split():
             add[name](path, type=Path, metavar=path.upper())
-    add["new"]("--space", type=Path, required=True, help="YAML or JSON file of the parameters")
-    add["new"]("--agents", type=int, required=True, help="number of sites")
-    add["new"]("--algorithm", default="dp_prior", choices=ALGORITHMS)
-    add["new"]("--epsilon", type=float, help="of the whole study (default 1)")
-    add["new"]("--delta", type=float, default=None, help="default N^-1.1; with --rng os at most .001")
-    add["new"]("--rounds", type=int, default=20)
-    add["new"]("--n-init", type=int, default=5)
-    add["new"]("--seed", type=int, default=0, help="of what is public")
-    add["new"]("--rng", default="os", choices=("os", "seeded"), help="of the noise; seeded is a simulation")
+    add_study_options(add["new"])
     add["join"]("--agent", type=int, required=True, help="the site's number, 0..N-1")
     add["join"]("--minimize", action="store_true", help="small values are better")
     add["ask"]("--another", action="store_true", help="one more, beside those that wait for their value")

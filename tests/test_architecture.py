@@ -23,7 +23,7 @@ STEPS = {
     ),
     "runners": (
         "private_apis dpfbo_command", "record compose", "arguments executor completion",
-        "identity wandb", "user_errors recorded_run fetch best study", "replay", "run",
+        "identity wandb", "user_errors recorded_run fetch best study", "replay deploy", "run",
         "sweep audit bench",
         "privacy theory status headroom board",
     ),

@@ -122,6 +122,11 @@ class Agent:
         return self._round
 
     @property
+    def asked(self) -> int:
+        """The number of configurations that `ask` has returned. The plan of a study is `n_init + rounds` of them."""
+        return len(self._asked)
+
+    @property
     def pending(self) -> dict[int, Configuration]:
         """The configurations that `ask` returned and `tell` has not received yet, by number in the order of `ask`."""
         return {number: a.configuration for number, a in enumerate(self._asked) if a.pending}

@@ -26,6 +26,7 @@ from functools import cached_property
 from typing import Any
 
 from dpfbo.privacy.distributed import DistributedNoise
+from dpfbo.protocol.wire import WireError
 from dpfbo.secure import primitives
 from dpfbo.secure.roster import Roster, SiteKey
 
@@ -34,7 +35,7 @@ STEPS = ("keys", "shares", "masked", "survivors", "unmask")
 _PER_SITE, _LONGEST = 600, 10_000  # bytes of a request or answer: for each site, and besides 8 for each number
 
 
-class SumError(ValueError):
+class SumError(WireError):
     """Bytes are no request or answer of this secure sum. The error text is one sentence."""
 
 

@@ -11,7 +11,6 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from dpfbo.formats.words import delta_in_words, epsilon_in_words, neighbours, objective_in_words
-from runners.record.best_found import best_in_words
 
 if TYPE_CHECKING:
     from dpfbo.run_result import Round
@@ -83,6 +82,8 @@ def print_summary(summary: dict[str, Any], folder: object) -> None:
         often = clipped > _OFTEN and not summary.get("normalized")
         advice = ": privacy.S is too small for them, or the objective's scale too large" if often else ""
         say(f"clipped {clipped:.1%} of the chosen messages{advice}")
+    from runners.record.best_found import best_in_words  # it needs pyarrow, and say_error must not
+
     best = (not outsourced and summary.get("best")) or []
     for one in best[:_SHOWN]:
         say(f"best of {best_in_words(one, objective_in_words(summary['metric']))}")

@@ -52,6 +52,10 @@ def test_programs_check_for_the_packages_of_their_extra(package, extra):
     assert set(package.PACKAGES) == modules(project()["optional-dependencies"][extra])
 
 
+def test_deploy_checks_for_the_packages_of_flower_but_for_flower_itself():
+    assert {*runners.DEPLOY_PACKAGES, "flwr"} == modules(project()["optional-dependencies"]["flower"])
+
+
 def test_a_program_without_its_packages_ends_with_a_sentence(monkeypatch):
     extras.check_for_program(["nowhere"], "run")  # pytest is not located by -m any more
     monkeypatch.setattr(sys, "argv", ["-m", "--help"])

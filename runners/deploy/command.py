@@ -1,0 +1,273 @@
+"""python -m runners.deploy: sites on their own machines and a server, over Flower, with TLS and registered keys."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from dpfbo.checks import SettingError, integer, positive
+from dpfbo.extras import MissingPackage, needing
+from dpfbo.formats.bounded import read_object, read_plain
+from dpfbo.formats.checkpoint_file import CheckpointError
+from dpfbo.formats.files import replace_text
+from dpfbo.formats.journal import StateError
+from dpfbo.privacy.accounting import UnsupportedEvent
+from dpfbo.privacy.ledger import LedgerError
+from dpfbo.protocol.wire import WireError
+from runners.arguments import Parser
+from runners.record.terminal import say_error
+from runners.study import add_study_options, json_text, read_json
+
+with needing("flower", "dpfbo deploy"):
+    from runners.deploy.exchange import Pace
+    from runners.deploy.flower.superlink import running_superlink, set_environment
+    from runners.deploy.keys import PublicKeys, make_keys
+    from runners.deploy.project import FOR_SITES, ROSTER, Project, is_project, make_project
+    from runners.deploy.secure import MaskingServer
+    from runners.deploy.site_folder import ATTEMPTS, DONE, EVALUATED, SiteFolder, read_public
+
+HELP = """A study whose sites run on their own machines, and a server, over Flower (https://flower.ai).
+
+The operator, on the server's machine:
+  python -m runners.deploy init PROJECT --space space.yaml --agents 5 --epsilon 1 --host bo.example.org
+  python -m runners.deploy roster add PROJECT --agent 0 --keys public.json     the file that a site has sent
+  python -m runners.deploy server PROJECT                                      until all sites have what they need
+Each site, on its own machine, which needs outgoing HTTPS alone:
+  python -m runners.deploy site-key FOLDER                                     then send FOLDER/public.json
+  python -m runners.deploy site FOLDER                                         with the files of PROJECT/for_sites in it
+  python -m runners.deploy status FOLDER                                       and result FOLDER: stays at the site
+
+PROJECT/README.md and PROJECT/for_sites/README.md have ten lines each. After a crash give the same command again."""
+
+Answer = dict[str, Any]  # printed as JSON
+_ERRORS = (
+    SettingError, StateError, WireError, LedgerError, CheckpointError, UnsupportedEvent, MissingPackage, OSError,
+    ValueError,
+)  # fmt: skip
+_LOOK = 1.0  # seconds between looks at the server's state, and at a site for the next evaluation
+_MOST_RESTARTS = 5  # of a ServerApp that vanishes without a word
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Execute the command line `argv`; the exit code is 0, or 1 after an error, which is printed in one sentence."""
+    args = _parse(argv)
+    try:
+        answer = args.do(args)
+    except _ERRORS as error:
+        say_error(str(error))
+        return 1
+    except KeyboardInterrupt:
+        say_error("stopped; the same command continues")
+        return 1
+    print(json.dumps(answer))
+    return 0
+
+
+def _init(args: argparse.Namespace) -> Answer:
+    project = make_project(args)
+    study = project.shared.study
+    return {
+        "project": str(project.folder), "study": study.digest, "address": project.shared.address,
+        "broadcasts": study.broadcasts, "privacy": study.promise,
+    }  # fmt: skip
+
+
+def _site_key(args: argparse.Namespace) -> Answer:
+    keys = make_keys(args.folder)
+    return {"identity": keys.identity, "supernode": keys.supernode, "fingerprint": keys.fingerprint}
+
+
+def _roster_add(args: argparse.Namespace) -> Answer:
+    shared = Project.read(args.project).shared
+    keys = PublicKeys.of(read_json(args.keys), args.keys)
+    roster = shared.roster.added(args.agent, keys, args.name)
+    roster.write(args.project / FOR_SITES / ROSTER)
+    missing = [n for n in range(roster.n_agents) if n not in roster.sites]
+    return {"agent": args.agent, "fingerprint": keys.fingerprint, "missing": missing}
+
+
+def _roster_show(args: argparse.Namespace) -> Answer:
+    roster = Project.read(args.project).shared.roster
+    return {
+        "sites": [
+            {"agent": n, "name": roster.names[n], "fingerprint": roster.sites[n].fingerprint}
+            for n in sorted(roster.sites)
+        ],
+        "missing": [n for n in range(roster.n_agents) if n not in roster.sites],
+    }  # fmt: skip
+
+
+def _server(args: argparse.Namespace) -> Answer:
+    project = Project.read(args.project)
+    if args.min_sites is not None:
+        integer("min_sites", args.min_sites, minimum=1, maximum=project.shared.study.n_agents)
+    if args.new_attempt:
+        _begin_again(project)
+    if args.step_timeout is not None:
+        positive("step_timeout", args.step_timeout)
+    positive("ask_again", args.ask_again)
+    pace = Pace(again=args.ask_again, lost=args.lost, step_timeout=args.step_timeout)
+    set_environment(project.server / "flwr")
+    with needing("flower", "dpfbo deploy server"):
+        from runners.deploy.flower.server_app import FAILURE, SETTINGS, STATE, ServerSettings
+    os.environ[SETTINGS] = ServerSettings(str(project.folder), args.min_sites, pace).encoded()
+    signal.signal(signal.SIGTERM, _interrupt)
+    (project.server / FAILURE).unlink(missing_ok=True)
+    with running_superlink(project, args.bind) as link:
+        _say(f"the server listens at {project.shared.address}; {project.shared.study.promise}")
+        run, restarts, shown = link.submit(), 0, None
+        while True:
+            if (state := read_object(project.server / STATE)) is not None and state != shown:
+                _say(_in_words(state))
+                shown = state
+            if not link.running(run):
+                if (project.server / FAILURE).exists():
+                    raise StateError(read_plain(project.server / FAILURE).decode())
+                if (read_object(project.server / STATE) or {}).get("finished"):
+                    return _project_status(project)
+                if restarts == _MOST_RESTARTS:
+                    raise StateError(f"the ServerApp has vanished {restarts + 1} times: {project.server}/server.log")
+                run, restarts = link.submit(), restarts + 1
+            link.register()  # sites that the roster got meanwhile
+            time.sleep(_LOOK)
+
+
+def _begin_again(project: Project) -> None:
+    """Begin another attempt at the secure sum. Raises StateError if the study has none, or the sum is known."""
+    study = project.shared.study
+    if study.trust == "server":
+        raise StateError("new-attempt is for a study without a trusted server: a trusted one waits for its sites")
+    with closing(MaskingServer(study, project.shared.roster, project.server, None)) as server:
+        server.begin_again()
+
+
+def _site(args: argparse.Namespace) -> Answer:
+    site = SiteFolder.read(args.folder)
+    if args.attempts is not None:
+        integer("attempts", args.attempts, minimum=1)
+        replace_text(args.folder / ATTEMPTS, json_text(args.attempts))
+    evaluate = site.objective()
+    logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    logging.getLogger("runners.deploy").setLevel(logging.INFO)
+    set_environment(args.folder.absolute() / "flwr")
+    with needing("flower", "dpfbo deploy site"):
+        from runners.deploy.flower.supernode import running_supernode
+    signal.signal(signal.SIGTERM, _interrupt)
+    with site.running(), running_supernode(site) as node:
+        shown = ""
+        while (phase := site.evaluate_next(evaluate)) != DONE:
+            if phase != shown and phase != EVALUATED:
+                _say(f"the site {phase}")
+            shown = phase
+            if phase != EVALUATED:
+                time.sleep(_LOOK)
+        node.wait_until_quiet()  # the server may not have got the last answer
+    return site.status()
+
+
+def _status(args: argparse.Namespace) -> Answer:
+    if is_project(args.folder):
+        return _project_status(Project.read(args.folder))
+    keys = read_public(args.folder)
+    if not (args.folder / ROSTER).exists():
+        return {"phase": "has keys, and waits for the operator's for_sites", "fingerprint": keys.fingerprint}
+    return {**SiteFolder.read(args.folder).status(), "fingerprint": keys.fingerprint}
+
+
+def _result(args: argparse.Namespace) -> Answer:
+    if is_project(args.folder):  # the server has no result: who is in which phase is all it may say
+        return _project_status(Project.read(args.folder))
+    return SiteFolder.read(args.folder).result()
+
+
+def _project_status(project: Project) -> Answer:
+    state = read_object(project.server / "state.json") or {"awaited": [], "connected": [], "finished": False}
+    n, roster = project.shared.study.n_agents, project.shared.roster
+    phases = {
+        "not in the roster": [k for k in range(n) if k not in roster.sites],
+        "awaited": state["awaited"], "connected": state["connected"],
+    }  # fmt: skip
+    return {"study": project.shared.study.digest, "finished": state["finished"], **phases}
+
+
+def _in_words(state: Answer) -> str:
+    if state["finished"]:
+        return "all sites have what they need"
+    awaited = ", ".join(map(str, state["awaited"]))
+    return f"waits for the sites {awaited}; connected: {', '.join(map(str, state['connected'])) or 'none'}"
+
+
+def _say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    """SIGTERM ends a program like Ctrl-C."""
+    raise KeyboardInterrupt
+
+
+# command: what it does, its function, its arguments that are paths
+_COMMANDS: dict[str, tuple[str, Callable[[argparse.Namespace], Answer], str]] = {
+    "init": ("make the operator's project", _init, "project"),
+    "site-key": ("make a site's keys, in its folder", _site_key, "folder"),
+    "server": ("run the server to the end of the study", _server, "project"),
+    "site": ("run a site to the end of the study", _site, "folder"),
+    "status": ("where a site stands, or who is in which phase at the server", _status, "folder"),
+    "result": ("a site's best configuration, its epsilon and its ledger", _result, "folder"),
+}
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = Parser(prog="python -m runners.deploy", description=HELP, formatter_class=raw)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
+    add: dict[str, Callable[..., Any]] = {}
+    for name, (help, do, paths) in _COMMANDS.items():
+        command = commands.add_parser(name, help=help)
+        command.set_defaults(do=do)
+        add[name] = command.add_argument
+        for path in paths.split():
+            add[name](path, type=Path, metavar=path.upper())
+    add_study_options(add["init"])
+    add["init"]("--minimize", action="store_true", help="small values are better")
+    add["init"]("--host", action="append", help="name or address of the server; the first is the sites' (localhost)")
+    add["init"]("--port", type=int, default=9092)
+    add["init"]("--certificate", type=Path, help="your own, in PEM format; without it a trial authority makes one")
+    add["init"]("--certificate-key", type=Path)
+    add["init"]("--authority", type=Path, help="who signed your certificate, if the sites' systems do not know it")
+    add["server"]("--bind", default="0.0.0.0", help="the address at which it listens (all)")
+    add["server"]("--step-timeout", type=float, default=None, metavar="SECONDS",
+                  help="without an answer, after which it goes on without those that are missing (never)")  # fmt: skip
+    add["server"]("--min-sites", type=int, default=None, help="with which it may go on (more than half)")
+    add["server"]("--ask-again", type=float, default=5.0, metavar="SECONDS", help="before it asks a site again")
+    add["server"]("--lost", type=float, default=60.0, metavar="SECONDS", help="after which an answer counts as lost")
+    add["server"]("--new-attempt", action="store_true",
+                  help="give up a secure sum that cannot end, and begin another, which sites must allow")  # fmt: skip
+    add["site"]("--attempts", type=int, default=None, help="at a secure sum, each of which costs epsilon (1)")
+    roster = commands.add_parser("roster", help="the sites' keys: add, show")
+    actions = roster.add_subparsers(required=True, metavar="add|show", parser_class=Parser)
+    for name, do in (("add", _roster_add), ("show", _roster_show)):
+        action = actions.add_parser(name)
+        action.set_defaults(do=do)
+        action.add_argument("project", type=Path, metavar="PROJECT")
+        add[name] = action.add_argument
+    add["add"]("--agent", type=int, required=True, help="the site's number, 0..N-1")
+    add["add"]("--keys", type=Path, required=True, help="the site's public.json")
+    add["add"]("--name", default="", help="of the site, for people")
+    args = parser.parse_args(argv)
+    if getattr(args, "host", "") is None:
+        args.host = ["localhost"]
+    return args
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+"""Carries the requests of a server party to the sites and their answers back, over any transport."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from dpfbo.formats.journal import StateError
+from dpfbo.protocol.wire import WireError
+from runners.deploy.parties import ServerParty
+
+logger = logging.getLogger(__name__)
+
+
+class Post(Protocol):
+    """A transport to sites that are known by their keys."""
+
+    def connected(self) -> set[int]:
+        """The numbers of the sites that can be reached now."""
+        ...
+
+    def send(self, site: int, data: bytes) -> str:
+        """Send bytes to a site; returns a name of the request."""
+        ...
+
+    def collect(self, names: Iterable[str]) -> list[tuple[str, int, bytes | None]]:
+        """The answers that came to these requests: name, sender by its key, bytes or None for a failure."""
+        ...
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast the server asks.
+
+    Args:
+        again: Seconds before a site that was not ready is asked again.
+        lost: Seconds after which a request without an answer is sent again.
+        step_timeout: Seconds without progress after which the step ends without those that have not answered; None to
+            wait for all.
+    """
+
+    again: float = 5.0
+    lost: float = 60.0
+    step_timeout: float | None = None
+
+
+@dataclass
+class _Request:
+    """The last request to a site. at: the time of the request, or of its answer."""
+
+    data: bytes
+    at: float
+    answered: bool = False
+
+
+class Exchange:
+    """Asks all sites that a server party waits for, until it has finished."""
+
+    def __init__(
+        self, server: ServerParty, post: Post, pace: Pace, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._server, self._post, self._pace, self._clock = server, post, pace, clock
+        self._asked: dict[int, _Request] = {}
+        self._open: dict[str, float] = {}  # requests by name, and when they were sent
+        self._awaited: dict[int, bytes] | None = None
+        self._since = clock()
+        self._connected: set[int] = set()
+
+    def turn(self) -> bool:
+        """Send what is to be sent, receive what has come; returns whether the server has finished."""
+        now, requests = self._clock(), self._server.requests()
+        if requests != self._awaited:
+            self._awaited, self._since = requests, now
+        self._connected = self._post.connected()
+        for site in sorted(requests.keys() & self._connected):
+            if self._may_ask(site, requests[site], now):
+                self._open[self._post.send(site, requests[site])] = now
+                self._asked[site] = _Request(requests[site], now)
+        for name, site, data in self._post.collect(list(self._open)):
+            self._open.pop(name, None)
+            self._take(site, data)
+        self._open = {name: at for name, at in self._open.items() if now - at < 2 * self._pace.lost}
+        if self._pace.step_timeout is not None and now - self._since > self._pace.step_timeout and requests:
+            self._since = now
+            self._close_step(sorted(requests))
+        return self._server.finished
+
+    def state(self) -> dict[str, Any]:
+        """Who is in which phase: the numbers of the sites that are awaited, and of those that are connected."""
+        awaited = {} if self._server.finished else self._awaited or {}
+        return {"awaited": sorted(awaited), "connected": sorted(self._connected)}
+
+    def _may_ask(self, site: int, data: bytes, now: float) -> bool:
+        last = self._asked.get(site)
+        if last is None or last.data != data:
+            return True
+        return now - last.at >= (self._pace.again if last.answered else self._pace.lost)
+
+    def _take(self, site: int, data: bytes | None) -> None:
+        if site in self._asked:
+            self._asked[site].answered, self._asked[site].at = True, self._clock()
+        if data is None:
+            logger.warning("site %d could not answer: its own output says why", site)
+            return
+        try:
+            self._server.receive(site, data)
+        except (WireError, StateError) as error:
+            logger.warning("an answer of site %d is refused: %s", site, error)
+
+    def _close_step(self, missing: list[int]) -> None:
+        try:
+            self._server.close_step()
+            logger.warning("the step ends without the sites %s", ", ".join(map(str, missing)))
+        except StateError as error:
+            logger.warning("%s", error)

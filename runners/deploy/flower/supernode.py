@@ -1,0 +1,177 @@
+"""A SuperNode that answers with the installed code alone, whatever app the SuperLink offers. Fits flwr 1.42.0.
+
+Flower's own `flower-supernode` executes the code that the operator ships with the app (the FAB). A site that keeps its
+data from the server must not. This SuperNode speaks the same protocol (Fleet API) with the same authentication, never
+fetches a FAB, and opens no port.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import httpx
+from flwr.app import Context, Message, RecordDict
+from flwr.app.error import Error
+from flwr.app.message import remove_content_from_message
+from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL, ErrorCode
+from flwr.common.serde import message_to_proto
+from flwr.proto.fleet_pb2 import (
+    ActivateNodeRequest,
+    DeactivateNodeRequest,
+    PullMessagesRequest,
+    PushMessagesRequest,
+)  # fmt: skip
+from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
+from flwr.proto.node_pb2 import Node
+from flwr.supercore.heartbeat import HeartbeatSender
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree, no_object_id_recompute
+from flwr.supercore.inflatable.inflatable_protobuf_utils import (
+    make_confirm_message_received_fn_protobuf,
+    make_pull_object_fn_protobuf,
+    make_push_object_fn_protobuf,
+)  # fmt: skip
+from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree, push_objects
+from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+from flwr.supernode.fleet_http_client import FleetHttpClient
+from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+
+from runners.deploy.flower.client_app import app
+from runners.deploy.keys import read_supernode
+from runners.deploy.site_folder import SiteFolder
+
+_QUIET = 10.0  # seconds without a request, in which the server asks again for an answer that it did not get
+_PAUSE = 1.0  # seconds between looks for a message
+_LONGEST_PAUSE = 30.0  # between tries to connect
+
+logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def running_supernode(site: SiteFolder) -> Iterator[SuperNode]:
+    """A SuperNode that answers, in a thread of its own, until the block ends; it finishes the answer in progress."""
+    node, stop = SuperNode(site), threading.Event()
+    thread = threading.Thread(target=node.run, args=[stop], name="supernode", daemon=True)
+    thread.start()
+    try:
+        yield node
+    finally:
+        stop.set()
+        thread.join(timeout=_LONGEST_PAUSE)
+
+
+class SuperNode:
+    """Answers the server's requests; a lost connection is made anew."""
+
+    def __init__(self, site: SiteFolder) -> None:
+        self._site = site
+        self._asked_at = time.monotonic()  # of the last request
+        self._context: dict[str, Any] = {"folder": str(site.folder)}
+
+    def wait_until_quiet(self) -> None:
+        """Return when no request has come for some seconds."""
+        while (left := self._asked_at + _QUIET - time.monotonic()) > 0:
+            time.sleep(left)
+
+    def run(self, stop: threading.Event) -> None:
+        """Answer until `stop` is set, then sign off."""
+        pause, told = _PAUSE, ""
+        while not stop.is_set():
+            try:
+                with self._connected() as (client, node):
+                    logger.info("connected to %s", self._site.shared.address)
+                    pause, told = _PAUSE, ""
+                    while not stop.wait(_PAUSE):
+                        while self._answer_next(client, node):
+                            pass
+            except Exception as error:  # of the network, of Flower, or of the site's folder: try again
+                if (said := _sentence(error)) != told:
+                    logger.warning("%s: %s; the site tries again", self._site.shared.address, said)
+                told = said
+                stop.wait(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+
+    @contextmanager
+    def _connected(self) -> Iterator[tuple[FleetHttpClient, Node]]:
+        """Sign on with the site's key, and send heartbeats until the block ends."""
+        key = read_supernode(self._site.folder)
+        shared, authority = self._site.shared, self._site.shared.authority
+        signing = NodeAuthHttpInterceptor(key, key.public_key())
+        version = RuntimeVersionHttpInterceptor(component_name="SuperNode")
+        with FleetHttpClient.from_server_address(
+            shared.address, False, None if authority is None else str(authority), interceptors=[version, signing]
+        ) as client:
+            public, interval = public_key_to_bytes(key.public_key()), HEARTBEAT_DEFAULT_INTERVAL
+            reply = client.ActivateNode(ActivateNodeRequest(public_key=public, heartbeat_interval=interval))
+            node = Node(node_id=reply.node_id)
+
+            def beat() -> bool:
+                try:
+                    request = SendNodeHeartbeatRequest(node=node, heartbeat_interval=interval)
+                    return client.SendNodeHeartbeat(request).success
+                except httpx.HTTPError:
+                    return False  # the loop above notices, too, and connects anew
+
+            heart = HeartbeatSender(beat)
+            heart.start()
+            try:
+                yield client, node
+            finally:
+                heart.stop()
+                with suppress(httpx.HTTPError):  # the server may be gone
+                    client.DeactivateNode(DeactivateNodeRequest(node_id=node.node_id))
+
+    def _answer_next(self, client: FleetHttpClient, node: Node) -> bool:
+        """Answer one message; False if there is none."""
+        found = client.PullMessages(PullMessagesRequest(node=node))
+        if not found.messages_list:
+            return False
+        self._asked_at = time.monotonic()
+        began, tree, run = time.monotonic(), found.message_object_trees[0], found.messages_list[0].metadata.run_id
+        message = pull_and_inflate_object_from_tree(
+            tree, make_pull_object_fn_protobuf(client.PullObject, node, run),
+            make_confirm_message_received_fn_protobuf(client.ConfirmMessageReceived, node, run), return_type=Message,
+        )  # fmt: skip
+        message.metadata.__dict__["_message_id"] = tree.object_id
+        reply = self._reply(message, node, run)
+        reply.metadata.__dict__["_message_id"] = reply.object_id
+        with no_object_id_recompute():
+            tree, objects = get_object_tree(reply), get_all_nested_objects(reply)
+            pushed = client.PushMessages(
+                PushMessagesRequest(
+                    node=node, messages_list=[message_to_proto(remove_content_from_message(reply))],
+                    message_object_trees=[tree], clientapp_runtime_list=[time.monotonic() - began],
+                )
+            )  # fmt: skip
+            push = make_push_object_fn_protobuf(client.PushObject, node, run, pushed.session_id)
+            push_objects(objects, push, object_ids_to_push=set(pushed.objects_to_push))
+        return True
+
+    def _reply(self, message: Message, node: Node, run: int) -> Message:
+        """The answer of the installed ClientApp, or an error that tells the server no more than that there is one."""
+        context = Context(
+            run_id=run, node_id=node.node_id, node_config=self._context, state=RecordDict(), run_config={}
+        )  # fmt: skip
+        try:
+            return app(message, context)
+        except Exception as error:
+            logger.warning("a request is not answered: %s", error)
+            return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, "the site cannot answer"), reply_to=message)
+
+
+def _sentence(error: Exception) -> str:
+    """What went wrong, for people."""
+    if isinstance(error, httpx.HTTPStatusError):
+        if error.response.status_code == httpx.codes.UNAUTHORIZED:
+            return "the server refuses the signature of this site: its clock may be a few seconds fast"
+        if error.response.is_client_error and error.request.url.path.endswith("/activate-node"):
+            return "the server does not know this site's key: the operator adds it to the roster"
+        return f"the server answers {error.response.status_code}"
+    if isinstance(error, httpx.ConnectError) and "CERTIFICATE" in str(error).upper():
+        return f"its certificate is not the operator's ({error})"
+    return str(error) or type(error).__name__

@@ -1,0 +1,103 @@
+"""The protocol with a server that the sites need not trust: a secure sum, then the broadcast that follows from it."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from cryptography.hazmat.primitives import serialization
+
+from dpfbo.checks import SettingError
+from dpfbo.formats.journal import StateError
+from dpfbo.secure.parties import SecureCoordinator, SecureSite
+from dpfbo.secure.roster import Roster, SiteKey
+from runners.deploy.keys import read_identity
+from runners.deploy.roster import SiteRoster
+
+if TYPE_CHECKING:
+    from dpfbo.study.study import Study
+    from runners.deploy.site_folder import SiteFolder
+
+
+class MaskedSite:
+    """Answers for a site whose message leaves masked. The folder is open for one answer at a time.
+
+    Args:
+        site: The site's folder.
+    """
+
+    def __init__(self, site: SiteFolder) -> None:
+        self._site = site
+
+    def respond(self, request: bytes) -> bytes:
+        site = self._site
+        with site.alone(), closing(secure_site(site)) as party:
+            return party.respond(request)
+
+
+def secure_site(site: SiteFolder) -> SecureSite:
+    """The site of a study without a trusted server."""
+    raw, none = serialization.Encoding.Raw, serialization.NoEncryption()
+    private = read_identity(site.folder).private_bytes(raw, serialization.PrivateFormat.Raw, none)
+    shared = site.shared
+    return SecureSite(
+        shared.study, signing_keys(shared.roster), SiteKey(private), site.state, not shared.minimize, site.attempts
+    )
+
+
+def signing_keys(roster: SiteRoster) -> Roster:
+    """The keys with which the sites sign. Raises StateError if the roster is not complete."""
+    missing = [n for n in range(roster.n_agents) if n not in roster.sites]
+    if missing:
+        raise StateError(f"the roster must have all {roster.n_agents} sites, got none for {missing}: a sum needs them")
+    return Roster(tuple(roster.sites[n].identity for n in range(roster.n_agents)))
+
+
+class MaskingServer:
+    """Leads the sites through the steps of a secure sum; a step ends when all sites that it asks have answered.
+
+    Args:
+        study: The study, which has no trusted server.
+        roster: The sites.
+        folder: The folder of the server's state.
+        min_sites: None; the study says how many sites a sum needs.
+
+    Raises:
+        SettingError: `min_sites` is given.
+        StateError: The roster is not complete, or the folder belongs to another study.
+    """
+
+    def __init__(self, study: Study, roster: SiteRoster, folder: str | os.PathLike[str], min_sites: int | None) -> None:
+        if min_sites is not None:
+            rule = "must be left out without a trusted server: max_dropouts of the study says it"
+            raise SettingError("min_sites", f"{rule}, got {min_sites}")
+        self._server = SecureCoordinator(study, signing_keys(roster), folder)
+        self._go_on()
+
+    @property
+    def finished(self) -> bool:
+        return self._server.finished
+
+    def requests(self) -> dict[int, bytes]:
+        return {} if self._server.finished else self._server.requests()
+
+    def receive(self, site: int, data: bytes) -> None:
+        self._server.receive(site, data)
+        self._go_on()
+
+    def close_step(self) -> None:
+        self._server.close_step()
+        self._go_on()
+
+    def begin_again(self) -> None:
+        """Give the attempt up and begin another one, which each site must allow."""
+        self._server.begin_again()
+
+    def close(self) -> None:
+        """Unlock the folder for other processes."""
+        self._server.close()
+
+    def _go_on(self) -> None:
+        while not self._server.finished and not self._server.requests():
+            self._server.close_step()

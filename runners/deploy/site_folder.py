@@ -1,0 +1,196 @@
+"""The folder of a site: its keys, the operator's files, the objective, and the agent's state."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, redirect_stdout
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, BinaryIO
+
+from dpfbo.formats.files import locked_file, make_folder
+from dpfbo.formats.journal import StateError, broadcast_file, read_events
+from dpfbo.privacy.accounting import finite_or_none
+from dpfbo.privacy.ledger import Ledger
+from dpfbo.protocol.agent import Agent
+from runners.deploy.keys import PUBLIC, PublicKeys
+from runners.deploy.project import OBJECTIVE, Shared
+from runners.study import read_json
+
+_PATIENCE = 120.0  # seconds for which another process or thread may keep the agent's folder
+ATTEMPTS = "attempts.json"
+EVALUATED, WAITS, DONE = "evaluated", "waits for the server", "done"
+
+
+@dataclass(frozen=True)
+class SiteFolder:
+    """A site that is in the roster.
+
+    Args:
+        folder: The folder, private to the site.
+        shared: What the operator and all sites know.
+        agent: The site's number.
+    """
+
+    folder: Path
+    shared: Shared
+    agent: int
+
+    @staticmethod
+    def read(folder: Path) -> SiteFolder:
+        """The site in a folder. Raises StateError if files are missing, or the roster lacks this site."""
+        folder = folder.absolute()
+        keys, shared = read_public(folder), Shared.read(folder)
+        agent = shared.roster.number_of(keys.identity)
+        if agent is None:
+            raise StateError(
+                f"{folder}/roster.json lacks this site (fingerprint {keys.fingerprint}): the operator adds it, "
+                "and sends for_sites again"
+            )
+        return SiteFolder(folder, shared, agent)
+
+    @property
+    def state(self) -> Path:
+        """The folder of the agent's state."""
+        return self.folder / "agent"
+
+    @property
+    def attempts(self) -> int:
+        """The number of attempts at a secure sum that the site allows. Raises StateError for a damaged file."""
+        path = self.folder / ATTEMPTS
+        if not path.exists():
+            return 1
+        count = read_json(path)
+        if type(count) is not int or count < 1:
+            raise StateError(f"{path} must have a number of at least 1, got {count!r}")
+        return count
+
+    def alone(self) -> AbstractContextManager[object]:
+        """Let no other thread or process open the state within the block; they wait."""
+        return self._locked("lock", _PATIENCE)
+
+    @contextmanager
+    def opened(self) -> Iterator[Agent]:
+        """Open the agent; other threads and processes that open it wait."""
+        with self.alone(), closing(self._agent()) as agent:
+            yield agent
+
+    def running(self) -> AbstractContextManager[object]:
+        """Keep other processes from running this site within the block. Raises StateError if one does."""
+        return self._locked("running", 0.0)
+
+    def evaluate_next(self, evaluate: Callable[[dict[str, Any]], float | None]) -> str:
+        """Evaluate one configuration; returns EVALUATED, or at once WAITS or DONE."""
+        with self.opened() as agent:
+            if not agent.pending:
+                if agent.message_due or agent.awaited is not None:
+                    return WAITS
+                if agent.asked >= agent.study.n_init + agent.study.rounds:
+                    return DONE
+                agent.ask()
+            number, configuration = min(agent.pending.items())
+        value = evaluate(configuration)  # type: ignore[arg-type]
+        with self.opened() as agent:
+            agent.tell(number, value, failed=value is None)
+        return EVALUATED
+
+    def objective(self) -> Callable[[dict[str, Any]], float | None]:
+        """The function `evaluate` of the site's file, which may import files beside it; what it prints is no answer.
+
+        Raises StateError if there is none. The function raises StateError for any error.
+        """
+        path = self.folder / OBJECTIVE
+        sys.path.insert(0, str(self.folder))
+        try:
+            module = sys.modules["objective"] = _module(path)  # by its name other processes import it, too
+        except Exception as error:
+            raise StateError(f"{path} cannot be loaded: {_last_line(error)}") from error
+        found = getattr(module, "evaluate", None)
+        if not callable(found):
+            raise StateError(f"{path} must define evaluate(configuration), got {found!r}")
+
+        def evaluate(configuration: dict[str, Any]) -> float | None:
+            try:
+                with redirect_stdout(sys.stderr):
+                    value = found(configuration)
+                return None if value is None else float(value)
+            except Exception as error:
+                traceback.print_exc()
+                raise StateError(f"evaluate({configuration}) in {path} raised {_last_line(error)}") from error
+
+        return evaluate
+
+    def status(self) -> dict[str, Any]:
+        """Where the site stands, without a value of its objective."""
+        with self.opened() as agent:
+            planned = agent.study.n_init + agent.study.rounds
+            waits = agent.message_due or agent.awaited is not None
+            done = agent.asked >= planned and not agent.pending
+            phase = WAITS if waits else DONE if done else "evaluates"
+            evaluated = agent.asked - len(agent.pending)
+            return {
+                "agent": self.agent, "study": agent.study.digest, "phase": phase, "round": agent.round,
+                "evaluations": evaluated, "planned": planned, "privacy": agent.study.promise,
+            }  # fmt: skip
+
+    def result(self) -> dict[str, Any]:
+        """The best configuration, epsilon of what the site has sent, and its ledger: the messages it has sent."""
+        with self.opened() as agent:
+            best, study = agent.best(), agent.study
+            if study.trust == "nobody":
+                charges = Ledger(self.state / "ledger.jsonl").charges
+                sent = [charge.event() for charge in charges]
+                ledger = [asdict(charge) for charge in charges]
+            else:
+                events = read_events(self.state / "agent.jsonl")
+                ledger = [self._entry(event["round"]) for event in events if event["event"] == "message"]
+                sent = [study.events[entry["round"]] for entry in ledger] if study.algorithm.private else []
+        spent = study.plan.epsilon(sent) if sent else study.plan.epsilon_of_nothing
+        return {
+            "configuration": None if best is None else best[0], "value": None if best is None else best[1],
+            "epsilon": None if spent is None else finite_or_none(spent), "delta": study.plan.delta,
+            "privacy": study.promise, "ledger": ledger,
+        }  # fmt: skip
+
+    def _locked(self, name: str, seconds: float) -> BinaryIO:
+        make_folder(self.state, private=True)
+        try:
+            return locked_file(self.state / name, seconds)
+        except BlockingIOError as error:
+            raise StateError(f"another process runs the site in {self.folder}: wait for it, or stop it") from error
+
+    def _agent(self) -> Agent:
+        return Agent(self.shared.study, self.agent, self.state, not self.shared.minimize)
+
+    def _entry(self, t: int) -> dict[str, Any]:
+        files = {"message": f"message-{t:05d}.bin", "broadcast": broadcast_file(t)}
+        paths = {name: self.state / file for name, file in files.items()}
+        digests = {
+            name: hashlib.sha256(p.read_bytes()).hexdigest() if p.exists() else None for name, p in paths.items()
+        }
+        return {"round": t, **digests}
+
+
+def read_public(folder: Path) -> PublicKeys:
+    """The public keys of a site. Raises StateError if it has none."""
+    path = folder / PUBLIC
+    if not path.exists():
+        raise StateError(f"{folder} is no site's folder: python -m runners.deploy site-key makes one")
+    return PublicKeys.of(read_json(path), path)
+
+
+def _module(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("objective", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _last_line(error: Exception) -> str:
+    return traceback.format_exception_only(error)[-1].strip()

@@ -1,0 +1,150 @@
+"""A SuperLink and five sites as processes, with TLS and registered keys; processes are killed, one site stays away."""
+
+import json
+import signal
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+
+from tests.runners.deploy.deployments import call, charged, configurations, deployed, simulated, simulated_sum
+from tests.runners.deploy.processes import free_port, world
+
+pytestmark = [
+    pytest.mark.flower,
+    pytest.mark.skipif(find_spec("flwr") is None, reason="flwr is not installed here: make flower-test installs it"),
+]
+N, AWAY, KILLED = 5, 4, 1
+QUICK = ["--ask-again", 1, "--lost", 5]
+OBJECTIVE = """
+import time
+from pathlib import Path
+from tests.helpers.objectives import tuned
+
+HERE = Path(__file__).parent
+
+def evaluate(x):
+    (HERE / "evaluating").touch()
+    while (HERE / "hold").exists():
+        time.sleep(0.1)
+    return tuned({agent}, x)
+"""
+
+
+def quick_world(folder, n, *options, roster=None):
+    project, sites = deployed(folder, n, "--port", free_port(), *options, roster=roster)
+    for k, site in enumerate(sites):
+        (site / "objective.py").write_text(OBJECTIVE.format(agent=k))
+    return project, sites
+
+
+def awaited(project):
+    path = project.server / "state.json"
+    return json.loads(path.read_text())["awaited"] if path.exists() else None
+
+
+@pytest.mark.parametrize("options", [(), ("--trust", "nobody", "--max-dropouts", 1)], ids=["trusted", "nobody"])
+def test_a_study_over_flower_is_the_simulation(tmp_path, options):
+    """A site and the server are killed and started again; a site never comes."""
+    project, sites = quick_world(tmp_path, N, *options)
+    (sites[KILLED] / "hold").touch()
+    server_command = ["server", project.folder, *QUICK, "--step-timeout", 8]
+    if not options:
+        server_command += ["--min-sites", N - 1]
+    with world(tmp_path) as w:
+        server = w.start("server", *server_command)
+        running = {n: w.start(f"site{n}", "site", sites[n]) for n in range(N) if n != AWAY}
+        w.wait("all but two have answered", lambda: awaited(project) == [KILLED, AWAY])
+        w.wait("the site evaluates", lambda: (sites[KILLED] / "evaluating").exists())
+        w.wait("it is connected", lambda: "connected to" in w.output(f"site{KILLED}"))
+        w.kill(running[KILLED])
+        w.kill(server)
+        w.wait("no process of the server is left", lambda: len(w.processes()) == N - 2)
+        (sites[KILLED] / "hold").unlink()
+        server = w.start("server", *server_command)
+        running[KILLED] = w.start(f"site{KILLED}", "site", sites[KILLED])
+        for name, process in {"server": server, **running}.items():
+            w.wait(f"the end of {name}", lambda process=process: process.poll() is not None)
+            assert process.returncode == 0, w.output(f"site{name}" if name != "server" else name)
+        assert w.processes() == []
+    present = [n for n in range(N) if n != AWAY]
+    found, expected = (simulated_sum if options else simulated)(project.shared.study, present)
+    assert [configurations(sites[n]) for n in present] == [found[n] for n in present]
+    assert charged(project) == expected and len(expected) == 1
+    sent = {(sites[n] / "agent" / "broadcast-00000.bin").read_bytes() for n in present}
+    assert sent == {(project.server / "broadcast-00000.bin").read_bytes()}
+    for n in present:
+        result = call("result", sites[n])
+        assert result["configuration"] in found[n] and result["epsilon"] == pytest.approx(2.0, abs=0.01)
+        assert [entry["round"] for entry in result["ledger"]] == [0]
+    assert call("status", project.folder)["finished"] is True
+
+
+def test_strangers_get_nothing(tmp_path):
+    """An unregistered key, a server with another certificate, and the paths that are not for SuperNodes."""
+    import httpx
+
+    project, sites = quick_world(tmp_path, 2, roster=[0])
+    stranger = sites[1] / "roster.json"  # it believes to be in the roster
+    entries = json.loads(stranger.read_text())
+    keys = json.loads((sites[1] / "public.json").read_text())
+    stranger.write_text(json.dumps({"sites": [*entries["sites"], {"agent": 1, "name": "", **keys}]}))
+    authority, address = str(project.shared.authority), project.shared.address
+    with world(tmp_path) as w:
+        server = w.start("server", "server", project.folder, *QUICK)
+        w.wait("the server asks", lambda: awaited(project) == [0, 1])
+        for path in ("/v1/control/list-runs", "/v1/control/start-run", "/v1/runtime/acquire-task", "/docs", "/health"):
+            assert httpx.post(f"https://{address}{path}", verify=authority).status_code == 404
+        assert httpx.post(f"https://{address}/v1/fleet/pull-messages", verify=authority).status_code in (400, 401, 415)
+        with pytest.raises(httpx.TransportError):
+            httpx.post(f"http://{address}/v1/fleet/pull-messages")
+        with pytest.raises(httpx.ConnectError, match=r"(?i)certificate"):
+            httpx.post(f"https://{address}/v1/fleet/pull-messages")
+        w.start("stranger", "site", sites[1])
+        told = "the server does not know this site's key"
+        w.wait("the stranger is refused", lambda: told in w.output("stranger"))
+        other = sites[0] / "ca.crt"
+        other.write_text((sites[1] / "ca.crt").read_text())
+        call("init", tmp_path / "else", "--space", tmp_path / "space.yaml", "--agents", 2, "--rng", "seeded")
+        other.write_text((tmp_path / "else" / "for_sites" / "ca.crt").read_text())
+        w.start("misled", "site", sites[0])
+        w.wait("the server is refused", lambda: "certificate is not the operator's" in w.output("misled"))
+        assert awaited(project) == [0, 1]
+        server.send_signal(signal.SIGTERM)
+        w.wait("the server ends", lambda: server.poll() is not None)
+        assert server.returncode == 1 and "error: stopped; the same command continues" in w.output("server")
+
+
+def test_no_process_outlives_tests_that_are_killed(tmp_path):
+    project, sites = quick_world(tmp_path, 2)
+    code = f"""
+import time
+from pathlib import Path
+from tests.runners.deploy.processes import World
+w = World(Path({str(tmp_path)!r}))
+w.start("server", "server", {str(project.folder)!r})
+w.start("site0", "site", {str(sites[0])!r})
+print(w.mark, flush=True)
+time.sleep(600)
+"""
+    with world(tmp_path) as w, subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as p:
+        w.mark = p.stdout.readline().strip()
+        w.wait("the server asks", lambda: awaited(project) == [0, 1])
+        assert len(w.processes()) >= 4
+        p.kill()
+        w.wait("all processes end", lambda: w.processes() == [])
+
+
+def test_a_site_cannot_answer_for_another():
+    """The guard of SuperLink refuses a reply whose sender is not the node that signed the call."""
+    from types import SimpleNamespace as Made
+
+    from flwr.superlink.servicer.fleet import fleet_handlers
+
+    from runners.deploy.flower import superlink
+
+    superlink._guard_handlers()
+    forged = Made(node=Made(node_id=1), messages_list=[Made(metadata=Made(src_node_id=2))])
+    with pytest.raises(PermissionError, match="a SuperNode answers for another one"):
+        fleet_handlers.push_messages(request=forged, state=None)
