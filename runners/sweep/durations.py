@@ -47,6 +47,7 @@ class FinishedTrials:
         self._by_setting: dict[str, list[TrialCost]] = {}
         self._by_names: dict[tuple[str, str], list[tuple[Path, TrialCost]]] = {}  # by problem and algorithm; of a round
         self._kinds: dict[Path, str | None] = {}
+        self._rounds = 0  # of all these trials
         for folder in sorted(settings):
             for path in islice(folder.glob("*/summary.json"), _MOST):
                 summary = read_object(path) or {}
@@ -57,6 +58,7 @@ class FinishedTrials:
                 except (KeyError, TypeError, ValueError, OSError):
                     continue  # not one of ours, or it was removed meanwhile
                 self._by_setting.setdefault(setting, []).append(cost)
+                self._rounds += max(rounds, 1)
                 self._by_names.setdefault(names, []).append((path.parent, cost * (1 / max(rounds, 1))))
 
     def cost(self, setting: str, problem: str, config: Mapping[str, Any], rounds: int) -> TrialCost | None:
@@ -75,11 +77,10 @@ class FinishedTrials:
         """
         if setting in self._by_setting:
             return _mean(self._by_setting[setting]).seconds
-        whole = [cost for group in self._by_setting.values() for cost in group]
-        each = [cost for group in self._by_names.values() for _, cost in group]
-        if not whole:
-            return None
-        return _mean(whole).seconds if rounds is None else _mean(each).seconds * rounds
+        costs = [cost for group in self._by_setting.values() for cost in group]
+        if not costs or rounds is None:
+            return _mean(costs).seconds if costs else None
+        return rounds * sum(cost.seconds for cost in costs) / self._rounds
 
     def _kind(self, folder: Path) -> str | None:
         """The kind of the trial in a folder; trials of one setting share it. None if it cannot be read."""
