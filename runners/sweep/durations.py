@@ -47,6 +47,7 @@ class FinishedTrials:
         self._by_setting: dict[str, list[TrialCost]] = {}
         self._by_names: dict[tuple[str, str], list[tuple[Path, TrialCost]]] = {}  # by problem and algorithm; of a round
         self._kinds: dict[Path, str | None] = {}
+        self._rounds = 0  # of all these trials
         for folder in sorted(settings):
             for path in islice(folder.glob("*/summary.json"), _MOST):
                 summary = read_object(path) or {}
@@ -57,6 +58,7 @@ class FinishedTrials:
                 except (KeyError, TypeError, ValueError, OSError):
                     continue  # not one of ours, or it was removed meanwhile
                 self._by_setting.setdefault(setting, []).append(cost)
+                self._rounds += max(rounds, 1)
                 self._by_names.setdefault(names, []).append((path.parent, cost * (1 / max(rounds, 1))))
 
     def cost(self, setting: str, problem: str, config: Mapping[str, Any], rounds: int) -> TrialCost | None:
@@ -68,11 +70,17 @@ class FinishedTrials:
         costs = [cost for folder, cost in alike if self._kind(folder) == wanted]
         return _mean(costs) * rounds if costs else None
 
-    def seconds(self, setting: str | None = None) -> float | None:
-        """Mean seconds of the trials of a setting, or of all; None if there is none."""
-        settings = self._by_setting.values() if setting is None else [self._by_setting.get(setting, [])]
-        costs = [cost for group in settings for cost in group]
-        return _mean(costs).seconds if costs else None
+    def seconds(self, setting: str, rounds: int | None) -> float | None:
+        """Mean seconds of the trials of a setting; without one, of as many rounds of any trial; None if there is none.
+
+        rounds: of a trial of the setting; None if not known, and then any trial counts as it is.
+        """
+        if setting in self._by_setting:
+            return _mean(self._by_setting[setting]).seconds
+        costs = [cost for group in self._by_setting.values() for cost in group]
+        if not costs or rounds is None:
+            return _mean(costs).seconds if costs else None
+        return rounds * sum(cost.seconds for cost in costs) / self._rounds
 
     def _kind(self, folder: Path) -> str | None:
         """The kind of the trial in a folder; trials of one setting share it. None if it cannot be read."""
@@ -87,18 +95,21 @@ class FinishedTrials:
 def seconds_left(experiment: Path, trials: Iterable[Trial], states: States) -> float | None:
     """Seconds until all trials of an experiment have ended, if as many go on running as do now.
 
-    A trial takes as long as the finished ones of its setting, or of the experiment. None if none runs, or is finished.
+    A trial takes as long as the finished ones of its setting, or its rounds as long as those of the experiment. None if
+    none runs, or is finished.
     """
     running = sum(state.phase == "running" for state in states.values())
     finished = FinishedTrials(experiment.glob("*/")) if running else None
-    if finished is None or (usual := finished.seconds()) is None:
+    if finished is None:
         return None
     left = 0.0
     for trial in trials:
         state = states[trial.key]
         if state.phase not in ("done", "failed"):
-            share = 1 - (state.round or 0) / trial.rounds if trial.rounds else 1.0
-            left += share * (finished.seconds(trial.setting) or usual)
+            usual = finished.seconds(trial.setting, trial.rounds)
+            if usual is None:
+                return None
+            left += usual * (1 - (state.round or 0) / trial.rounds if trial.rounds else 1.0)
     return left / running
 
 

@@ -21,7 +21,7 @@ from runners.sweep import estimate, preview, progress_table
 from runners.sweep.plan import PlannedSetting, SweepPlan, folder_of, outcome
 from runners.sweep.results_folder import write_results
 from runners.sweep.shared_runs import command_lines, copy_shared, each_once, plan_all, sharing
-from runners.sweep.slurm import SlurmError, SlurmLauncher, read, submit
+from runners.sweep.slurm import SlurmError, SlurmLauncher, cancelling, read, submit, where
 from runners.sweep.trials import States, TrialState, states_of, write_plan
 from runners.wandb.backfill import log_sweep
 
@@ -114,10 +114,9 @@ def _submit(slurm: SlurmLauncher, sweeps: Sequence[SweepPlan], args: argparse.Na
     if args.json:
         print(json.dumps({"job": job.job, "log": job.log, "experiments": names}))
         return 0
-    where = f" results_dir={first.parent}" if first.parent != Path("results").absolute() else ""
     print(f"Slurm job {job.job}, log {job.log}")
-    print(f"progress:  python -m runners.status {' '.join(names)}{where}")
-    print(f"to end it: python -m runners.sweep --cancel experiment_name={names[0]}{where}")
+    print(f"progress:  python -m runners.status {' '.join(names)}{where(first.parent)}")
+    print(f"to end it: {cancelling(first)}")
     return 0
 
 

@@ -164,7 +164,7 @@ def submit(script: str, folders: Sequence[Path], command: Sequence[str], log: Pa
         if (earlier := read(folder)) is not None and (state := earlier.state()) is not None:
             raise SlurmError(
                 f"Slurm job {earlier.job} of {folder.name} is {state}: wait for it, or cancel it with "
-                f"python -m runners.sweep --cancel experiment_name={folder.name}"
+                f"{cancelling(folder)}"
             )
     made = [path for path in (log.parent, *log.parent.parents) if not path.exists()]
     log.parent.mkdir(parents=True, exist_ok=True)  # Slurm makes no folder for the log
@@ -190,6 +190,16 @@ def read(folder: Path) -> SlurmJob | None:
         return SlurmJob(**json.loads((folder / RECORD).read_bytes()))
     except (OSError, ValueError, TypeError):
         return None
+
+
+def where(results: Path) -> str:
+    """` results_dir=/…`, for a command about these results; nothing if they are in the default folder."""
+    return "" if results == Path("results").absolute() else f" results_dir={results}"
+
+
+def cancelling(folder: Path) -> str:
+    """The command that ends the job of an experiment, given its folder."""
+    return f"python -m runners.sweep --cancel experiment_name={folder.name}{where(folder.parent)}"
 
 
 def in_words(folder: Path) -> str:

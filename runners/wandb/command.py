@@ -20,7 +20,7 @@ from runners.record.terminal import say_error
 from runners.wandb.backfill import LoggedExperiment, log_experiment
 from runners.wandb.finished_runs import finished_runs
 from runners.wandb.upload import upload
-from runners.wandb.workspace import build, build_report, save, specification
+from runners.wandb.workspace import build, build_report, save, specification, title
 
 HELP = """Weights & Biases beside the files of a run: docs/guides/wandb.md.
 
@@ -104,7 +104,7 @@ def workspace(args: argparse.Namespace) -> int:
         for section in specification(built)["section"]["panelBankConfig"]["sections"]:
             print(f"  {section['name']}{'' if section['isOpen'] else ' (closed)'}")
             for panel in section["panels"]:
-                print(f"    {panel['config'].get('chartTitle') or 'a table of the summary'}")
+                print(f"    {title(panel)}")
         print("--save stores it in W&B, --json prints its specification")
     return 0
 

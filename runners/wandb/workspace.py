@@ -85,6 +85,15 @@ def _sections() -> dict[str, list[Any]]:
     }
 
 
+def title(panel: dict[str, Any]) -> str:
+    """The title of a panel in a specification; a table of the summary has none, and is known by its name."""
+    given = panel["config"].get("chartTitle")
+    if given:
+        return given
+    text = json.dumps(panel["config"])
+    return next(f"the table {name} of the summary" for name in (layout.SETTINGS, layout.CLAIMS) if f'"{name}"' in text)
+
+
 def specification(built: Any) -> dict[str, Any]:
     """The specification of a workspace or a report, as it is sent to the server."""
     return json.loads(built._to_model().spec.model_dump_json(by_alias=True, exclude_none=True))

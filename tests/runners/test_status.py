@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -75,6 +76,10 @@ def test_time_left_comes_from_finished_trials(sweep, capsys):
     assert durations.seconds_left(sweep, report.trials, report.states) == pytest.approx(1.75 * usual)
     assert status.main(["mine", f"results_dir={sweep.parent}"]) == 0
     assert "about 3:24:11 left" in " ".join(capsys.readouterr().out.split())
+    longer = replace(trial(0, "longer"), rounds=40)  # nothing is known of its setting: its rounds take as long
+    states = {longer.key: TrialState("running", round=10)}
+    finish(trial(0, "other").folder(sweep), seconds={"total": 7000.0}, setting="other")
+    assert durations.seconds_left(sweep, [longer], states) == pytest.approx(30 * usual / 4)
     quiet = {key: TrialState("waiting") for key in report.states}
     assert durations.seconds_left(sweep, report.trials, quiet) is None
 

@@ -8,6 +8,7 @@ import ctypes
 import json
 import os
 import pwd
+import random
 import secrets
 import shutil
 import signal
@@ -20,6 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER: orphans among the descendants become children of this process
+_PORTS = range(20_000, 32_000)  # above those of Ray's workers, below those that Linux gives to connections
 _GRACE = 10.0  # seconds that processes have to end after SIGTERM, and again after SIGKILL
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol", "scancel")
 
@@ -97,14 +99,23 @@ def _wait_for_nodes(environment: dict[str, str], nodes: int) -> None:
         if answer == [str(nodes)]:
             return
         time.sleep(0.5)
-    raise RuntimeError("Slurm has no idle nodes; its logs are beside slurm.conf")
+    folder = Path(environment["SLURM_CONF"]).parent
+    said = [
+        line
+        for log in sorted(folder.glob("*.log"))
+        for line in log.read_text().splitlines()
+        if "error" in line or "fatal" in line
+    ]
+    raise RuntimeError("\n".join(["Slurm has no idle nodes:", *said]))
 
 
 def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
+    """Free ports that stay free until the daemons have started: no program gets one of them without asking for it."""
+    ports: list[int] = []
+    for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
+        if len(ports) < count:
+            with suppress(OSError), socket.create_server(("", port)):
+                ports.append(port)
     return ports
 
 

@@ -183,11 +183,12 @@ def test_hydras_launcher_runs_jobs(login):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
 def test_interrupted_tests_leave_no_process(tmp_path, number):
-    tests = subprocess.Popen([sys.executable, "-c", INTERRUPTED, str(tmp_path)], stderr=subprocess.DEVNULL)
+    with (tmp_path / "stderr").open("w") as stderr:
+        tests = subprocess.Popen([sys.executable, "-c", INTERRUPTED, str(tmp_path)], stderr=stderr)
     try:
         give_up = time.monotonic() + 90
         while not (tmp_path / "runs").exists():
-            assert tests.poll() is None and time.monotonic() < give_up
+            assert tests.poll() is None and time.monotonic() < give_up, (tmp_path / "stderr").read_text()
             time.sleep(0.2)
         processes = psutil.Process(tests.pid).children(recursive=True)
         assert {"munged", "slurmctld", "slurmd", "slurmstepd", "srun", "sleep"} <= {p.name() for p in processes}

@@ -103,9 +103,12 @@ def layout(executor: RayExecutor, experiment: FederatedExperiment) -> Layout:
     wanted = executor.agents_per_actor
     k = min(room, N) if isinstance(wanted, str) else math.ceil(N / wanted)
     if k > room or k < 1:
+        has = f"the cluster has room for {room} ({cpus:g} CPUs, {gpus:g} GPUs, {memory / 1e9:.1f} GB)"
+        if room < 1:
+            raise ExecutorError(f"an actor needs {_asked_in_words(executor)}, and {has}: ask for less per actor")
         raise ExecutorError(
-            f"executor.agents_per_actor={wanted} makes {max(k, 1)} actors of {N} agents and the cluster has room for "
-            f"{room} ({cpus:g} CPUs, {gpus:g} GPUs, {memory / 1e9:.1f} GB): use auto, or ask for less per actor"
+            f"executor.agents_per_actor={wanted} makes {k} actors of {N} agents and {has}: use auto, or ask for less "
+            "per actor"
         )
     cuts = [round(i * N / k) for i in range(k + 1)] if isinstance(wanted, str) else [*range(0, N, wanted), N]
     num_cpus = executor.num_cpus
@@ -119,11 +122,22 @@ def layout(executor: RayExecutor, experiment: FederatedExperiment) -> Layout:
     return Layout(list(pairwise(cuts)), num_cpus, tree, sentence)
 
 
+def _asked(executor: RayExecutor) -> dict[str, float]:
+    """What each actor needs of its node."""
+    cpus = executor.num_cpus
+    if cpus is None:
+        cpus = 1.0 if executor.agents_per_actor == "auto" else 0.0
+    return {"memory": _ACTOR_BYTES, "GPU": executor.num_gpus, "CPU": cpus}
+
+
+def _asked_in_words(executor: RayExecutor) -> str:
+    asked = _asked(executor)
+    return f"{asked['CPU']:g} CPUs, {asked['GPU']:g} GPUs and {asked['memory'] / 1e9:.1f} GB on one node"
+
+
 def _room(executor: RayExecutor, nodes: Sequence[dict[str, float]]) -> int:
     """The number of actors that the nodes can hold, each on one node."""
-    asked = {"memory": _ACTOR_BYTES, "GPU": executor.num_gpus, "CPU": executor.num_cpus or 0.0}
-    if executor.num_cpus is None and executor.agents_per_actor == "auto":
-        asked["CPU"] = 1.0
+    asked = _asked(executor)
     room = 0
     for node in nodes:
         has = {"memory": math.inf, **node}  # a node may not tell its memory

@@ -306,8 +306,8 @@ REFUSED = [
     ("executor.agents_per_actor=0", "executor.agents_per_actor must be an integer of at least 1, got 0"),
     ("executor.agents_per_actor=some", "executor.agents_per_actor must be an integer of at least 1, got 'some'"),
     ("executor.num_cpus=-1", "executor.num_cpus must be a finite number of at least 0, got -1"),
-    ("executor.num_cpus=17", "room for 0 (16 CPUs, 1 GPUs"),
-    ("executor.num_gpus=2", "room for 0 (16 CPUs, 1 GPUs"),
+    ("executor.num_cpus=17", "an actor needs 17 CPUs, 0.1 GPUs and 0.4 GB on one node, and the cluster has room for 0"),
+    ("executor.num_gpus=2", "2 GPUs and 0.4 GB on one node, and the cluster has room for 0 (16 CPUs, 1 GPUs"),
     ("executor.num_gpus=some", "executor.num_gpus must be a finite number of at least 0, got 'some'"),
     (
         "executor.device=cuda",

@@ -108,8 +108,9 @@ def test_a_job_is_noted_in_every_experiment_and_is_alone(tmp_path, commands):
     assert job.job == "7" and job.log == str(folders[0] / "slurm" / "7.log")
     assert read(folders[0]) == read(folders[1]) == job
     assert (folders[0] / "slurm" / "7.sh").read_text() == (tmp_path / "bin" / "script").read_text() == "#!/bin/sh\n"
-    with pytest.raises(SlurmError, match="Slurm job 7 of b is PENDING, 2 nodes .*, for 3:21: wait for it"):
+    with pytest.raises(SlurmError, match="Slurm job 7 of b is PENDING, 2 nodes .*, for 3:21: wait for it") as refusal:
         submit("", folders[1:], [], folders[1] / "slurm" / "%j.log")
+    assert str(refusal.value).endswith(f"runners.sweep --cancel experiment_name=b results_dir={tmp_path / 'results'}")
     assert in_words(folders[0]) == f"Slurm job 7: PENDING, 2 nodes n[1-2], for 3:21; log {job.log}"
     commands("RUNNING", "somebody-elses")
     assert job.state() is None  # the number went round

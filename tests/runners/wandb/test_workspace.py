@@ -34,6 +34,9 @@ def test_lines_are_means_of_a_label_with_their_standard_error(capsys):
     assert [(f["key"]["name"], f["op"], f["value"]) for f in runs["filters"]["filters"]] == [("group", "=", "fig2c")]
     assert runs["grouping"][0]["name"].startswith("label")
     assert spec["section"]["settings"]["maxRuns"] == MOST_RUNS
+    assert command.main(["workspace", "fig2c"]) == 0
+    listed = capsys.readouterr().out
+    assert "    the table settings of the summary\n    the table claims of the summary\n" in listed
 
 
 def test_all_metrics_of_the_panels_are_those_that_runs_log(capsys):
