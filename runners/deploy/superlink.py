@@ -37,7 +37,7 @@ Application = Callable[..., Any]  # of ASGI
 def set_environment(home: Path) -> None:
     """Set what Flower reads from the environment; call it before Flower is imported.
 
-    Flower then sends no telemetry and looks for no update, and its programs are those beside this Python. FLWR_LOG_LEVEL
+    Flower then sends no telemetry and looks for no update; its programs are those beside this Python. FLWR_LOG_LEVEL
     stays if it is set.
 
     Args:
