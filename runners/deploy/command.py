@@ -115,27 +115,28 @@ def _server(args: argparse.Namespace) -> Answer:
     if args.step_timeout is not None:
         positive("step_timeout", args.step_timeout)
     positive("ask_again", args.ask_again)
+    positive("lost", args.lost)
     pace = Pace(again=args.ask_again, lost=args.lost, step_timeout=args.step_timeout)
     set_environment(project.server / "flwr")
     with needing("flower", "dpfbo deploy server"):
-        from runners.deploy.flower.server_app import FAILURE, SETTINGS, STATE, ServerSettings
+        from runners.deploy.flower.server_app import SETTINGS, ServerSettings
     os.environ[SETTINGS] = ServerSettings(str(project.folder), args.min_sites, pace).encoded()
     signal.signal(signal.SIGTERM, _interrupt)
-    (project.server / FAILURE).unlink(missing_ok=True)
+    project.failure.unlink(missing_ok=True)
     with running_superlink(project, args.bind) as link:
         _say(f"the server listens at {project.shared.address}; {project.shared.study.promise}")
         run, restarts, shown = link.submit(), 0, None
         while True:
-            if (state := read_object(project.server / STATE)) is not None and state != shown:
+            if (state := read_object(project.state)) is not None and state != shown:
                 _say(_in_words(state))
                 shown = state
             if not link.running(run):
-                if (project.server / FAILURE).exists():
-                    raise StateError(read_plain(project.server / FAILURE).decode())
-                if (read_object(project.server / STATE) or {}).get("finished"):
+                if project.failure.exists():
+                    raise StateError(read_plain(project.failure).decode())
+                if (read_object(project.state) or {}).get("finished"):
                     return _project_status(project)
                 if restarts == _MOST_RESTARTS:
-                    raise StateError(f"the ServerApp has vanished {restarts + 1} times: {project.server}/server.log")
+                    raise StateError(f"the ServerApp has vanished {restarts + 1} times: {project.log}")
                 run, restarts = link.submit(), restarts + 1
             link.register()  # sites that the roster got meanwhile
             time.sleep(_LOOK)
@@ -190,7 +191,7 @@ def _result(args: argparse.Namespace) -> Answer:
 
 
 def _project_status(project: Project) -> Answer:
-    state = read_object(project.server / "state.json") or {"awaited": [], "connected": [], "finished": False}
+    state = read_object(project.state) or {"awaited": [], "connected": [], "finished": False}
     n, roster = project.shared.study.n_agents, project.shared.roster
     phases = {
         "not in the roster": [k for k in range(n) if k not in roster.sites],

@@ -98,6 +98,21 @@ class Project:
         return self.folder / "server"
 
     @property
+    def state(self) -> Path:
+        """The file that says who is in which phase."""
+        return self.server / "state.json"
+
+    @property
+    def failure(self) -> Path:
+        """The file of the sentence that ended the ServerApp."""
+        return self.server / "failure.txt"
+
+    @property
+    def log(self) -> Path:
+        """The file of the ServerApp's warnings."""
+        return self.server / "server.log"
+
+    @property
     def app(self) -> Path:
         """The Flower app."""
         return self.folder / "app"

@@ -19,7 +19,7 @@ APP = """[project]
 name = "dpfbo-study"
 version = "1.0.0"
 description = "A study of dpfbo over Flower. The code is in the installed package."
-license = {text = "Apache-2.0"}
+license = "Apache-2.0"
 dependencies = ["flwr>=1.42,<1.43"]
 
 [tool.flwr.app]

@@ -16,8 +16,7 @@ from pathlib import Path
 import dpfbo
 from runners.deploy.project import Project
 from tests.runners.deploy.deployments import charged, configurations, simulated_sum
-from tests.runners.deploy.processes import world
-from tests.runners.deploy.test_flower import QUICK, quick_world
+from tests.runners.deploy.processes import QUICK, quick_world, world
 
 N = 5
 _LONGEST = 900.0  # seconds of one study
@@ -34,7 +33,7 @@ def one_study(folder, seed, most):
         running = {name: w.start(name, *command) for name, command in commands.items()}
         while any(process.poll() is None for process in running.values()):
             assert time.monotonic() < begin + _LONGEST, f"the study of seed {seed} does not end"
-            time.sleep(choose.uniform(0.2, 5.0))
+            time.sleep(choose.uniform(0.5, 8.0))
             for name, process in running.items():
                 if process.poll() not in (None, 0):
                     raise AssertionError(f"{name} has failed: {w.output(name)[-2000:]}")

@@ -19,7 +19,6 @@ from runners.deploy.project import Project
 from runners.study import json_text
 
 SETTINGS = "DPFBO_DEPLOY_SERVER"  # environment variable of the ServerApp's process
-STATE, FAILURE, LOG = "state.json", "failure.txt", "server.log"  # in the server's folder
 _PAUSE = 0.5  # seconds between turns
 _PATIENCE = 60.0  # seconds for which a ServerApp that was stopped may keep the folder
 
@@ -71,12 +70,23 @@ class FlowerPost:
 
     def collect(self, names: Iterable[str]) -> list[tuple[str, int, bytes | None]]:
         found: list[tuple[str, int, bytes | None]] = []
-        wanted = list(names)
-        for reply in self._grid.pull_messages(wanted) if wanted else []:
+        for reply in self._replies(list(names)):
             site, name = self._sites.get(reply.metadata.src_node_id), reply.metadata.reply_to_message_id
             if site is not None:
                 found.append((name, site, None if reply.has_error() else answer_in(reply)))
         return found
+
+    def _replies(self, names: list[str]) -> list[Message]:
+        """The replies to these requests. One that Flower cannot read is left out; the others come all the same."""
+        if not names:
+            return []
+        try:
+            return list(self._grid.pull_messages(names))
+        except (ValueError, KeyError, TypeError, RuntimeError) as error:
+            if len(names) > 1:
+                return [reply for name in names for reply in self._replies([name])]
+            logger.warning("a reply cannot be read: %s", error)
+            return []
 
 
 def answer_in(reply: Message) -> bytes | None:
@@ -94,13 +104,13 @@ def main(grid: Grid, context: Context) -> None:
     settings = ServerSettings.decoded(os.environ[SETTINGS])
     project = Project.read(Path(settings.project))
     make_folder(project.server, private=True)
-    logging.basicConfig(filename=project.server / LOG, format="%(asctime)s %(message)s", level=logging.WARNING)
+    logging.basicConfig(filename=project.log, format="%(asctime)s %(message)s", level=logging.WARNING)
     try:
         with locked_file(project.server / "lock", _PATIENCE):
             _run(grid, project, settings)
     except Exception as error:
         logger.exception("the server stops")
-        replace_text(project.server / FAILURE, f"{error}\n")
+        replace_text(project.failure, f"{error}\n")
         raise
 
 
@@ -112,7 +122,7 @@ def _run(grid: Grid, project: Project, settings: ServerSettings) -> None:
         while True:
             finished = exchange.turn()
             if (state := {**exchange.state(), "finished": finished}) != shown:
-                replace_text(project.server / STATE, json_text(state))
+                replace_text(project.state, json_text(state))
                 shown = state
             if finished:
                 return

@@ -37,11 +37,13 @@ Application = Callable[..., Any]  # of ASGI
 def set_environment(home: Path) -> None:
     """Set what Flower reads from the environment; call it before Flower is imported.
 
-    Flower then sends no telemetry and looks for no update, and its programs are those beside this Python.
+    Flower then sends no telemetry and looks for no update; its programs are those beside this Python. FLWR_LOG_LEVEL
+    stays if it is set.
 
     Args:
         home: The folder for Flower's files.
     """
+    os.environ.setdefault("FLWR_LOG_LEVEL", "WARNING")
     os.environ |= {
         "FLWR_HOME": str(home), "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1",
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",

@@ -46,7 +46,7 @@ from runners.deploy.keys import read_supernode
 from runners.deploy.site_folder import SiteFolder
 
 _QUIET = 10.0  # seconds without a request, in which the server asks again for an answer that it did not get
-_PAUSE = 1.0  # seconds between looks for a message
+_PAUSE = 2.0  # seconds between looks for a message
 _LONGEST_PAUSE = 30.0  # between tries to connect
 
 logger = logging.getLogger(__name__)
@@ -114,8 +114,8 @@ class SuperNode:
                 try:
                     request = SendNodeHeartbeatRequest(node=node, heartbeat_interval=interval)
                     return client.SendNodeHeartbeat(request).success
-                except httpx.HTTPError:
-                    return False  # the loop above notices, too, and connects anew
+                except Exception:
+                    return False  # `run` notices, too, and connects anew
 
             heart = HeartbeatSender(beat)
             heart.start()

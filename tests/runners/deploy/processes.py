@@ -13,9 +13,27 @@ from pathlib import Path
 
 import psutil
 
+from tests.runners.deploy.deployments import deployed
+
 ROOT = Path(__file__).parents[3]
 MARK = "DPFBO_DEPLOY_WORLD"  # environment variable that all processes of one world inherit
 LIMIT = 90.0  # seconds in which what is awaited must come
+
+
+QUICK = ["--ask-again", 1, "--lost", 5]
+OBJECTIVE = """
+import time
+from pathlib import Path
+from tests.helpers.objectives import tuned
+
+HERE = Path(__file__).parent
+
+def evaluate(x):
+    (HERE / "evaluating").touch()
+    while (HERE / "hold").exists():
+        time.sleep(0.1)
+    return tuned({agent}, x)
+"""
 
 
 def free_port():
@@ -94,3 +112,10 @@ def world(folder):
         yield made
     finally:
         made.close()
+
+
+def quick_world(folder, n, *options, roster=None):
+    project, sites = deployed(folder, n, "--port", free_port(), *options, roster=roster)
+    for k, site in enumerate(sites):
+        (site / "objective.py").write_text(OBJECTIVE.format(agent=k))
+    return project, sites

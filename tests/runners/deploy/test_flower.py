@@ -8,35 +8,14 @@ from importlib.util import find_spec
 
 import pytest
 
-from tests.runners.deploy.deployments import call, charged, configurations, deployed, simulated, simulated_sum
-from tests.runners.deploy.processes import free_port, world
+from tests.runners.deploy.deployments import call, charged, configurations, simulated, simulated_sum
+from tests.runners.deploy.processes import QUICK, quick_world, world
 
 pytestmark = [
     pytest.mark.flower,
     pytest.mark.skipif(find_spec("flwr") is None, reason="flwr is not installed here: make flower-test installs it"),
 ]
 N, AWAY, KILLED = 5, 4, 1
-QUICK = ["--ask-again", 1, "--lost", 5]
-OBJECTIVE = """
-import time
-from pathlib import Path
-from tests.helpers.objectives import tuned
-
-HERE = Path(__file__).parent
-
-def evaluate(x):
-    (HERE / "evaluating").touch()
-    while (HERE / "hold").exists():
-        time.sleep(0.1)
-    return tuned({agent}, x)
-"""
-
-
-def quick_world(folder, n, *options, roster=None):
-    project, sites = deployed(folder, n, "--port", free_port(), *options, roster=roster)
-    for k, site in enumerate(sites):
-        (site / "objective.py").write_text(OBJECTIVE.format(agent=k))
-    return project, sites
 
 
 def awaited(project):
@@ -114,24 +93,28 @@ def test_strangers_get_nothing(tmp_path):
         server.send_signal(signal.SIGTERM)
         w.wait("the server ends", lambda: server.poll() is not None)
         assert server.returncode == 1 and "error: stopped; the same command continues" in w.output("server")
+        (project.server / "coordinator.jsonl").write_text("damaged\n")
+        server = w.start("again", "server", project.folder, *QUICK)
+        w.wait("the server ends", lambda: server.poll() is not None)
+        assert server.returncode == 1
+        assert "error: " in w.output("again") and "coordinator.jsonl line 1 cannot be read" in w.output("again")
 
 
 def test_no_process_outlives_tests_that_are_killed(tmp_path):
-    project, sites = quick_world(tmp_path, 2)
+    project, _ = quick_world(tmp_path, 2)
     code = f"""
 import time
 from pathlib import Path
 from tests.runners.deploy.processes import World
 w = World(Path({str(tmp_path)!r}))
 w.start("server", "server", {str(project.folder)!r})
-w.start("site0", "site", {str(sites[0])!r})
 print(w.mark, flush=True)
 time.sleep(600)
 """
     with world(tmp_path) as w, subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as p:
         w.mark = p.stdout.readline().strip()
         w.wait("the server asks", lambda: awaited(project) == [0, 1])
-        assert len(w.processes()) >= 4
+        assert len(w.processes()) >= 3
         p.kill()
         w.wait("all processes end", lambda: w.processes() == [])
 
