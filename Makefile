@@ -31,10 +31,10 @@ $(FLOWER_READY): pyproject.toml setup.py constraints-flower.txt
 	@test -x $(FLOWER)/bin/python || $(PYTHON) -m venv $(FLOWER)
 	@echo "installing into $(FLOWER) (once)"
 	@$(FLOWER)/bin/python -m pip install -q --disable-pip-version-check "$$(grep '^torch==' constraints-flower.txt)"
-	@$(FLOWER)/bin/python -m pip install -q --disable-pip-version-check -c constraints-flower.txt -e '.[flower]' psutil pytest
+	@$(FLOWER)/bin/python -m pip install -q --disable-pip-version-check -c constraints-flower.txt -e '.[flower]' psutil pytest scikit-learn
 	@touch $@
 
-# a SuperLink and five sites as processes, with TLS and registered keys; one is killed, one stays away
+# a server and five sites as processes, with TLS and registered keys; one is killed, one stays away; and the tutorial
 flower-test: $(FLOWER_READY)
 	@$(FLOWER)/bin/python -m pytest -q -o addopts= tests/runners/deploy
 

@@ -1,15 +1,19 @@
 """A SuperLink and five sites as processes, with TLS and registered keys; processes are killed, one site stays away."""
 
 import json
+import os
+import re
 import signal
 import subprocess
 import sys
+from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
 from tests.runners.deploy.deployments import call, charged, configurations, simulated, simulated_sum
-from tests.runners.deploy.processes import QUICK, quick_world, world
+from tests.runners.deploy.processes import QUICK, ROOT, free_port, quick_world, world
 
 pytestmark = [
     pytest.mark.flower,
@@ -58,6 +62,31 @@ def test_a_study_over_flower_is_the_simulation(tmp_path, options):
         assert result["configuration"] in found[n] and result["epsilon"] == pytest.approx(2.0, abs=0.01)
         assert [entry["round"] for entry in result["ledger"]] == [0]
     assert call("status", project.folder)["finished"] is True
+
+
+def test_the_tutorial(tmp_path):
+    """The commands of the page, with a free port."""
+    text = (ROOT / "docs" / "tutorials" / "five-sites.md").read_text()
+    (tmp_path / "space.yaml").write_text(block_after(text, "```yaml"))
+    commands = re.findall(r"```text\n(.*?)```", text, re.S)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    bash = partial(subprocess.run, cwd=tmp_path, check=True, shell=True, env={**os.environ, "PATH": path})
+    init, keys = (next(c for c in commands if word in c) for word in ("deploy init", "site-key"))
+    bash(init.replace("--host localhost", f"--host localhost --port {free_port()}"))
+    (tmp_path / "project" / "for_sites" / "objective.py").write_text(block_after(text, "```python"))
+    bash(keys, executable="/bin/bash")
+    with world(tmp_path) as w:
+        running = [w.start("server", "server", "project", "--step-timeout", 120)]
+        running += [w.start(f"site{n}", "site", f"site{n}") for n in range(N)]
+        w.wait("the end", lambda: all(process.poll() == 0 for process in running))
+    for n in range(N):
+        result = call("result", tmp_path / f"site{n}")
+        assert result["value"] > 0.85
+        assert len(result["ledger"]) == 1
+
+
+def block_after(text, fence):
+    return text.split(fence, 1)[1].split("\n", 1)[1].split("```", 1)[0]
 
 
 def test_strangers_get_nothing(tmp_path):
