@@ -170,6 +170,15 @@ def variant(run: Run) -> tuple[Any, ...]:
     return (*(run.summary[key] for key in ("problem", "metric", "n_agents")), *told)
 
 
+def trust_in_words(run: Run) -> str:
+    """Who adds the noise, if it is not a trusted server; nothing if it is."""
+    privacy = run.config["privacy"]
+    if not run.summary["private"] or privacy.get("trust", "server") == "server":
+        return ""
+    colluders = privacy["colluders"]
+    return "local noise" if colluders == run.summary["n_agents"] - 1 else f"secure sum, {colluders} colluders"
+
+
 def settings(runs: Sequence[Run]) -> list[SettingRuns]:
     """The runs grouped by setting: local, shared, private; then by P, epsilon and how often the server is followed."""
     by_hash: dict[str, list[Run]] = {}

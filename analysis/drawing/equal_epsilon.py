@@ -15,8 +15,10 @@ from analysis.drawing.looks import Style, of_algorithm, stretched, variants
 from analysis.drawing.page_style import SCREEN, PageStyle
 from analysis.drawing.picture import JOINED, LEVEL, PicturePanel, Series, Span, XAxis, picture
 from analysis.labels import NAMES, by_algorithm, joined_by_or, problem_label, value_in_words, variant_in_words
-from analysis.load import LoadError, Run, variant
+from analysis.load import LoadError, Run, trust_in_words, variant
 from dpfbo.formats.words import large_delta, metric_in_words
+
+PointKey = tuple[str, int, str, float | None]  # algorithm, its P, who adds the noise, and the target
 
 X_LABEL = "privacy loss ε of the whole run"
 
@@ -98,19 +100,21 @@ def _rows(runs: Sequence[Run], t: int | None) -> list[dict[str, object]]:
     for run in runs:
         if _sends_queries(run):
             variants.setdefault(_variant(run), []).append(run)
-    several = len({key[-1] for key in variants}) > 1
+    several, sizes = len({key[-1] for key in variants}) > 1, len({run.summary["n_agents"] for run in runs}) > 1
     for run in runs:
         if not _sends_queries(run):
             alike = [group for key, group in variants.items() if key[:-1] == _variant(run)[:-1]]
             for group in alike or [variants.setdefault(_variant(run), [])]:
                 group.append(run)
     ordered = sorted(variants.items(), key=lambda pair: str(pair[0]))
-    return [row for _, group in ordered for row in _panel_rows(group, several, t)]
+    return [row for _, group in ordered for row in _panel_rows(group, several, sizes, t)]
 
 
-def _panel_rows(runs: Sequence[Run], name_lengthscale: bool, t: int | None) -> list[dict[str, object]]:
+def _panel_rows(runs: Sequence[Run], name_lengthscale: bool, name_size: bool, t: int | None) -> list[dict[str, object]]:
     first, t = runs[0], t or min(run.summary["rounds"] for run in runs)
     title = problem_label(first.summary["problem"]) + variant_in_words(first.config["problem"])
+    if name_size:
+        title += f", N = {first.summary['n_agents']}"
     if name_lengthscale:
         title += f", length-scale {value_in_words(first.config['algorithm'].get('lengthscale'))}"
     private = [run for run in runs if _target(run) is not None]
@@ -126,18 +130,18 @@ def _panel_rows(runs: Sequence[Run], name_lengthscale: bool, t: int | None) -> l
         by_algorithm(key, [(c["algorithm"]["name"], c["privacy"][key]) for c in configs]) for key in ("q", "S")
     )
     common = {"panel": title, "metric": first.summary["metric"], "rounds": t}
-    by_point: dict[tuple[str, int, float | None], list[Run]] = {}
+    by_point: dict[PointKey, list[Run]] = {}
     for run in runs:
         if _target(run) is not None or not run.summary["private"]:
             by_point.setdefault(_key(run), []).append(run)
     order = list(NAMES)
-    keys = sorted(by_point, key=lambda k: (order.index(k[0]) if k[0] in order else len(order), k[0], k[1], k[2] or 0))
-    keys.sort(key=lambda k: k[2] is None)
+    keys = sorted(by_point, key=lambda k: (order.index(k[0]) if k[0] in order else len(order), *k[:2], k[3] or 0))
+    keys.sort(key=lambda k: k[3] is None)
     return [common | _point(key, by_point[key], t) | {"privacy": privacy, "sharing": sharing} for key in keys]
 
 
-def _point(key: tuple[str, int, float | None], runs: Sequence[Run], t: int) -> dict[str, object]:
-    name, P, target = key
+def _point(key: PointKey, runs: Sequence[Run], t: int) -> dict[str, object]:
+    name, P, trust, target = key
     if len(settings := {run.setting for run in runs}) > 1:
         at = "" if target is None else f" at epsilon {target:g}"
         raise LoadError(
@@ -147,39 +151,42 @@ def _point(key: tuple[str, int, float | None], runs: Sequence[Run], t: int) -> d
     curves = pd.DataFrame([run.curve[1 : t + 1] for run in runs])  # seeds x t
     epsilons = [run.summary["epsilon"][run.summary["accountant"]] for run in runs]
     return {
-        "algorithm": name, "P": P, "target_epsilon": target, "epsilon": None if None in epsilons else max(epsilons),
+        "algorithm": name, "P": P, "trust": trust, "target_epsilon": target,
+        "epsilon": None if None in epsilons else max(epsilons),
         "z": None if target is None else runs[0].config["privacy"]["z"], "seeds": len(runs),
         "average": curves.mean(axis=1).mean(), "average_se": curves.mean(axis=1).sem(),
         "last": curves.iloc[:, -1].mean(), "last_se": curves.iloc[:, -1].sem(),
     }  # fmt: skip
 
 
-def _looks(found: pd.DataFrame) -> dict[tuple[str, int], Style]:
-    """The look of each algorithm in all panels; an algorithm with several P has a variant for each."""
+def _looks(found: pd.DataFrame) -> dict[tuple[str, int, str], Style]:
+    """The look of each algorithm in all panels; one with several P, or several who add the noise, has variants."""
     looks = {}
     for name, rows in found.groupby("algorithm"):
-        regions = sorted(rows["P"].unique())
-        for i, (P, look) in enumerate(zip(regions, variants(of_algorithm(str(name)), len(regions)), strict=True)):
-            looks[str(name), P] = stretched(look, i)
+        forms = sorted(set(zip(rows["P"], rows["trust"], strict=True)))
+        for i, (form, look) in enumerate(zip(forms, variants(of_algorithm(str(name)), len(forms)), strict=True)):
+            looks[str(name), *form] = stretched(look, i)
     return looks
 
 
 def _panel(
-    title: str, rows: pd.DataFrame, column: str, looks: dict[tuple[str, int], Style], x_label: str
+    title: str, rows: pd.DataFrame, column: str, looks: dict[tuple[str, int, str], Style], x_label: str
 ) -> PicturePanel:
     """One panel: first the algorithms without a target epsilon, then the private ones."""
     private = rows["target_epsilon"].notna()
     series = []
     for part in (rows[~private], rows[private]):
-        for name, P in dict.fromkeys(zip(part["algorithm"], part["P"], strict=True)):
-            points = part[(part["algorithm"] == name) & (part["P"] == P)].sort_values("target_epsilon")
-            label = NAMES.get(name, name) + (f", P = {P}" if P > 1 else "")
+        for form in dict.fromkeys(zip(part["algorithm"], part["P"], part["trust"], strict=True)):
+            name, P, trust = form
+            same = (part["algorithm"] == name) & (part["P"] == P) & (part["trust"] == trust)
+            points = part[same].sort_values("target_epsilon")
+            label = NAMES.get(name, name) + (f", P = {P}" if P > 1 else "") + (f", {trust}" if trust else "")
             kind = JOINED
             if points["target_epsilon"].isna().all():
                 kind, label = LEVEL, f"{label} ({'not private' if points['epsilon'].isna().all() else 'ε = 0'})"
             x = points["epsilon"].fillna(points["target_epsilon"]).to_numpy(float)
             mean, se = points[column].to_numpy(), points[f"{column}_se"].fillna(0.0).to_numpy()
-            series.append(Series(label, looks[name, P], kind, x, mean, se))
+            series.append(Series(label, looks[form], kind, x, mean, se))
     targets = sorted(rows.loc[private, "target_epsilon"].unique())
     xs = [*targets, *(x for one in series if one.kind == JOINED for x in one.x)]
     axis = XAxis(x_label, min(xs) / 1.25, max(xs) * 1.25, True, targets)
@@ -201,9 +208,8 @@ def _target(run: Run) -> float | None:
     return run.config["privacy"].get("epsilon") if run.summary["private"] else None
 
 
-def _key(run: Run) -> tuple[str, int, float | None]:
-    """The algorithm with its P, and the target."""
-    return run.config["algorithm"]["name"], run.config["algorithm"]["P"], _target(run)
+def _key(run: Run) -> PointKey:
+    return run.config["algorithm"]["name"], run.config["algorithm"]["P"], trust_in_words(run), _target(run)
 
 
 def _variant(run: Run) -> tuple[object, ...]:

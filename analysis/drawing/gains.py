@@ -15,7 +15,7 @@ from analysis.drawing.looks import Style, of_algorithm, variants
 from analysis.drawing.page_style import SCREEN, PageStyle
 from analysis.drawing.picture import JOINED, PicturePanel, Series, Span, XAxis, picture
 from analysis.labels import NAMES, problem_label, variant_in_words
-from analysis.load import Run, variant
+from analysis.load import Run, trust_in_words, variant
 from dpfbo.formats.words import metric_in_words
 
 Method = tuple[str, float | None]  # an algorithm, and its target epsilon
@@ -25,7 +25,9 @@ BLIND = 0.01  # target epsilon below which a release is noise alone
 
 
 def has_gains(runs: Sequence[Run]) -> bool:
-    """True where a problem was run alone (`local`) with more than one number of agents."""
+    """True where a problem was run alone (`local`) with more than one number of agents, and all trust the server."""
+    if any(trust_in_words(run) for run in runs):
+        return False
     sizes: dict[object, set[int]] = {}
     for run in runs:
         if run.config["algorithm"]["name"] == ALONE:

@@ -123,7 +123,7 @@ def test_command_draws_picture_and_table(tmp_path, capsys, seeds):
         assert len(set(image.convert("RGB").resize((90, 60)).getdata())) > 20  # something was drawn
     frame = pd.read_csv(files[2])
     assert list(frame.columns) == [
-        "panel", "metric", "rounds", "algorithm", "P", "target_epsilon", "epsilon", "z", "seeds", "average",
+        "panel", "metric", "rounds", "algorithm", "P", "trust", "target_epsilon", "epsilon", "z", "seeds", "average",
         "average_se", "last", "last_se", "privacy", "sharing",
     ]  # fmt: skip
     assert len(frame) == 2 * len(TARGETS) + 2
