@@ -20,6 +20,7 @@ from tests.runners.deploy.processes import QUICK, quick_world, world
 
 N = 5
 _LONGEST = 900.0  # seconds of one study
+_MOST = 25  # kills in one study, which then ends
 
 
 def one_study(folder, seed, most):
@@ -66,7 +67,7 @@ def main() -> int:
     wanted, kills, seed = parser.parse_args().kills, 0, 0
     while kills < wanted:
         folder = Path(tempfile.mkdtemp(prefix="dpfbo-flower-"))
-        kills += one_study(folder, seed, wanted - kills)
+        kills += one_study(folder, seed, min(_MOST, wanted - kills))
         shutil.rmtree(folder)
         seed += 1
         print(f"{kills} kills in {seed} studies, nothing lost", flush=True)
