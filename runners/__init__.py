@@ -9,7 +9,7 @@ PACKAGES = (
 )  # fmt: skip
 DEPLOY_PACKAGES = ("cryptography", "omegaconf", "rich", "yaml")  # flwr is needed later, by the server and the sites
 
-if "runners.deploy" in sys.orig_argv:
+if any(word.startswith("runners.deploy") for word in sys.orig_argv):
     check_for_program(DEPLOY_PACKAGES, "flower")
 else:
     check_for_program(PACKAGES, "run")

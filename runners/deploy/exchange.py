@@ -63,15 +63,14 @@ class Exchange:
         self._server, self._post, self._pace, self._clock = server, post, pace, clock
         self._asked: dict[int, _Request] = {}
         self._open: dict[str, float] = {}  # requests by name, and when they were sent
-        self._awaited: dict[int, bytes] | None = None
+        self._awaited: dict[int, bytes] = {}
         self._since = clock()
         self._connected: set[int] = set()
 
     def turn(self) -> bool:
         """Send what is to be sent, receive what has come; returns whether the server has finished."""
-        now, requests = self._clock(), self._server.requests()
-        if requests != self._awaited:
-            self._awaited, self._since = requests, now
+        now = self._clock()
+        requests = self._requests(now)
         self._connected = self._post.connected()
         for site in sorted(requests.keys() & self._connected):
             if self._may_ask(site, requests[site], now):
@@ -81,15 +80,22 @@ class Exchange:
             self._open.pop(name, None)
             self._take(site, data)
         self._open = {name: at for name, at in self._open.items() if now - at < 2 * self._pace.lost}
-        if self._pace.step_timeout is not None and now - self._since > self._pace.step_timeout and requests:
+        missing = sorted(self._requests(now))
+        if missing and self._pace.step_timeout is not None and now - self._since > self._pace.step_timeout:
             self._since = now
-            self._close_step(sorted(requests))
+            self._close_step(missing)
+            self._requests(now)
         return self._server.finished
 
     def state(self) -> dict[str, Any]:
         """Who is in which phase: the numbers of the sites that are awaited, and of those that are connected."""
-        awaited = {} if self._server.finished else self._awaited or {}
-        return {"awaited": sorted(awaited), "connected": sorted(self._connected)}
+        return {"awaited": sorted(self._awaited), "connected": sorted(self._connected)}
+
+    def _requests(self, now: float) -> dict[int, bytes]:
+        """What the server asks of whom; a change is progress."""
+        if (requests := self._server.requests()) != self._awaited:
+            self._awaited, self._since = requests, now
+        return requests
 
     def _may_ask(self, site: int, data: bytes, now: float) -> bool:
         last = self._asked.get(site)

@@ -38,7 +38,7 @@ OPERATOR = """# The operator's part
 2. Give every site the software, and ask it for the file `public.json` that `dpfbo deploy site-key` writes.
 3. Add each site: `dpfbo deploy roster add {project} --agent 0 --keys public.json --name "first clinic"`.
 4. Read the fingerprint to the site by telephone: `dpfbo deploy roster show {project}`. It must be the same there.
-5. Send each site the folder `for_sites`. It is public. The site compares the fingerprints of the others if it wants to.
+5. When the roster is complete, send each site the folder `for_sites`, which is public.
 6. Open port {port} of {host} for incoming HTTPS. The sites need no open port.
 7. Start the server: `dpfbo deploy server {project}`. After an interrupt or a crash give the same command again.
 8. With `--step-timeout 3600 --min-sites K` the server goes on without sites that stay silent for an hour.

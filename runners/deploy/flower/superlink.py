@@ -131,12 +131,16 @@ class SuperLink:
 
     def close(self) -> None:
         """Stop the ServerApp, and close the ports."""
+        launcher = self._app.state.superlink_lifespan.superexec_process  # it ends the ServerApp, or takes it along
         for server in reversed(self._servers):
             server.should_exit = True
         for thread in reversed(self._threads):
             thread.join(timeout=10)
         for sock in (self._inner, self._outer):
             sock.close()
+        if launcher is not None and launcher.poll() is None:
+            launcher.kill()
+            launcher.wait()
 
 
 def fleet_only(app: Application) -> Application:

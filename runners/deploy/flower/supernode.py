@@ -167,11 +167,12 @@ class SuperNode:
 def _sentence(error: Exception) -> str:
     """What went wrong, for people."""
     if isinstance(error, httpx.HTTPStatusError):
-        if error.response.status_code == httpx.codes.UNAUTHORIZED:
+        status, signing_on = error.response.status_code, error.request.url.path.endswith("/activate-node")
+        if signing_on and status == httpx.codes.UNAUTHORIZED:
             return "the server refuses the signature of this site: its clock may be a few seconds fast"
-        if error.response.is_client_error and error.request.url.path.endswith("/activate-node"):
+        if signing_on and error.response.is_client_error:
             return "the server does not know this site's key: the operator adds it to the roster"
-        return f"the server answers {error.response.status_code}"
+        return "the server was restarted" if status == httpx.codes.UNAUTHORIZED else f"the server answers {status}"
     if isinstance(error, httpx.ConnectError) and "CERTIFICATE" in str(error).upper():
         return f"its certificate is not the operator's ({error})"
     return str(error) or type(error).__name__

@@ -135,7 +135,7 @@ def test_a_step_ends_after_the_timeout_counted_from_the_last_progress(clock, cap
     clock.now = 35.0
     assert not exchange.turn()
     clock.now = 46.0
-    assert exchange.turn()
+    assert exchange.turn() and exchange.state()["awaited"] == []
     assert "the step ends without the sites 2" in caplog.text
 
 

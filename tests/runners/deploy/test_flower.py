@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from dpfbo.formats.journal import StateError
 from tests.runners.deploy.deployments import call, charged, configurations, simulated, simulated_sum
 from tests.runners.deploy.processes import QUICK, ROOT, free_port, quick_world, world
 
@@ -50,7 +52,7 @@ def test_a_study_over_flower_is_the_simulation(tmp_path, options):
         for name, process in {"server": server, **running}.items():
             w.wait(f"the end of {name}", lambda process=process: process.poll() is not None)
             assert process.returncode == 0, w.output(f"site{name}" if name != "server" else name)
-        assert w.processes() == []
+        w.wait("no process is left", lambda: w.processes() == [])
     present = [n for n in range(N) if n != AWAY]
     found, expected = (simulated_sum if options else simulated)(project.shared.study, present)
     assert [configurations(sites[n]) for n in present] == [found[n] for n in present]
@@ -109,24 +111,17 @@ def test_strangers_get_nothing(tmp_path):
             httpx.post(f"http://{address}/v1/fleet/pull-messages")
         with pytest.raises(httpx.ConnectError, match=r"(?i)certificate"):
             httpx.post(f"https://{address}/v1/fleet/pull-messages")
+        call("init", tmp_path / "else", "--space", tmp_path / "space.yaml", "--agents", 2, "--rng", "seeded")
+        shutil.copy(tmp_path / "else" / "for_sites" / "ca.crt", sites[0] / "ca.crt")
         w.start("stranger", "site", sites[1])
+        w.start("misled", "site", sites[0])
         told = "the server does not know this site's key"
         w.wait("the stranger is refused", lambda: told in w.output("stranger"))
-        other = sites[0] / "ca.crt"
-        other.write_text((sites[1] / "ca.crt").read_text())
-        call("init", tmp_path / "else", "--space", tmp_path / "space.yaml", "--agents", 2, "--rng", "seeded")
-        other.write_text((tmp_path / "else" / "for_sites" / "ca.crt").read_text())
-        w.start("misled", "site", sites[0])
         w.wait("the server is refused", lambda: "certificate is not the operator's" in w.output("misled"))
         assert awaited(project) == [0, 1]
         server.send_signal(signal.SIGTERM)
         w.wait("the server ends", lambda: server.poll() is not None)
         assert server.returncode == 1 and "error: stopped; the same command continues" in w.output("server")
-        (project.server / "coordinator.jsonl").write_text("damaged\n")
-        server = w.start("again", "server", project.folder, *QUICK)
-        w.wait("the server ends", lambda: server.poll() is not None)
-        assert server.returncode == 1
-        assert "error: " in w.output("again") and "coordinator.jsonl line 1 cannot be read" in w.output("again")
 
 
 def test_no_process_outlives_tests_that_are_killed(tmp_path):
@@ -160,3 +155,89 @@ def test_a_site_cannot_answer_for_another():
     forged = Made(node=Made(node_id=1), messages_list=[Made(metadata=Made(src_node_id=2))])
     with pytest.raises(PermissionError, match="a SuperNode answers for another one"):
         fleet_handlers.push_messages(request=forged, state=None)
+
+
+def test_a_damaged_folder_is_told_in_a_sentence(tmp_path, monkeypatch):
+    from runners.deploy.flower import server_app
+    from runners.deploy.exchange import Pace
+
+    project, _ = quick_world(tmp_path, 2)
+    monkeypatch.setenv(server_app.SETTINGS, server_app.ServerSettings(str(project.folder), 1, Pace()).encoded())
+    project.server.mkdir()
+    (project.server / "coordinator.jsonl").write_text("damaged\n")
+    with pytest.raises(StateError):
+        server_app.main(None, None)
+    assert "coordinator.jsonl line 1 cannot be read: restore the file" in project.failure.read_text()
+
+
+class Grid:
+    """Replies by request; an error is raised where a bulk holds it, as Flower does for objects that do not fit."""
+
+    def __init__(self, replies):
+        self.replies = replies
+
+    def pull_messages(self, names):
+        for name in names:
+            if isinstance(self.replies[name], Exception):
+                raise self.replies[name]
+        return [self.replies[name] for name in names]
+
+
+def test_replies_of_strangers_and_unreadable_ones_are_left_out(tmp_path):
+    from types import SimpleNamespace as Made
+
+    from flwr.app import ConfigRecord, RecordDict
+    from runners.deploy.flower.server_app import FlowerPost
+
+    def reply(name, node, content, failed=False):
+        metadata = Made(src_node_id=node, reply_to_message_id=name)
+        return Made(metadata=metadata, content=content, has_error=lambda: failed)
+
+    good = RecordDict({"dpfbo": ConfigRecord({"data": b"yes"})})
+    text = RecordDict({"dpfbo": ConfigRecord({"data": "yes"})})
+    grid = Grid({
+        "a": reply("a", 10, good), "b": reply("b", 99, good), "c": ValueError("objects"), "d": reply("d", 11, text),
+        "e": reply("e", 11, RecordDict()), "f": reply("f", 11, None, failed=True),
+    })  # fmt: skip
+    post = FlowerPost(grid, None, 60.0)
+    post._sites = {10: 0, 11: 1}
+    assert post.collect("abcdef") == [("a", 0, b"yes"), ("d", 1, None), ("e", 1, None), ("f", 1, None)]
+    assert post.collect([]) == []
+
+
+def test_what_a_site_says_when_it_cannot_connect():
+    import httpx
+    from runners.deploy.flower.supernode import _sentence
+
+    def refused(path, status):
+        request = httpx.Request("POST", f"https://here{path}")
+        return _sentence(httpx.HTTPStatusError("", request=request, response=httpx.Response(status, request=request)))
+
+    assert "its clock may be" in refused("/v1/fleet/activate-node", 401)
+    assert "does not know this site's key" in refused("/v1/fleet/activate-node", 403)
+    assert refused("/v1/fleet/pull-messages", 401) == "the server was restarted"
+    assert refused("/v1/fleet/pull-messages", 500) == "the server answers 500"
+    assert _sentence(httpx.ReadTimeout("")) == "ReadTimeout"
+
+
+def test_only_the_fleet_api_and_short_requests_pass():
+    import asyncio
+
+    from runners.deploy.flower.superlink import fleet_only
+
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200})
+
+    def status(path, length=b"10"):
+        sent = []
+
+        async def send(event):
+            sent.append(event)
+
+        scope = {"type": "http", "path": path, "headers": [] if length is None else [(b"content-length", length)]}
+        asyncio.run(fleet_only(app)(scope, None, send))
+        return sent[0]["status"]
+
+    assert status("/v1/fleet/pull-messages") == 200
+    assert [status("/v1/fleet/push-object", n) for n in (None, b"x", b"-1", b"%d" % 2**27)] == [413] * 4
+    assert [status(p) for p in ("/", "/v1/control/start-run", "/v1/fleet", "/docs", "/health")] == [404] * 5
