@@ -94,7 +94,8 @@ class DistributedGaussian(SubsampledGaussian):
         """The release of a noisy sum of integers, 1 x M, to which `taking_part` sites have added their shares."""
         sensitivity = self.sum_sensitivity(n_agents, steps.shape[1]) / n_agents
         sigma = self.multiplier(round) * sensitivity * math.sqrt(taking_part / self.noise_of(n_agents).honest)
-        return Release(modular(steps) * (2.0**-BITS * self.message_norm(1) / n_agents), sigma, sensitivity)
+        values = modular(steps).double() * (2.0**-BITS * self.message_norm(1) / n_agents)
+        return Release(values, sigma, sensitivity)
 
     def sigma(self, weights: Tensor, round: int = 0) -> float:
         n_agents = weights.shape[1]

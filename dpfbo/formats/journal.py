@@ -80,6 +80,12 @@ class Journal:
         if self.folder is not None:
             (self.folder / name).unlink(missing_ok=True)
 
+    def copied(self) -> "Journal":
+        """A copy in memory, as of a folder that is restored later."""
+        copy = Journal(None, "", self.events[0])
+        copy.events, copy._blobs = list(self.events), dict(self._blobs)
+        return copy
+
     def close(self) -> None:
         """Unlock the folder for other processes."""
         if self._file is not None:

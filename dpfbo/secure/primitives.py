@@ -20,8 +20,8 @@ with needing("secure", "a secure sum"):
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 SEED_BYTES, SHARE_BYTES, KEY_BYTES, SIGNATURE_BYTES = 16, 17, 32, 64
+NONCE_BYTES, TAG_BYTES = 12, 16
 _PRIME = 2**130 - 5  # of the field of shares
-_NO_NONCE = bytes(12)  # every key encrypts once
 
 
 class BadSignature(ValueError):
@@ -66,14 +66,18 @@ def agreed(private: bytes, public: bytes, purpose: bytes) -> bytes:
 
 
 def sealed(key: bytes, plain: bytes, context: bytes) -> bytes:
-    """Encrypt and authenticate by ChaCha20-Poly1305; a key may be used once. context: authenticated, too."""
-    return ChaCha20Poly1305(key).encrypt(_NO_NONCE, plain, context)
+    """Encrypt and authenticate by ChaCha20-Poly1305. context: authenticated, too.
+
+    The nonce is random, because a site that is restored from a copy encrypts other shares with the same key.
+    """
+    nonce = os.urandom(NONCE_BYTES)
+    return nonce + ChaCha20Poly1305(key).encrypt(nonce, plain, context)
 
 
 def opened(key: bytes, data: bytes, context: bytes) -> bytes:
     """Undo `sealed`. Raises BadSignature for other bytes, another key or another context."""
     try:
-        return ChaCha20Poly1305(key).decrypt(_NO_NONCE, data, context)
+        return ChaCha20Poly1305(key).decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], context)
     except InvalidTag as error:
         raise BadSignature("an encrypted share cannot be opened: it was made for another site or sum") from error
 

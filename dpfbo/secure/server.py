@@ -25,7 +25,7 @@ from dpfbo.secure.messages import (
     text,
     view,
 )
-from dpfbo.secure.site import SEALED, commitment, own_mask, pair_mask
+from dpfbo.secure.site import SEALED, Masks, commitment
 
 
 class SumServer:
@@ -212,20 +212,21 @@ class SumServer:
     def _unmasked(self) -> Tensor:
         """Take the masks off the sum of masked vectors. Raises StateError if a site sent a wrong share."""
         terms, adverts, survivors = self._terms, self._adverts, self.survivors
-        total = np.zeros(terms.size, np.uint32)
         revealing = primitives.coefficients(sorted(self._answers["unmask"])[: terms.noise.threshold])
+        shared = sorted(self._answers["shares"])
+        masks, total = Masks(terms, self.attempt, view(adverts), tuple(shared)), np.zeros(terms.size, np.uint32)
         for site in survivors:
             total = total + np.frombuffer(raw(self._answers["masked"][site].payload["masked"], 4 * terms.size), "<u4")
             seed = self._seed("self", site, revealing)
             if commitment(terms, self.attempt, site, seed) != adverts[site].commitment:
                 raise StateError(f"the shares for the mask of site {site} are wrong: nothing is released")
-            total = total - own_mask(terms, self.attempt, site, seed)
-        for gone in sorted(set(self._answers["shares"]) - set(survivors)):
+            total = total - masks.own(site, seed)
+        for gone in sorted(set(shared) - set(survivors)):
             private = primitives.agreement_key(self._seed("pair", gone, revealing))
             if primitives.public_agreement_key(private) != adverts[gone].mask:
                 raise StateError(f"the shares for the key of site {gone} are wrong: nothing is released")
             for site in survivors:  # what the survivors had added for it
-                total = total + pair_mask(terms, self.attempt, gone, site, private, adverts[site].mask)
+                total = total + masks.of_pair(gone, site, private, adverts[site].mask)
         return modular(torch.from_numpy(total.astype(np.int64)))
 
     def _seed(self, name: str, site: int, coefficients: Mapping[int, int]) -> bytes:

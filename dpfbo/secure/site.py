@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,14 +31,16 @@ from dpfbo.secure.messages import (
 )
 from dpfbo.secure.roster import SiteKey
 
-SEALED = 2 * primitives.SHARE_BYTES + 16  # bytes of two shares, encrypted and authenticated
+# bytes of two shares, encrypted and authenticated
+SEALED = primitives.NONCE_BYTES + 2 * primitives.SHARE_BYTES + primitives.TAG_BYTES
 
 
 class SumSite:
     """Answers the requests of a server for one secure sum; the same request always gets the same bytes.
 
     The noisy vector is drawn once for an attempt, together with the keys that will mask it, and both are on disk before
-    the keys leave. Whatever happens to the folder later, a restored copy included, one key masks one vector.
+    the keys leave. Whatever happens to the folder later, a restored copy included, one key masks one vector. Masks are
+    of the sites that share them, all together: copies that mask the same vector among other sites use other masks.
 
     Args:
         terms: The public facts of the sum.
@@ -54,6 +57,8 @@ class SumSite:
         What server and colluding sites see of this site is a function of a sum over at least N - max_dropouts sites,
         with the noise shares of all of them, and of random numbers. A site masks only for keys that the roster's sites
         signed, shows shares only for a list of survivors that `threshold` sites signed, and never both seeds of a site.
+        Not covered: a site whose folder is restored after it signed a list of survivors may sign another one, and then
+        counts as a colluder.
     """
 
     def __init__(
@@ -181,13 +186,14 @@ class SumSite:
             ).hex()
             for v in U2 if v != self.site
         }  # fmt: skip
-        total = np.frombuffer(raw(secret["vector"], 4 * terms.size), "<u4") + own_mask(
-            terms, request.attempt, self.site, bytes.fromhex(secret["self"])
+        masks = Masks(terms, request.attempt, U1, tuple(U2))
+        total = np.frombuffer(raw(secret["vector"], 4 * terms.size), "<u4") + masks.own(
+            self.site, bytes.fromhex(secret["self"])
         )
         private = primitives.agreement_key(bytes.fromhex(secret["mask"]))
         for v in U2:
             if v != self.site:
-                total = total + pair_mask(terms, request.attempt, self.site, v, private, adverts[v].mask)
+                total = total + masks.of_pair(self.site, v, private, adverts[v].mask)
         self._keep_secret(request.attempt, {**secret, "received": received, "shared": U2})
         return {"masked": text(total.astype("<u4").tobytes())}
 
@@ -275,13 +281,28 @@ def commitment(terms: SumTerms, attempt: int, site: int, seed: bytes) -> bytes:
     return primitives.derived(seed, terms.purpose(attempt, "commitment", site))
 
 
-def own_mask(terms: SumTerms, attempt: int, site: int, seed: bytes) -> np.ndarray:
-    """The mask that a site alone adds, M uint32."""
-    return primitives.mask(primitives.derived(seed, terms.purpose(attempt, "own mask", site)), terms.size)
+@dataclass(frozen=True)
+class Masks:
+    """The masks of one attempt. U1: the `view` of all keys. U2: the sites whose shares came.
 
+    Every mask depends on U1 and U2. Otherwise a server that has several copies of a site mask its vector among other
+    sites would know what they share: `sum_v y(U2 - v) - (n - 1) y(U2)`, over all n others, has no mask of a pair.
+    """
 
-def pair_mask(terms: SumTerms, attempt: int, site: int, other: int, private: bytes, other_public: bytes) -> np.ndarray:
-    """The mask that `site` adds and `other` subtracts, or the reverse, M uint32. private: the key of `site`."""
-    purpose = terms.purpose(attempt, "pair mask", min(site, other), max(site, other))
-    found = primitives.mask(primitives.agreed(private, other_public, purpose), terms.size)
-    return found if site < other else np.uint32(0) - found
+    terms: SumTerms
+    attempt: int
+    U1: bytes
+    U2: tuple[int, ...]
+
+    def own(self, site: int, seed: bytes) -> np.ndarray:
+        """The mask that a site alone adds, M uint32."""
+        return primitives.mask(primitives.derived(seed, self._purpose("own mask", site)), self.terms.size)
+
+    def of_pair(self, site: int, other: int, private: bytes, other_public: bytes) -> np.ndarray:
+        """The mask that `site` adds and `other` subtracts, or the reverse, M uint32. private: the key of `site`."""
+        purpose = self._purpose("pair mask", min(site, other), max(site, other))
+        found = primitives.mask(primitives.agreed(private, other_public, purpose), self.terms.size)
+        return found if site < other else np.uint32(0) - found
+
+    def _purpose(self, *parts: object) -> bytes:
+        return self.terms.purpose(self.attempt, *parts, self.U1.hex(), list(self.U2))

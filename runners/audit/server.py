@@ -7,6 +7,7 @@ from functools import partial
 
 from dpfbo.audit.bounds import CONFIDENCE
 from dpfbo.audit.server import two_world
+from dpfbo.audit.server.colluders import attacked_view, worst_case
 from dpfbo.audit.server.examine import examine
 from dpfbo.audit.server.target import AgentsSide, Target
 from dpfbo.audit.server.two_world import Replay
@@ -32,7 +33,7 @@ def target_of(experiment: FederatedExperiment) -> Target:
     if not isinstance(server, Server | PriorServer):
         raise ValueError(f"algorithm={name} has no server that adds up messages")
     side = AgentsSide(experiment.problem, experiment.agents) if isinstance(server, PriorServer) else None
-    return Target(server, experiment.broadcasts, plan.accountant, plan.delta, side)
+    return worst_case(Target(server, experiment.broadcasts, plan.accountant, plan.delta, side))
 
 
 def audit(
@@ -58,7 +59,7 @@ def audit(
         answer={
             "algorithm": name, "n_agents": N, "regions": P, "features": M, "broadcasts": target.rounds,
             "rounds": rounds, "accountant": accountant, "delta": target.delta,
-            "relation": target.accountant.relation, "two_worlds": worlds,
+            "relation": target.accountant.relation, "attacked": attacked_view(target), "two_worlds": worlds,
             "seconds": round(time.monotonic() - begin, 2),
         },
     )  # fmt: skip
@@ -74,6 +75,7 @@ def _with_two_worlds(report: AuditReport, made: Replay) -> AuditReport:
     if v.broken is not None:
         words += f" at epsilon {v.broken[0]:.3f}, delta {v.broken[1]:.2g}"
     row = (claimed, bound, words + ", charges vary" * made.varying)
+    attacked = report.answer["attacked"]
     names = ("without the canary's message", "with it")
     if made.opposite:
         names = ("with the opposite message", "with the message")
@@ -85,6 +87,7 @@ def _with_two_worlds(report: AuditReport, made: Replay) -> AuditReport:
         notes=[
             f"claimed: {accountant} of the ledger, {delta_in_words(v.claim.delta)}, relation {relation}, user level",
             f"bounds: {v.trials} runs in each world, Clopper-Pearson, confidence {CONFIDENCE:.0%} for all of a row",
+            *([] if attacked is None else [f"attacked: {attacked}"]),
         ],
         picture_title=f"{name}, {broadcasts}: claimed ε = {claimed} ({accountant}, {delta_in_symbols(v.claim.delta)}, "
         f"{relation}); lower bound {bound} ({CONFIDENCE:.0%})",

@@ -27,6 +27,7 @@ _POWER = 0.99  # probability to find it, where the most draws allow that many
 _MOST_CHOICES = {False: 3_000, True: 2_000_000}  # draws of S_t; thorough
 _MOST_AGENTS = 40_000_000  # agents in all draws of S_t together, which are held in memory
 _NUMBERS = {False: 1 << 18, True: 1 << 33}  # numbers of noise; thorough
+_OF_SHARES = {False: 1 << 16, True: 1 << 21}  # numbers of noise that is a sum of sites' shares; thorough
 _EXACT_NUMBERS = 20_000  # of noise that is sampled exactly, at ten microseconds a number
 _CHUNK = 1 << 20  # numbers at once
 _PAIRS = 256  # agents whose pairs are counted
@@ -216,6 +217,8 @@ def bits(rounds: RepeatedRounds) -> str:
     ones = np.array([np.count_nonzero(whole >> bit & 1) for bit in range(_BITS)])
     worst_bit = int(np.abs(ones - len(u) / 2).argmax())
     words = likely({f"bit {worst_bit} of the uniforms": two_sided(ones, len(u), 0.5)}, "")
+    if target.step:
+        return "noise and sum lie on one grid"
     if not target.seedable:
         return "noise is sampled exactly on a grid"
     x = next(_numbers(rounds, "bits"))
@@ -246,10 +249,10 @@ def _numbers(rounds: RepeatedRounds, label: str) -> Iterator[np.ndarray]:
     target, entropy = rounds.audited, _entropy(rounds, label)
     _, P, M = target.shape
     numbers = _NUMBERS[rounds.thorough] if target.seedable else _EXACT_NUMBERS
+    if target.step:
+        numbers = min(numbers, _OF_SHARES[rounds.thorough])
     rows = min(numbers // len(rounds.examined), _CHUNK) // (P * M) + 1
     sigmas = {t: released(target, SystemEntropy(), t, rounds.zeros())[1] for t in rounds.examined}
     for k in range(math.ceil(numbers / (rows * P * M))):
         t, sigma = list(sigmas.items())[k % len(sigmas)]
-        sensitivity = target.mechanism.tight_sensitivity(target.weights(t))
-        zeros = torch.zeros(P, rows * M, dtype=torch.float64)
-        yield target.mechanism.noise.add(zeros, sigma, sensitivity, entropy, t).flatten().numpy() / sigma
+        yield target.noise_alone(entropy, t, sigma, rows).flatten().numpy() / sigma

@@ -12,10 +12,12 @@ import torch
 from torch import Tensor
 
 from dpfbo.audit.findings import require
+from dpfbo.audit.server.colluders import held_sum
 from dpfbo.audit.server.rounds import RepeatedRounds
 from dpfbo.audit.server.target import seeded
 from dpfbo.federated.broadcast import Broadcast, SharedPrior
-from dpfbo.federated.mechanism import Messages
+from dpfbo.federated.distributed import DistributedGaussian
+from dpfbo.federated.mechanism import Messages, SubsampledGaussian
 from dpfbo.federated.prior_server import PriorServer
 from dpfbo.gp.design import Design
 from dpfbo.gp.nystrom import NystromFeatures
@@ -33,6 +35,13 @@ class HeldRelease(Gaussian):
 
     def add(self, total: Tensor, sigma: float, sensitivity: float, entropy: Entropy, round: int) -> Tensor:
         return self.values.clone()
+
+
+def holding(mechanism: SubsampledGaussian, values: Tensor) -> SubsampledGaussian:
+    """The mechanism with its release held at `values`."""
+    if isinstance(mechanism, DistributedGaussian):
+        return held_sum(mechanism, values)
+    return replace(mechanism, noise=HeldRelease(values))
 
 
 def public_server(server: PriorServer) -> PriorServer:
@@ -58,7 +67,7 @@ def post_processing(rounds: RepeatedRounds) -> str:
 def _check_held(rounds: RepeatedRounds, server: PriorServer, t: int, values: Tensor) -> int:
     """Compare all broadcasts of round t whose release is held at `values`; returns their number."""
     mechanism, sent = rounds.target.mechanism, list(_sent(rounds))
-    held = rounds.target.with_mechanism(replace(mechanism, noise=HeldRelease(values)))
+    held = rounds.target.with_mechanism(holding(mechanism, values))
     expected: Broadcast | None = None
     for name, messages, late in sent:
         broadcast, ledger = held.whole_round(seeded(_NAME, rounds.seed, name), t, messages, late)

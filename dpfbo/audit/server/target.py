@@ -14,6 +14,7 @@ from torch import Tensor
 from dpfbo import checks
 from dpfbo.checks import SettingError
 from dpfbo.federated.broadcast import Broadcast, RegionVectors, SharedPrior
+from dpfbo.federated.distributed import DistributedGaussian
 from dpfbo.federated.mechanism import Messages, SubsampledGaussian
 from dpfbo.federated.population.agents import Agents
 from dpfbo.federated.population.shard import Shard, Turn
@@ -21,6 +22,7 @@ from dpfbo.federated.prior_server import PriorServer
 from dpfbo.federated.server import Server
 from dpfbo.privacy.accounting import Accountant, check_delta
 from dpfbo.privacy.budget import EpsilonCurve
+from dpfbo.privacy.distributed import BITS
 from dpfbo.privacy.entropy import Entropy, SeededEntropy
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.privacy.noise import DiscreteGaussian, Gaussian
@@ -134,6 +136,22 @@ class Target:
     def repeatable(self) -> "Target":
         """This target, with Gaussian noise of the same size in place of discrete noise, which no seed repeats."""
         return self if self.seedable else self.with_mechanism(replace(self.mechanism, noise=Gaussian()))
+
+    @property
+    def step(self) -> float:
+        """The distance of two neighbouring values of a released number that sites quantise; 0 for any other release."""
+        N, P, _ = self.shape
+        return 2.0**-BITS * self.message_norm / N if isinstance(self.mechanism, DistributedGaussian) else 0.0
+
+    def noise_alone(self, entropy: Entropy, t: int, sigma: float, copies: int = 1) -> Tensor:
+        """The noise of a round's release, P x (copies M), as the mechanism draws it. sigma: as charged."""
+        N, P, M = self.shape
+        mechanism, weights = self.mechanism, self.weights(t)
+        if isinstance(mechanism, DistributedGaussian):
+            nothing = torch.zeros(P, M, dtype=torch.float64)
+            return torch.cat([mechanism.privatised(nothing, weights, entropy, t).values for _ in range(copies)], 1)
+        zeros = torch.zeros(P, copies * M, dtype=torch.float64)
+        return mechanism.noise.add(zeros, sigma, mechanism.tight_sensitivity(weights), entropy, t)
 
     def with_mechanism(self, mechanism: SubsampledGaussian) -> "Target":
         return replace(self, server=self._with(replace(self.summing, mechanism=mechanism)))

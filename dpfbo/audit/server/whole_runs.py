@@ -15,6 +15,8 @@ from torch import Tensor
 from dpfbo.audit.findings import likely, require, two_sided
 from dpfbo.audit.server.rounds import RepeatedRounds
 from dpfbo.audit.server.target import LONG_NORM
+from dpfbo.federated.distributed import DistributedGaussian
+from dpfbo.privacy.distributed import BITS, quantised
 
 _ROUNDING = 1e-9  # relative error
 _MORE = {False: 100, True: 400}  # rounds under new randomness, which rarely chosen agents are in; thorough
@@ -44,6 +46,8 @@ def every_round(rounds: RepeatedRounds) -> str:
         sent, missing = _messages(rounds, seed + t)
         norms = sent.norm(dim=1, keepdim=True)
         clipped = sent * C / (norms if target.mechanism.normalize else norms.clamp(min=C))
+        if isinstance(target.mechanism, DistributedGaussian):
+            clipped = quantised(clipped, C).to(clipped) * (C / 2.0**BITS)
         total = (phi / charge.q * (counted & ~missing)) @ clipped
         given = [None if gone else message for message, gone in zip(sent, missing.tolist(), strict=True)]
         gap = float((rounds.release(seed, t, given if missing.any() else sent) - quiet - total).abs().max())
@@ -60,10 +64,8 @@ def every_round(rounds: RepeatedRounds) -> str:
 
 def standard_noise(rounds: RepeatedRounds, seed: int, t: int) -> Tensor:
     """The mechanism's noise in a round under a seed, P x M, over the charged sigma."""
-    _, P, M = rounds.target.shape
-    zeros, mechanism, sigma = torch.zeros(P, M, dtype=torch.float64), rounds.target.mechanism, rounds.charge(t).sigma
-    sensitivity = mechanism.tight_sensitivity(rounds.target.weights(t))
-    return mechanism.noise.add(zeros, sigma, sensitivity, rounds.entropy(seed), t) / sigma
+    sigma = rounds.charge(t).sigma
+    return rounds.target.noise_alone(rounds.entropy(seed), t, sigma) / sigma
 
 
 def _messages(rounds: RepeatedRounds, turn: int) -> tuple[Tensor, Tensor]:
@@ -82,7 +84,7 @@ def _messages(rounds: RepeatedRounds, turn: int) -> tuple[Tensor, Tensor]:
 
 def streams(rounds: RepeatedRounds) -> str:
     """No noise and no S_t repeats another's: of any two runs, rounds, regions or features; nor do S_t and the noise."""
-    _, P, M = rounds.target.shape
+    target, (_, P, M) = rounds.target, rounds.target.shape
     most = _ROUNDS[rounds.thorough] // len(rounds.charged)
     runs = max(2, min(math.ceil(_NUMBERS[rounds.thorough] / (P * M)), most))
     drawn = [[standard_noise(rounds, run, t).numpy() for t in rounds.charged] for run in range(runs)]
@@ -92,7 +94,7 @@ def streams(rounds: RepeatedRounds) -> str:
     both = (noise, np.nan_to_num(sizes, posinf=8.0, neginf=-8.0))
     names = ("noise of two runs", "noise of two rounds", "noise of two regions", "noise of two features")
     p = {name: _correlated(both, axis) for axis, name in enumerate(names)}
-    p["numbers of noise that occur twice"] = _twice(noise)
+    p["numbers of noise that occur twice"] = _twice(noise, target.step / rounds.charge(rounds.charged[0]).sigma)
     q = rounds.charge(rounds.charged[0]).q
     if q < 1:
         p |= {"S_t of two rounds": _same_choice(rounds, q), "S_t and the noise": _choice_and_noise(rounds)}
@@ -113,11 +115,16 @@ def _correlated(values: tuple[np.ndarray, np.ndarray], axis: int) -> float:
     return float(4 * stats.norm.sf(math.atanh(min(worst, 1 - 1e-15)) * math.sqrt(n - 3))) * k * (k - 1) / 2  # Fisher
 
 
-def _twice(noise: np.ndarray) -> float:
-    """0 if more numbers than chance allows are equal in size to another; with 53 bits none is."""
+def _twice(noise: np.ndarray, step: float) -> float:
+    """0 if more numbers than chance allows are equal in size to another; with 53 bits none is.
+
+    step: the distance of neighbouring values in standard deviations, where the noise is discrete. Two sizes are then
+    equal with probability `step / sqrt(pi)`.
+    """
     some = np.sort(np.abs(noise.reshape(-1)[:_MOST_COMPARED]))
-    same = np.count_nonzero(np.diff(some) <= _EQUAL * some[1:])
-    return float(stats.poisson.sf(same - 1, 2 * len(some) ** 2 * _EQUAL))
+    same = np.count_nonzero(np.diff(some) <= _EQUAL * some[1:] + step / 2)
+    by_chance = 2 * _EQUAL + step / (2 * math.sqrt(math.pi))
+    return float(stats.poisson.sf(same - 1, len(some) ** 2 * by_chance))
 
 
 def _same_choice(rounds: RepeatedRounds, q: float) -> float:

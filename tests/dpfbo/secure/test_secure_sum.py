@@ -1,5 +1,6 @@
 """The secure sum: the server learns the sum of the survivors' noisy vectors, whatever fails on the way."""
 
+import base64
 import json
 from contextlib import suppress
 
@@ -14,7 +15,7 @@ from dpfbo.secure import primitives
 from dpfbo.secure.messages import STEPS, VERSION, ServerRequest, SiteAnswer, SumError, SumTerms, consent, keyed, text
 from dpfbo.secure.roster import Roster, SiteKey, fingerprint
 from dpfbo.secure.server import SumServer
-from dpfbo.secure.site import SumSite
+from dpfbo.secure.site import Masks, SumSite
 
 M = 7
 
@@ -192,8 +193,7 @@ def test_a_site_restored_from_a_copy_with_keys_masks_the_same_vector():
     sum_ = Sum()
     sum_.until("masked")
     journal = sum_.journals[2]
-    copy = Journal(None, "events.jsonl", {"event": "begin"})
-    copy.events, copy._blobs = list(journal.events), dict(journal._blobs)
+    copy = journal.copied()
     request, vector = sum_.server.request(2), sum_.vectors[2]
     first = sum_.sites[2].respond(request)
     sum_.journals[2] = copy
@@ -371,11 +371,45 @@ def test_shares_below_the_threshold_say_nothing_of_the_seed():
 
 
 def test_masks_of_pairs_cancel_and_differ_between_attempts():
-    from dpfbo.secure.site import pair_mask
-
-    sum_ = Sum()
+    terms = Sum().terms
+    first, second, fewer = (Masks(terms, k, b"keys", U2) for k, U2 in ((1, (0, 1, 3)), (2, (0, 1, 3)), (1, (0, 3))))
     a, b = (primitives.agreement_key(primitives.new_seed()) for _ in range(2))
     A, B = map(primitives.public_agreement_key, (a, b))
-    mine, other = pair_mask(sum_.terms, 1, 0, 3, a, B), pair_mask(sum_.terms, 1, 3, 0, b, A)
+    mine, other = first.of_pair(0, 3, a, B), first.of_pair(3, 0, b, A)
     assert not (mine + other).any()
-    assert (mine != pair_mask(sum_.terms, 2, 0, 3, a, B)).any()
+    assert all((mine != masks.of_pair(0, 3, a, B)).any() for masks in (second, fewer))
+    assert (first.own(0, a) != fewer.own(0, a)).any()
+
+
+def masked(sum_, n, others):
+    """The masked vector of a copy of site n among some others, as uint32."""
+    shares = json.loads(sum_.server.request(n)[len(VERSION) :])["payload"]["shares"]
+    request = sum_.request("masked", {"shares": {v: shares[str(v)] for v in map(str, others)}})
+    copy = SumSite(sum_.terms, sum_.keys[n], sum_.journals[n].copied(), lambda: None, lambda answer: None)
+    answer, _ = SiteAnswer.decoded(copy.respond(request), sum_.terms)
+    return np.frombuffer(base64.b64decode(answer.payload["masked"]), "<u4")
+
+
+def test_copies_that_mask_among_other_sites_do_not_bare_the_masks_of_pairs():
+    """Copies of two sites that each leave the other out would show the mask that both share."""
+    sum_ = Sum(n=5, max_dropouts=1)
+    sum_.until("masked")
+    first = masked(sum_, 0, [1, 2, 3, 4]) - masked(sum_, 0, [2, 3, 4])
+    second = masked(sum_, 1, [0, 2, 3, 4]) - masked(sum_, 1, [2, 3, 4])
+    assert (first + second).any()
+    assert (masked(sum_, 0, [1, 2, 3, 4]) == masked(sum_, 0, [1, 2, 3, 4])).all()
+
+
+def test_a_copy_that_shares_again_uses_no_key_stream_twice():
+    """Shares have 130 of 136 bits, so equal key streams would leave six zeros in the difference of two ciphertexts."""
+    sum_ = Sum()
+    sum_.until("shares")
+    request, sent = sum_.server.request(0), []
+    for _ in range(2):
+        copy = SumSite(sum_.terms, sum_.keys[0], sum_.journals[0].copied(), lambda: None, lambda answer: None)
+        answer, _ = SiteAnswer.decoded(copy.respond(request), sum_.terms)
+        sent.append({v: base64.b64decode(share) for v, share in answer.payload["shares"].items()})
+    one, two = sent
+    assert all(one[v][: primitives.NONCE_BYTES] != two[v][: primitives.NONCE_BYTES] for v in one)
+    body = primitives.NONCE_BYTES
+    assert any((one[v][body + k] ^ two[v][body + k]) & 0xFC for v in one for k in (0, primitives.SHARE_BYTES))

@@ -158,8 +158,8 @@ def test_a_site_cannot_answer_for_another():
 
 
 def test_a_damaged_folder_is_told_in_a_sentence(tmp_path, monkeypatch):
-    from runners.deploy.flower import server_app
     from runners.deploy.exchange import Pace
+    from runners.deploy.flower import server_app
 
     project, _ = quick_world(tmp_path, 2)
     monkeypatch.setenv(server_app.SETTINGS, server_app.ServerSettings(str(project.folder), 1, Pace()).encoded())
@@ -187,6 +187,7 @@ def test_replies_of_strangers_and_unreadable_ones_are_left_out(tmp_path):
     from types import SimpleNamespace as Made
 
     from flwr.app import ConfigRecord, RecordDict
+
     from runners.deploy.flower.server_app import FlowerPost
 
     def reply(name, node, content, failed=False):
@@ -207,6 +208,7 @@ def test_replies_of_strangers_and_unreadable_ones_are_left_out(tmp_path):
 
 def test_what_a_site_says_when_it_cannot_connect():
     import httpx
+
     from runners.deploy.flower.supernode import _sentence
 
     def refused(path, status):
