@@ -14,7 +14,7 @@ from dpfbo import lazy
 from dpfbo.checks import SettingError
 from dpfbo.formats.bounded import check_yaml, read_at_most, read_plain
 from dpfbo.formats.checkpoint_file import CheckpointError
-from dpfbo.formats.files import replace_file
+from dpfbo.formats.files import make_folder, replace_file
 from dpfbo.formats.journal import StateError
 from dpfbo.privacy.accounting import UnsupportedEvent
 from dpfbo.privacy.ledger import LedgerError
@@ -47,10 +47,22 @@ what to evaluate next, and the result, are JSON; messages and broadcasts are fil
   python -m runners.study receive site3 broadcast.bin
   python -m runners.study status site3                           or server; best site3: the best configuration so far
 
+Without a trusted server (new --trust nobody) the sites mask their messages, and roster, requests and answers are files:
+  python -m runners.study key site3.key                          prints the public key, and a fingerprint to compare
+  python -m runners.study roster roster.json PUBLIC_KEY ..       of all sites, in the order of their numbers
+  python -m runners.study join site3 study.json --roster roster.json --key site3.key
+  python -m runners.study host server study.json --roster roster.json
+  python -m runners.study requests server requests               a file for each site that has not answered
+  python -m runners.study respond site3 requests/3.bin a3.bin    until its first evaluations are told: not ready
+  python -m runners.study collect server 3 a3.bin
+  python -m runners.study next server                            on to the next step, at last to the broadcast
+
 Every call is on disk when it ends: after a crash give it again. `ask` gives a pending configuration again before a new
 one; --another asks for one more, to be evaluated beside it. A space is a YAML or JSON file (docs/guides/spaces.md)."""
 
 Answer = dict[str, Any]  # printed as JSON
+_KEY = "site.key"  # in a site's folder, if it has no trusted server
+_ENTRIES = {"study", "agent", "maximize"}
 _PARTY = "party.json"  # of a site's folder, or the server's: the study, the site's number, and how it counts values
 _SITE, _SERVER, _EITHER = "site's folder", "server's folder", "folder of a site or a server"
 _MADE_BY = {_SITE: "join", _SERVER: "host", _EITHER: "join or host"}
@@ -72,12 +84,24 @@ def main(argv: Sequence[str] | None = None) -> int:
             answer = args.do(args)
         else:
             with closing(_opened(args.folder, args.kind)) as party:
-                answer = args.do(party, args)
+                answer = args.do(_fitting(party, args.do), args)
     except _ERRORS as error:
         say_error(str(error))
         return 1
     print(json.dumps(answer))
     return 0
+
+
+def _fitting(party: Any, do: Callable[..., Answer]) -> Any:
+    """The party of a command; without a trusted server a site asks and is told by its agent.
+
+    Raises StateError for a command that is for the other kind of study.
+    """
+    trusted = isinstance(party, Agent | Coordinator)
+    if (do in (_respond, _requests, _next) and trusted) or (do is _release and not trusted):
+        kind = "without a trusted server" if trusted else "with one"
+        raise StateError(f"this command is for a study {kind}: see python -m runners.study --help")
+    return party.agent if not trusted and do in (_ask, _tell, _best, _message, _receive) else party
 
 
 def _new(args: argparse.Namespace) -> Answer:
@@ -106,11 +130,47 @@ def described_by(args: argparse.Namespace) -> tuple[Study, dict[str, Any]]:
 
 
 def _join(args: argparse.Namespace) -> Answer:
-    return _made({"study": read_json(args.study), "agent": args.agent, "maximize": not args.minimize}, args)
+    entries = {"study": read_json(args.study), "agent": args.agent, "maximize": not args.minimize}
+    if (args.roster is None) != (args.key is None) or (args.roster is None) == (args.agent is None):
+        raise StateError("join takes --agent, or without a trusted server --roster and --key")
+    if args.roster is not None:
+        from dpfbo.secure import Roster, SiteKey
+
+        roster, key = Roster.load(args.roster), SiteKey.load(args.key)
+        make_folder(args.folder, private=True)
+        entries |= {"agent": roster.number_of(key), "roster": list(roster.keys), "attempts": args.attempts}
+        if not (args.folder / _KEY).exists():
+            key.save(args.folder / _KEY)
+        if SiteKey.load(args.folder / _KEY) != key:
+            raise StateError(f"{args.folder} is of a site with another key")
+    return _made(entries, args)
 
 
 def _host(args: argparse.Namespace) -> Answer:
-    return _made({"study": read_json(args.study), "agent": None, "maximize": None}, args)
+    entries: dict[str, Any] = {"study": read_json(args.study), "agent": None, "maximize": None}
+    if args.roster is not None:
+        from dpfbo.secure import Roster
+
+        entries |= {"roster": list(Roster.load(args.roster).keys), "attempts": None}
+    return _made(entries, args)
+
+
+def _key(args: argparse.Namespace) -> Answer:
+    from dpfbo.secure import SiteKey, fingerprint
+
+    key = SiteKey.new()
+    key.save(args.file)
+    return {"public": key.public, "fingerprint": fingerprint(key.public)}
+
+
+def _roster(args: argparse.Namespace) -> Answer:
+    from dpfbo.secure import Roster
+
+    if args.file.exists():
+        raise StateError(f"{args.file} exists already: a roster never changes")
+    roster = Roster(tuple(args.keys))
+    roster.save(args.file)
+    return {"sites": [{"agent": site, "fingerprint": shown} for site, shown in roster.shown()]}
 
 
 def _made(entries: dict[str, Any], args: argparse.Namespace) -> Answer:
@@ -163,6 +223,25 @@ def _best(agent: Agent, args: argparse.Namespace) -> Answer:
     return {"configuration": found[0], "value": found[1]}
 
 
+def _respond(site: Any, args: argparse.Namespace) -> Answer:
+    answer = site.respond(_bytes_of(args.request))
+    _write(args.file, answer, private=True)
+    return {"answer": str(args.file), "bytes": len(answer), "ready": bool(answer), **_state(site)}
+
+
+def _requests(server: Any, args: argparse.Namespace) -> Answer:
+    make_folder(args.directory)
+    requests = server.requests()
+    for site, data in requests.items():
+        _write(args.directory / f"{site}.bin", data)
+    return {"requests": str(args.directory), "sites": sorted(requests), **_state(server)}
+
+
+def _next(server: Any, args: argparse.Namespace) -> Answer:
+    server.begin_again() if args.again else server.close_step()
+    return _state(server)
+
+
 def _collect(server: Coordinator, args: argparse.Namespace) -> Answer:
     server.receive(args.agent, _bytes_of(args.file))
     return _state(server)
@@ -174,14 +253,19 @@ def _release(server: Coordinator, args: argparse.Namespace) -> Answer:
     return {"broadcast": str(args.file), "bytes": len(data), **_state(server)}
 
 
-def _status(party: Agent | Coordinator, args: argparse.Namespace) -> Answer:
+def _status(party: Any, args: argparse.Namespace) -> Answer:
     if party.study.simulation:
         print("note: a simulation (rng=seeded): whoever has the study's file can remove the noise", file=sys.stderr)
     return {**_state(party), "privacy": party.study.promise}
 
 
-def _state(party: Agent | Coordinator) -> Answer:
+def _state(party: Any) -> Answer:
     """The state of a site or of the server."""
+    if not isinstance(party, Agent | Coordinator) and hasattr(party, "respond"):
+        return {**_state(party.agent), "epsilon": party.epsilon, "charges": len(party.ledger.charges)}
+    if not isinstance(party, Agent | Coordinator):
+        state = {"phase": party.phase, "attempt": party.attempt, "answered": party.answered}
+        return {"study": party.study.digest, **state, "finished": party.finished, "epsilon": party.epsilon}
     if isinstance(party, Agent):
         names = ("agent", "round", "pending", "message_due")
         return {"study": party.study.digest, **{name: getattr(party, name) for name in names}}
@@ -230,15 +314,25 @@ def _study(described: dict[str, Any]) -> Study:
     return create_study(Space(described["space"]), **others)
 
 
-def _party(entries: dict[str, Any], path: Path, folder: Path) -> Agent | Coordinator:
+def _party(entries: dict[str, Any], path: Path, folder: Path) -> Any:
     """A site, or the server, whose `agent` is None. path: the file of the description."""
     study = described_study(entries["study"], path)
+    if (study.trust == "nobody") != ("roster" in entries):
+        raise StateError("a study without a trusted server, and no other, needs --roster: see --help")
+    if study.trust == "nobody":
+        from dpfbo.secure import Roster, SecureCoordinator, SecureSite, SiteKey
+
+        roster = Roster(tuple(entries["roster"]))
+        if entries["agent"] is None:
+            return SecureCoordinator(study, roster, folder)
+        key = SiteKey.load(folder / _KEY)
+        return SecureSite(study, roster, key, folder, entries["maximize"], entries["attempts"])
     if entries["agent"] is None:
         return Coordinator(study, folder)
     return Agent(study, entries["agent"], folder, entries["maximize"])
 
 
-def _opened(folder: Path, kind: str) -> Agent | Coordinator:
+def _opened(folder: Path, kind: str) -> Any:
     """The site or the server of a folder, which must be of this kind."""
     path = folder / _PARTY
     if path.exists():
@@ -246,7 +340,7 @@ def _opened(folder: Path, kind: str) -> Agent | Coordinator:
             entries = read_json(path)
         except StateError:
             entries = None
-        if not isinstance(entries, dict) or set(entries) != {"study", "agent", "maximize"}:
+        if not isinstance(entries, dict) or set(entries) not in (_ENTRIES, _ENTRIES | {"roster", "attempts"}):
             raise StateError(f"{path} cannot be read: restore the file")
         if kind in (_EITHER, _SERVER if entries["agent"] is None else _SITE):
             return _party(entries, path, folder)
@@ -264,6 +358,11 @@ _COMMANDS: dict[str, tuple[str, Callable[..., Answer], str | None, str]] = {
     "best": ("the best configuration so far", _best, _SITE, "folder"),
     "status": ("where a site or the server stands", _status, _EITHER, "folder"),
     "host": ("make the server's folder", _host, None, "folder study"),
+    "key": ("make a site's key, without a trusted server", _key, None, "file"),
+    "roster": ("write the public keys of all sites", _roster, None, "file"),
+    "respond": ("answer a request of the server", _respond, _SITE, "folder request file"),
+    "requests": ("write a request for each site that has not answered", _requests, _SERVER, "folder directory"),
+    "next": ("end a step of the secure sum", _next, _SERVER, "folder"),
     "collect": ("take a site's message", _collect, _SERVER, "folder"),
     "release": ("end the round: add noise, charge, write the broadcast", _release, _SERVER, "folder file"),
 }
@@ -297,7 +396,13 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         for path in paths.split():
             add[name](path, type=Path, metavar=path.upper())
     add_study_options(add["new"])
-    add["join"]("--agent", type=int, required=True, help="the site's number, 0..N-1")
+    add["join"]("--agent", type=int, default=None, help="the site's number, 0..N-1")
+    add["join"]("--roster", type=Path, default=None, help="of all sites, without a trusted server")
+    add["join"]("--key", type=Path, default=None, help="the site's private key, without a trusted server")
+    add["join"]("--attempts", type=int, default=1, help="at the secure sum, each of which costs epsilon")
+    add["host"]("--roster", type=Path, default=None, help="of all sites, without a trusted server")
+    add["roster"]("keys", nargs="+", metavar="PUBLIC_KEY")
+    add["next"]("--again", action="store_true", help="give the attempt up and begin another, which sites must allow")
     add["join"]("--minimize", action="store_true", help="small values are better")
     add["ask"]("--another", action="store_true", help="one more, beside those that wait for their value")
     add["tell"]("result", nargs="?", default="-", help="JSON; from standard input by default")

@@ -7,7 +7,8 @@ import pytest
 
 from dpfbo.privacy.ledger import Ledger
 from runners import study
-from tests.helpers.studies import N_INIT, Killer, call, described, played, simulated
+from tests.helpers.objectives import tuned
+from tests.helpers.studies import N_INIT, SPACE, Killer, call, described, played, simulated
 
 
 @pytest.mark.parametrize("algorithm", ["dp_prior", "dp_fts_de"])
@@ -103,3 +104,65 @@ def test_mistakes_are_one_sentence(tmp_path, monkeypatch, capsys, arguments, sen
     error = capsys.readouterr().err
     assert sentence in error and error.startswith("error: ") and error.count("\n") == 1
     assert not (tmp_path / "x.json").exists() and not (tmp_path / "s" / "party.json").exists()
+
+
+def test_a_study_without_a_trusted_server_by_files(tmp_path):
+    """Every call is a process of its own; one site stays away."""
+    study, roster = tmp_path / "study.json", tmp_path / "roster.json"
+    (tmp_path / "space.yaml").write_text(SPACE)
+    few = ["--agents", 4, "--n-init", 3, "--rounds", 2, "--delta", "1e-3", "--epsilon", 2]
+    call("new", study, "--space", tmp_path / "space.yaml", *few, "--trust", "nobody", "--max-dropouts", 1)
+    public = [call("key", tmp_path / f"{n}.key")["public"] for n in range(4)]
+    assert len(call("roster", roster, *public)["sites"]) == 4
+    sites, server = [tmp_path / f"site{n}" for n in range(4)], tmp_path / "server"
+    for n, site in enumerate(sites):
+        call("join", site, study, "--roster", roster, "--key", tmp_path / f"{n}.key")
+    call("host", server, study, "--roster", roster)
+    for n, site in enumerate(sites[:3]):
+        for _ in range(3):
+            x = call("ask", site)["configuration"]
+            call("tell", site, json.dumps({"configuration": x, "value": tuned(n, x)}))
+    while not (state := call("status", server))["finished"]:
+        for n in call("requests", server, tmp_path / "requests")["sites"]:
+            answer = call("respond", sites[n], tmp_path / "requests" / f"{n}.bin", tmp_path / f"answer{n}.bin")
+            assert answer["ready"] or n == 3
+            call("collect", server, n, tmp_path / f"answer{n}.bin")
+        if not call("status", server)["finished"]:
+            call("next", server)
+    assert state["epsilon"] == pytest.approx(2.0, abs=0.01)
+    for n, site in enumerate(sites):
+        assert call("status", site)["charges"] == (0 if n == 3 else 1)
+    assert call("ask", sites[0])["round"] == 1
+    assert call("best", sites[0])["value"] is not None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["message", "secret", "m.bin"], "messages of a study without a trusted server leave masked"),
+        (["release", "server", "b.bin"], "this command is for a study with one"),
+        (["respond", "site", "study.json", "a.bin"], "this command is for a study without a trusted server"),
+        (["join", "s", "study.json", "--agent", "0", "--roster", "roster.json"], "join takes --agent, or without"),
+        (
+            ["join", "s", "nobody.json", "--agent", "0"],
+            "a study without a trusted server, and no other, needs --roster",
+        ),
+        (["host", "h", "nobody.json"], "a study without a trusted server, and no other, needs --roster"),
+        (["key", "0.key"], "exists already: a site keeps its key"),
+        (["roster", "other.json", "12"], "roster must have 64 hexadecimal digits for site 0"),
+    ],
+)
+def test_mistakes_about_trust_are_one_sentence(tmp_path, monkeypatch, capsys, arguments, sentence):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "space.yaml").write_text(SPACE)
+    few = ["--agents", 2, "--n-init", 3, "--rounds", 2, "--delta", "1e-3"]
+    call("new", "study.json", "--space", "space.yaml", *few)
+    call("new", "nobody.json", "--space", "space.yaml", *few, "--trust", "nobody")
+    public = [call("key", f"{n}.key")["public"] for n in range(2)]
+    call("roster", "roster.json", *public)
+    call("join", "site", "study.json", "--agent", 0)
+    call("join", "secret", "nobody.json", "--roster", "roster.json", "--key", "0.key")
+    call("host", "server", "nobody.json", "--roster", "roster.json")
+    capsys.readouterr()
+    assert study.main(arguments) == 1
+    assert sentence in capsys.readouterr().err
