@@ -171,7 +171,8 @@ def _site(args: argparse.Namespace) -> Answer:
             shown = phase
             if phase != EVALUATED:
                 time.sleep(_LOOK)
-        node.wait_until_quiet()  # the server may not have got the last answer
+        _say("the site is done, and stays until the server ends the study")
+        node.wait_for_the_end()
     return site.status()
 
 

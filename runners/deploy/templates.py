@@ -54,7 +54,7 @@ SITE = """# A site's part
 4. Copy the files of `for_sites`, which the operator sends you, into FOLDER: study, roster, certificate, objective.
 5. Write your objective: the function `evaluate` in `FOLDER/objective.py`. It runs on your machine alone.
 6. Start: `dpfbo deploy site FOLDER`. After an interrupt or a crash give the same command again: no value is lost.
-7. The site makes {evaluations} evaluations, one after another, and waits for the server after the first {n_init}.
+7. The site makes {evaluations} evaluations, waits for the server after the first {n_init}, and ends with the study.
 8. See where it stands: `dpfbo deploy status FOLDER`.
 9. The best configuration, your epsilon and your ledger: `dpfbo deploy result FOLDER`. It stays with you.
 10. Keep FOLDER secret, and never start a copy of it: restore a backup only if the folder is lost.

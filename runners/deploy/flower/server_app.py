@@ -8,18 +8,19 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
 from dpfbo.formats.files import locked_file, make_folder, replace_text
 from runners.deploy.exchange import Exchange, Pace
-from runners.deploy.flower.client_app import CONTENT, NAME, VERB
+from runners.deploy.flower.client_app import END, VERB, bytes_in, record_of
 from runners.deploy.parties import server_party
 from runners.deploy.project import Project
 from runners.study import json_text
 
 SETTINGS = "DPFBO_DEPLOY_SERVER"  # environment variable of the ServerApp's process
 _PAUSE = 0.5  # seconds between turns
+_FAREWELL = 15.0  # seconds in which the sites are told that the study has ended
 _PATIENCE = 60.0  # seconds for which a ServerApp that was stopped may keep the folder
 
 app = ServerApp()
@@ -64,8 +65,8 @@ class FlowerPost:
         return set(self._nodes)
 
     def send(self, site: int, data: bytes) -> str:
-        content = RecordDict({CONTENT: ConfigRecord({NAME: data})})
-        message = Message(content, dst_node_id=self._nodes[site], message_type=f"query.{VERB}", ttl=2 * self._lost)
+        node, kind = self._nodes[site], f"query.{VERB}"
+        message = Message(record_of(data), dst_node_id=node, message_type=kind, ttl=2 * self._lost)
         return str(next(iter(self._grid.push_messages([message]))))
 
     def collect(self, names: Iterable[str]) -> list[tuple[str, int, bytes | None]]:
@@ -73,8 +74,17 @@ class FlowerPost:
         for reply in self._replies(list(names)):
             site, name = self._sites.get(reply.metadata.src_node_id), reply.metadata.reply_to_message_id
             if site is not None:
-                found.append((name, site, None if reply.has_error() else answer_in(reply)))
+                found.append((name, site, None if reply.has_error() else bytes_in(reply)))
         return found
+
+    def end(self, patience: float) -> None:
+        """Tell the sites that are connected that the study has ended; those that miss it wait in vain for a while."""
+        names = [self.send(site, END) for site in sorted(self.connected())]
+        give_up = time.monotonic() + patience
+        while names and time.monotonic() < give_up:
+            answered = {name for name, _, _ in self.collect(names)}
+            names = [name for name in names if name not in answered]
+            time.sleep(_PAUSE)
 
     def _replies(self, names: list[str]) -> list[Message]:
         """The replies to these requests. One that Flower cannot read is left out; the others come all the same."""
@@ -87,15 +97,6 @@ class FlowerPost:
                 return [reply for name in names for reply in self._replies([name])]
             logger.warning("a reply cannot be read: %s", error)
             return []
-
-
-def answer_in(reply: Message) -> bytes | None:
-    """The bytes in a reply; None if it holds something else."""
-    try:
-        data = reply.content[CONTENT][NAME]
-    except (KeyError, TypeError):
-        return None
-    return data if isinstance(data, bytes) else None
 
 
 @app.main()
@@ -117,7 +118,8 @@ def main(grid: Grid, context: Context) -> None:
 def _run(grid: Grid, project: Project, settings: ServerSettings) -> None:
     server = server_party(project, settings.min_sites)
     try:
-        exchange = Exchange(server, FlowerPost(grid, project, settings.pace.lost), settings.pace)
+        post = FlowerPost(grid, project, settings.pace.lost)
+        exchange = Exchange(server, post, settings.pace)
         shown = None
         while True:
             finished = exchange.turn()
@@ -125,6 +127,7 @@ def _run(grid: Grid, project: Project, settings: ServerSettings) -> None:
                 replace_text(project.state, json_text(state))
                 shown = state
             if finished:
+                post.end(_FAREWELL)
                 return
             time.sleep(_PAUSE)
     finally:

@@ -8,6 +8,7 @@ fetches a FAB, and opens no port.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -41,11 +42,11 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-from runners.deploy.flower.client_app import app
+from runners.deploy.flower.client_app import END, app, bytes_in
 from runners.deploy.keys import read_supernode
 from runners.deploy.site_folder import SiteFolder
 
-_QUIET = 10.0  # seconds without a request, in which the server asks again for an answer that it did not get
+_GONE = 600.0  # seconds without a connection after which a site that is done takes the study for ended
 _PAUSE = 2.0  # seconds between looks for a message
 _LONGEST_PAUSE = 30.0  # between tries to connect
 
@@ -70,13 +71,16 @@ class SuperNode:
 
     def __init__(self, site: SiteFolder) -> None:
         self._site = site
-        self._asked_at = time.monotonic()  # of the last request
+        self._ended, self._lost_at = threading.Event(), time.monotonic()  # infinite while it is connected
         self._context: dict[str, Any] = {"folder": str(site.folder)}
 
-    def wait_until_quiet(self) -> None:
-        """Return when no request has come for some seconds."""
-        while (left := self._asked_at + _QUIET - time.monotonic()) > 0:
-            time.sleep(left)
+    def wait_for_the_end(self) -> None:
+        """Return when the server says that the study has ended, or cannot be reached for minutes.
+
+        Until then it may ask again: an answer that it was given is lost if it is killed before that is on its disk.
+        """
+        while not self._ended.wait(_PAUSE) and time.monotonic() - self._lost_at < _GONE:
+            pass
 
     def run(self, stop: threading.Event) -> None:
         """Answer until `stop` is set, then sign off."""
@@ -85,14 +89,14 @@ class SuperNode:
             try:
                 with self._connected() as (client, node):
                     logger.info("connected to %s", self._site.shared.address)
-                    pause, told = _PAUSE, ""
+                    pause, told, self._lost_at = _PAUSE, "", math.inf
                     while not stop.wait(_PAUSE):
                         while self._answer_next(client, node):
                             pass
             except Exception as error:  # of the network, of Flower, or of the site's folder: try again
                 if (said := _sentence(error)) != told:
                     logger.warning("%s: %s; the site tries again", self._site.shared.address, said)
-                told = said
+                told, self._lost_at = said, min(self._lost_at, time.monotonic())
                 stop.wait(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
@@ -131,7 +135,6 @@ class SuperNode:
         found = client.PullMessages(PullMessagesRequest(node=node))
         if not found.messages_list:
             return False
-        self._asked_at = time.monotonic()
         began, tree, run = time.monotonic(), found.message_object_trees[0], found.messages_list[0].metadata.run_id
         message = pull_and_inflate_object_from_tree(
             tree, make_pull_object_fn_protobuf(client.PullObject, node, run),
@@ -150,6 +153,8 @@ class SuperNode:
             )  # fmt: skip
             push = make_push_object_fn_protobuf(client.PushObject, node, run, pushed.session_id)
             push_objects(objects, push, object_ids_to_push=set(pushed.objects_to_push))
+        if bytes_in(message) == END:
+            self._ended.set()
         return True
 
     def _reply(self, message: Message, node: Node, run: int) -> Message:
