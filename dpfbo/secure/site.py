@@ -61,7 +61,7 @@ class SumSite:
         counts as a colluder.
     """
 
-    new_seed = staticmethod(primitives.new_seed)
+    new_seed = staticmethod(primitives.new_seed)  # an attribute, so that an audit can examine the source of all seeds
 
     def __init__(
         self, terms: SumTerms, key: SiteKey, journal: Journal, vector: Callable[[], Tensor],
