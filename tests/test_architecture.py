@@ -19,7 +19,7 @@ STEPS = {
     "dpfbo": (
         "checks formats clock extras deprecation", "lazy extensions", "rng space", "gp privacy", "records",
         "tables", "round_log", "run_result", "run_summary outsourced", "problems", "federated",
-        "checkpoint", "study", "audit protocol", "integrations secure",
+        "checkpoint", "study", "protocol", "secure", "audit", "integrations",
     ),
     "runners": (
         "private_apis dpfbo_command", "record compose", "arguments executor completion",

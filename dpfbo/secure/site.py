@@ -61,6 +61,8 @@ class SumSite:
         counts as a colluder.
     """
 
+    new_seed = staticmethod(primitives.new_seed)  # an attribute, so that an audit can examine the source of all seeds
+
     def __init__(
         self, terms: SumTerms, key: SiteKey, journal: Journal, vector: Callable[[], Tensor],
         charge: Callable[[bytes], None], attempts: int = 1,
@@ -125,7 +127,7 @@ class SumSite:
         """Delete the secrets of attempts that are over: keys that are gone cannot be told."""
         over = self.attempt if (self.attempt, "unmask") in self._done else self.attempt - 1
         for attempt in range(1, over + 1):
-            self._journal.forget(self._secret_file(attempt))
+            self._journal.forget(secret_file(self._terms, attempt))
 
     def _check_order(self, request: ServerRequest) -> None:
         """Raise StateError unless the request is the next one."""
@@ -148,7 +150,7 @@ class SumSite:
     # the five steps: each returns the payload of the answer
 
     def _keys(self, request: ServerRequest) -> dict[str, Any]:
-        secret = {name: primitives.new_seed().hex() for name in ("cipher", "mask", "self")}
+        secret = {name: self.new_seed().hex() for name in ("cipher", "mask", "self")}
         numbers = self._vector().numpy().astype(np.int64)
         if numbers.shape != (self._terms.size,):
             raise StateError(f"the site's vector must have {self._terms.size} numbers, got shape {numbers.shape}")
@@ -265,15 +267,17 @@ class SumSite:
     def _file(self, attempt: int, step: str) -> str:
         return f"sum-{self._terms.round:05d}-{attempt:03d}-{step}.bin"
 
-    def _secret_file(self, attempt: int) -> str:
-        return f"sum-{self._terms.round:05d}-{attempt:03d}.secret"
-
     def _keep_secret(self, attempt: int, secret: dict[str, Any]) -> None:
-        self._journal.keep(self._secret_file(attempt), json.dumps(secret).encode())
+        self._journal.keep(secret_file(self._terms, attempt), json.dumps(secret).encode())
 
     def _secret(self, attempt: int) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self._journal.need(self._secret_file(attempt)))
+        found: dict[str, Any] = json.loads(self._journal.need(secret_file(self._terms, attempt)))
         return found
+
+
+def secret_file(terms: SumTerms, attempt: int) -> str:
+    """The name under which a site's journal keeps the seeds of an attempt until it is over."""
+    return f"sum-{terms.round:05d}-{attempt:03d}.secret"
 
 
 def commitment(terms: SumTerms, attempt: int, site: int, seed: bytes) -> bytes:

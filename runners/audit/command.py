@@ -13,7 +13,6 @@ from rich.progress import Progress
 
 from dpfbo.audit import bounds
 from dpfbo.audit.release import two_tables
-from dpfbo.audit.server.examine import CHECKS
 from runners.arguments import Parser, at_least
 from runners.audit import files, server, table
 from runners.audit.report import AuditReport
@@ -77,7 +76,7 @@ def _of_server(experiment: FederatedExperiment, args: argparse.Namespace) -> Aud
         raise ValueError(f"--move needs an outsourced table such as algorithm=po_gp_ucb, got {args.move!r}")
     trials = TRIALS if args.trials is None else args.trials
     args.out.mkdir(parents=True, exist_ok=True)  # a folder that cannot be made stops the audit now, not after minutes
-    with _progress("audit", len(CHECKS) + trials) as step:
+    with _progress("audit", server.n_checks(experiment) + trials) as step:
         return server.audit(experiment, args.rounds, trials, args.seed, step, args.thorough)
 
 

@@ -6,11 +6,13 @@ from dataclasses import replace
 from functools import partial
 
 from dpfbo.audit.bounds import CONFIDENCE
+from dpfbo.audit.findings import CheckResult
 from dpfbo.audit.server import two_world
 from dpfbo.audit.server.colluders import attacked_view, worst_case
-from dpfbo.audit.server.examine import examine
+from dpfbo.audit.server.examine import CHECKS, examine
 from dpfbo.audit.server.target import AgentsSide, Target
 from dpfbo.audit.server.two_world import Replay
+from dpfbo.federated.distributed import DistributedGaussian
 from dpfbo.federated.prior_server import PriorServer
 from dpfbo.federated.server import Server
 from dpfbo.formats.words import delta_in_symbols, delta_in_words, epsilon_in_words
@@ -18,6 +20,8 @@ from dpfbo.privacy.ledger import Ledger
 from runners.audit import picture
 from runners.audit.report import AuditReport, table, verdict_as_json
 from runners.compose.federated import FederatedExperiment
+
+_MOST_SITES = 40  # sites of a secure sum, unless more must take part
 
 
 def target_of(experiment: FederatedExperiment) -> Target:
@@ -33,7 +37,28 @@ def target_of(experiment: FederatedExperiment) -> Target:
     if not isinstance(server, Server | PriorServer):
         raise ValueError(f"algorithm={name} has no server that adds up messages")
     side = AgentsSide(experiment.problem, experiment.agents) if isinstance(server, PriorServer) else None
-    return worst_case(Target(server, experiment.broadcasts, plan.accountant, plan.delta, side))
+    return Target(server, experiment.broadcasts, plan.accountant, plan.delta, side)
+
+
+def n_checks(experiment: FederatedExperiment) -> int:
+    """The number of checks of an audit."""
+    if not isinstance(experiment.study.mechanism, DistributedGaussian):
+        return len(CHECKS)
+    from dpfbo.audit.secure.examine import SITE_CHECKS
+
+    return len(CHECKS) + len(SITE_CHECKS)
+
+
+def _of_sites(target: Target, on_step: Callable[[], None]) -> list[CheckResult]:
+    """The results of the checks of a secure sum's sites; none where a server is trusted."""
+    (N, _, M), mechanism = target.shape, target.mechanism
+    if not isinstance(mechanism, DistributedGaussian):
+        return []
+    from dpfbo.audit.secure.examine import examine_sites
+    from dpfbo.audit.secure.sums import SumTarget
+
+    fewest = 2 * mechanism.max_dropouts + mechanism.colluders + 1
+    return examine_sites(SumTarget(mechanism, min(N, max(fewest, _MOST_SITES)), M), on_step)
 
 
 def audit(
@@ -45,10 +70,11 @@ def audit(
     thorough: a hundred times the draws of noise and S_t. on_step: called after each check, and after each trial of both
     worlds.
     """
-    begin, target = time.monotonic(), target_of(experiment)
+    begin, whole = time.monotonic(), target_of(experiment)
+    target = worst_case(whole)
     if rounds > target.rounds:
         raise ValueError(f"--rounds must be at most the {target.rounds} broadcasts of the run, got {rounds}")
-    findings = examine(target, seed, on_step, thorough)
+    findings = [*examine(target, seed, on_step, thorough), *_of_sites(whole, on_step)]
     (N, P, M), name, accountant = target.shape, experiment.settings.algorithm.name, experiment.plan.chosen
     made = two_world.replay(replace(target, rounds=rounds), trials, seed, on_step) if trials else None
     worlds = None if made is None else {**verdict_as_json(made.verdict), "charges_vary": made.varying}

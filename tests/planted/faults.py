@@ -1,11 +1,13 @@
 """The planted faults, and the checks that find them: an audit of the audit.
 
-Every fault is the real server with one thing wrong; the same server without faults passes every check.
+Every fault is the real server, or a real site of a secure sum, with one thing wrong; without it every check passes.
 """
 
 from dataclasses import dataclass
 from functools import partial
 
+from dpfbo.audit.secure.examine import examine_sites
+from dpfbo.audit.secure.sums import SumTarget
 from dpfbo.audit.server.examine import CHECKS, examine
 from dpfbo.audit.server.target import Target, seeded
 from dpfbo.audit.server.two_world import replay
@@ -18,7 +20,7 @@ from dpfbo.privacy.accounting.pld import Pld
 from dpfbo.privacy.budget import Budget, EpsilonCurve
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.space.regions import Regions
-from tests.planted import accountants, mechanisms, noise, prior, servers
+from tests.planted import accountants, mechanisms, noise, prior, secure, servers
 from tests.planted.noise import FaultyNoise
 
 TWO_WORLDS = "two worlds"
@@ -34,10 +36,10 @@ GROWING = Steps([1.0, 1.0, 1.0, 1.2, 1.2, 1.5])
 
 @dataclass(frozen=True)
 class Fault:
-    """A server with one thing wrong. words: its description."""
+    """A server, or sites of a secure sum, with one thing wrong. words: its description."""
 
     words: str
-    target: Target
+    target: Target | SumTarget
 
 
 def sound(mechanism=None, kind=Server, budget=False, n_agents=N, rounds=ROUNDS, accountant=PLD):
@@ -63,6 +65,11 @@ def planted():
     """Every fault, by name."""
     found = [*_of_mechanisms(), *_of_noise(), *_of_choice(), *_of_charges(), *prior.planted()]
     return {name: Fault(words, target) for name, words, target in found}
+
+
+def planted_in_sites():
+    """Every fault of the sites of a secure sum, by name."""
+    return {name: Fault(words, target) for name, words, target in secure.planted()}
 
 
 many, long = partial(sound, n_agents=200, rounds=3), partial(sound, rounds=8)
@@ -164,16 +171,17 @@ def _of_charges():
 
 
 def found_by(target, trials=0):
-    """The names of the checks that fail on a target, the two worlds among them if `trials` > 0."""
+    """The names of the checks that fail on a target, the two worlds of a server among them if `trials` > 0."""
+    if isinstance(target, SumTarget):
+        return {f.check for f in examine_sites(target) if not f.holds}
     found = {f.check for f in examine(target) if not f.holds}
     if trials and not replay(target, trials).verdict.holds:
         found.add(TWO_WORLDS)
     return found
 
 
-def markdown(rows):
-    """The table of the page: x where a check (a column) finds a fault (a row). rows: `found_by` by title."""
-    names = (*CHECKS, TWO_WORLDS)
+def markdown(rows, names=(*CHECKS, TWO_WORLDS)):
+    """A table of the page: x where a check (a column) finds a fault (a row). rows: `found_by` by title."""
     lines = [["fault", *names], ["---", *[":-:"] * len(names)]]
     lines += [[title, *("x" if name in found else "" for name in names)] for title, found in rows.items()]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)

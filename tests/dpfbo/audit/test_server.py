@@ -25,7 +25,7 @@ from dpfbo.privacy.ledger import Ledger
 from dpfbo.privacy.noise import DiscreteGaussian
 from dpfbo.rng import Streams
 from dpfbo.space.regions import Regions
-from tests.planted import faults
+from tests.planted import faults, secure
 from tests.planted.__main__ import main as print_table
 
 PAGE = Path(__file__).parents[3] / "docs" / "concepts" / "audit.md"
@@ -97,6 +97,8 @@ def test_the_table_fails_if_a_fault_is_not_found(capsys, monkeypatch):
     ignored = {"budget ignored": faults.planted()["budget ignored"]}
     monkeypatch.setattr(faults, "sound_ones", lambda: {"sound": faults.sound()})
     monkeypatch.setattr(faults, "planted", lambda: ignored)
+    monkeypatch.setattr(secure, "sound_ones", dict)
+    monkeypatch.setattr(faults, "planted_in_sites", dict)
     assert print_table(["--trials", "0"]) == 0
     assert "| budget ignored: broadcasts go on beyond the budget |  |  |" in capsys.readouterr().out
     monkeypatch.setattr(faults, "planted", lambda: {"none": faults.Fault("nothing is wrong", faults.sound())})

@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 
 import pytest
 
+from dpfbo.audit.secure.examine import SITE_CHECKS
 from dpfbo.audit.server.examine import CHECKS
 from dpfbo.privacy.ledger import Ledger
 from runners.audit import command
@@ -82,6 +83,28 @@ def test_the_private_prior_is_audited_from_its_agents_to_its_broadcast(tmp_path,
     found = shown["two_worlds"]
     assert found["claimed_epsilon"] == pytest.approx(1, abs=0.01)
     assert found["bound"] <= found["claimed_epsilon"] and found["holds"]
+
+
+NOBODY = ["privacy.trust=nobody", "privacy.max_dropouts=2", "privacy.colluders=1"]
+
+
+def test_without_a_trusted_server_the_view_of_colluders_and_the_sites_are_audited(tmp_path, capsys):
+    arguments = [*PRIOR, *NOBODY, "privacy.epsilon=4", "--trials", "200", "--out", str(tmp_path), "--json"]
+    assert command.main(arguments) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert [c["check"] for c in shown["checks"]] == [*CHECKS, *SITE_CHECKS]
+    assert shown["attacked"].startswith("the sum with the noise shares of 5 of 8 sites")
+    found = shown["two_worlds"]
+    assert found["claimed_epsilon"] == pytest.approx(4, abs=0.01)
+    assert 0.5 < found["bound"] < found["claimed_epsilon"] and found["holds"]
+
+
+def test_sites_with_a_fault_exit_with_3(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("dpfbo.secure.site.SumSite.new_seed", staticmethod(lambda: bytes(16)))
+    monkeypatch.setattr("runners.audit.server.examine", lambda *given: [])
+    assert command.main([*PRIOR, *NOBODY, "privacy.epsilon=4", "--trials", "0", "--out", str(tmp_path), "--json"]) == 3
+    failed = {c["check"] for c in json.loads(capsys.readouterr().out)["checks"] if not c["holds"]}
+    assert "seeds" in failed and failed <= set(SITE_CHECKS)
 
 
 def test_a_private_prior_that_tells_more_than_its_release_exits_with_3(tmp_path, capsys, monkeypatch):

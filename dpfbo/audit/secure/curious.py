@@ -1,0 +1,245 @@
+"""Checks of what a curious server sees: it follows the protocol, keeps every message, and may have colluding sites."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from scipy import stats
+
+from dpfbo.audit.findings import ERROR, likely, require, two_sided
+from dpfbo.audit.secure.sums import SumRun, SumTarget
+from dpfbo.privacy.distributed import BITS
+from dpfbo.privacy.entropy import SystemEntropy
+from dpfbo.secure import primitives
+from dpfbo.secure.messages import Advert, view
+from dpfbo.secure.site import Masks, SumSite
+
+NUMBERS = 10_000  # masked numbers of all sites in one attempt
+_TESTS = 3  # p-values of the noise
+_NEAR = 2**24  # of uniform numbers, one in 128 lies as near to zero; what sites send lies much nearer
+_BINS = 64  # of equal probability, of masked numbers in two worlds
+_LOUD = 2**BITS  # a number of the canary's vector in the world in which it sends something
+SEEDS = 1 << 19  # seeds of one site
+_RANKED = 512  # seeds whose bits are compared
+_FEWEST, _MOST = 20_000, 200_000  # numbers of noise of all sites together
+_POWER = 0.99  # probability to find noise shares without the margin, where the most numbers allow it
+
+
+def right_sum(target: SumTarget) -> str:
+    """The server learns the sum of the survivors' vectors, also of fewer sites: the sites take part."""
+    for gone in {0, target.noise.max_dropouts}:
+        run = SumRun(target).until("masked").until(None, absent=range(gone))
+        total = sum(run.vectors[1, n] for n in run.server.survivors)
+        right = np.array_equal(run.server.total.numpy(), total)
+        require(right, f"with {gone} sites missing, the sum is not that of the others' vectors")
+    return f"the sum of {target.n_sites} and of {target.noise.survivors} sites is right"
+
+
+def masked_numbers(target: SumTarget) -> str:
+    """Masked numbers are uniform, by themselves and from one attempt or site to another, as masks never seen before.
+
+    The bytes of all numbers of an attempt get chi-square tests. In each vector, and in each difference of two, the
+    numbers near zero are counted: a difference of equal masks has nothing else.
+    """
+    run = SumRun(target, target.size_for(NUMBERS), attempts=2)
+    seen = []
+    for attempt in (1, 2):
+        if attempt == 2:
+            run.server.begin_again()
+        run.until("survivors")
+        seen.append(np.stack([run.masked(attempt, n) for n in range(target.n_sites)]))
+    first, second = seen
+    p = {f"{name} of attempt {k + 1}": value for k in range(2) for name, value in _uniform(seen[k])}
+    p["numbers near zero"] = _near(np.concatenate(seen))
+    p["the difference of two attempts"] = _near(first - second)
+    p |= {f"the difference of two sites, attempt {k + 1}": _near(_differences(seen[k])) for k in range(2)}
+    p["the bytes of the difference of two attempts"] = dict(_uniform(first - second))["byte 3"]
+    return likely(p, f"{first.size} masked numbers in each of 2 attempts")
+
+
+def masks(target: SumTarget) -> str:
+    """Every pair of sites shares a mask that no other pair has, and every site has one of its own, in each attempt.
+
+    All sites but two collude: they take their masks and what unmasking reveals off the two vectors, which are known.
+    """
+    size, N = target.size_for(NUMBERS), target.n_sites
+    run = SumRun(target, size, attempts=2)
+    pairs, own, whole, p = list[np.ndarray](), list[np.ndarray](), dict[int, bool](), dict[str, float]()
+    for attempt in (1, 2):
+        if attempt == 2:
+            run.server.begin_again()
+        run.until("survivors")
+        found, alone = _left_of_pairs(run)
+        both = [(b, a) for a in range(N) for b in range(a)]
+        pairs.append(np.stack([found[pair] for pair in both]))
+        own.append(alone)
+        b, a = both[_nearest(pairs[-1])]
+        p[f"the mask of sites {b} and {a}, attempt {attempt}"] = _near(pairs[-1])
+        p[f"the masks of single sites, attempt {attempt}"] = _near(alone)
+        whole[attempt] = all(np.array_equal(found[b, a], np.uint32(0) - found[a, b]) for b, a in both)
+    every = np.concatenate([*pairs, *own])
+    p |= {f"{name} of masks of pairs": value for name, value in _uniform(np.concatenate(pairs))}
+    words = likely(p, f"{len(every)} masks of pairs, sites and attempts")
+    for attempt, cancel in whole.items():
+        require(cancel, f"masks of pairs do not cancel in attempt {attempt}")
+    different = len(np.unique(np.concatenate([every, np.uint32(0) - every]), axis=0)) == 2 * len(every)
+    require(different, f"two of {len(every)} masks of pairs, sites and attempts are the same")
+    return words
+
+
+def _left_of_pairs(run: SumRun) -> tuple[dict[tuple[int, int], np.ndarray], np.ndarray]:
+    """By ordered pair of sites, what is left of the first one's masked vector if all but the second collude.
+
+    Also the masks of single sites, N x M, which the sum of the vectors needs.
+    """
+    N, attempt = run.target.n_sites, run.server.attempt
+    adverts = {n: Advert.of(run.answers[attempt, "keys", n].payload) for n in range(N)}
+    made = Masks(run.terms, attempt, view(adverts), tuple(range(N)))
+    secrets = [run.secret(n) for n in range(N)]
+    own = np.stack([made.own(n, bytes.fromhex(secrets[n]["self"])) for n in range(N)])
+    private = [primitives.agreement_key(bytes.fromhex(secret["mask"])) for secret in secrets]
+    of_pair = {(v, n): made.of_pair(v, n, private[v], adverts[n].mask) for v in range(N) for n in range(v)}
+    found: dict[tuple[int, int], np.ndarray] = {}
+    for n in range(N):
+        masked = run.masked(attempt, n)
+        vector = (run.vectors[attempt, n] % 2**32).astype(np.uint32)
+        # v computes of_pair(v, n), which site n has with the other sign
+        known = {v: of_pair[v, n] if v > n else np.uint32(0) - of_pair[n, v] for v in range(N) if v != n}
+        left = masked - vector - own[n] + sum(known.values(), np.zeros(len(vector), np.uint32))
+        found |= {(n, v): left - known[v] for v in known}
+    return found, own
+
+
+def two_worlds(target: SumTarget) -> str:
+    """Whether the canary sends zeros or a loud vector cannot be told, where another site makes up for it in the sum.
+
+    The canary's masked numbers, also without its vector, have the same law in both worlds, and answers the same length.
+    """
+    worlds, lengths = [], []
+    for loud in (0, _LOUD):
+        others = {n: np.zeros(NUMBERS, int) for n in range(2, target.n_sites)}
+        numbers = {0: np.full(NUMBERS, loud), 1: np.full(NUMBERS, -loud), **others}
+        run = SumRun(target, NUMBERS, numbers=numbers).until(None)
+        worlds.append(run.masked(1, 0))
+        lengths.append({place: len(str(answer.payload)) for place, answer in run.answers.items()})
+    require(lengths[0] == lengths[1], "the lengths of answers tell whether the canary's vector is zero")
+    silent, loud_one = worlds
+    p = {
+        "the canary's masked numbers": _same_law(silent, loud_one),
+        "the canary's masked numbers, loud": _near((loud_one - np.uint32(_LOUD))[None]),
+        "the canary's masked numbers, silent": _near(silent[None]),
+    }
+    return likely(p, f"{NUMBERS} masked numbers of the canary in each world")
+
+
+def seeds(target: SumTarget) -> str:
+    """Seeds have 128 bits: none of 2^19 occurs twice, their bits are balanced and independent, and keys use each once.
+
+    Of seeds with b bits, 2^19 are all different with probability about exp(-2^(37 - b)): 1e-14 at b = 32.
+    """
+    source: list[bytes] = []
+
+    def recorded(*given: object) -> SumSite:
+        site = target.site(*given)
+        made = site.new_seed
+
+        def drawn() -> bytes:
+            source.append(made())
+            return source[-1]
+
+        site.new_seed = drawn  # type: ignore[method-assign]
+        return site
+
+    run = SumRun(SumTarget(target.mechanism, target.n_sites, target.size, recorded, target.terms)).until("shares")
+    used = [bytes.fromhex(run.secret(n)[name]) for n in range(target.n_sites) for name in ("cipher", "mask", "self")]
+    require(sorted(used) == sorted(source), "the keys of a sum are not made of the seeds that were drawn for them")
+    draw = SumRun(target).sites[0].new_seed
+    drawn = [draw() for _ in range(SEEDS)]
+    require({len(seed) for seed in drawn} == {primitives.SEED_BYTES}, "a seed does not have 128 bits")
+    twice = SEEDS - len(set(drawn))
+    about = math.log2(SEEDS * SEEDS / 2 / max(1, twice))
+    require(twice == 0, f"{twice} of {SEEDS} seeds occur twice: they have about {about:.0f} bits")
+    bits = np.unpackbits(np.frombuffer(b"".join(drawn), np.uint8).reshape(SEEDS, -1), axis=1)
+    rank = _rank(bits[:_RANKED])
+    require(rank == bits.shape[1], f"the bits of seeds depend on each other: {rank} of {bits.shape[1]} are free")
+    return likely({"ones of each bit": two_sided(bits.sum(0), SEEDS, 0.5)}, f"{SEEDS} seeds, none twice")
+
+
+def _rank(bits: np.ndarray) -> int:
+    """The rank of a matrix of zeros and ones over the field of two elements."""
+    rows = [int("".join(map(str, row)), 2) for row in bits]
+    rank = 0
+    while rows:
+        pivot = rows.pop()
+        if pivot:
+            rank += 1
+            low = pivot & -pivot
+            rows = [row ^ pivot if row & low else row for row in rows]
+    return rank
+
+
+def noise_shares(target: SumTarget) -> str:
+    """Shares of the noise have variance sigma^2 / (N - max_dropouts - colluders), and differ from site to site."""
+    noise, mechanism, N, M = target.noise, target.mechanism, target.n_sites, target.size
+    sigma = mechanism.multiplier(0) * (1.0 + 2.0 ** -(BITS + 1) * math.sqrt(M)) * 2.0**BITS
+    wanted = sigma**2 / (N - noise.max_dropouts - noise.colluders)
+    errors = float(stats.norm.isf(ERROR / _TESTS / 2) + stats.norm.ppf(_POWER))  # standard errors that are found
+    margin = (noise.max_dropouts + noise.colluders) / N
+    numbers = min(_MOST, max(_FEWEST, 2 * (errors / margin) ** 2 if margin else 0))
+    calls = math.ceil(numbers / (N * M))
+    drawn = torch.stack([
+        torch.stack([mechanism.share(n, N, M, SystemEntropy(), 0) for n in range(N)]) for _ in range(calls)
+    ]).double().numpy()  # calls x N x M  # fmt: skip
+    p, squares = {}, np.square(drawn / math.sqrt(wanted))
+    for name, axes in (("all sites", (0, 1, 2)), ("each site", (0, 2))):
+        sums = np.atleast_1d(squares.sum(axes))
+        count = squares.size // sums.size
+        p[f"{name}: {sums.min() / count:.3f} to {sums.max() / count:.3f} of the variance"] = min(
+            1.0, 2 * sums.size * float(np.minimum(stats.chi2.cdf(sums, count), stats.chi2.sf(sums, count)).min())
+        )
+    rows = drawn.transpose(1, 0, 2).reshape(N, -1)
+    correlations = np.abs(np.corrcoef(rows)[np.triu_indices(N, 1)])
+    p["two sites"] = 2 * len(correlations) * float(stats.norm.sf(correlations.max() * math.sqrt(rows.shape[1])))
+    found = errors * math.sqrt(2 / drawn.size)
+    return likely(p, f"{drawn.size} numbers of noise; a variance off by {found:.1%} is found with probability {_POWER}")
+
+
+def _uniform(numbers: np.ndarray) -> Iterator[tuple[str, float]]:
+    """p-values of chi-square tests of the four bytes, and of the first four bits of neighbours."""
+    flat = np.ascontiguousarray(numbers).reshape(-1)
+    for k in range(4):
+        yield f"byte {k}", _chi_square(np.bincount((flat >> np.uint32(8 * k)) & np.uint32(255), minlength=256))
+    pairs = flat[: len(flat) // 2 * 2].reshape(-1, 2) >> np.uint32(28)
+    yield "neighbours", _chi_square(np.bincount(16 * pairs[:, 0] + pairs[:, 1], minlength=256))
+
+
+def _chi_square(counts: np.ndarray) -> float:
+    return float(stats.chisquare(counts).pvalue)
+
+
+def _same_law(one: np.ndarray, other: np.ndarray) -> float:
+    """p-value of a chi-square test of homogeneity in 64 bins."""
+    bins = [np.bincount(x >> np.uint32(26), minlength=_BINS) for x in (one, other)]
+    return float(stats.chi2_contingency(np.stack(bins) + 1e-9).pvalue)
+
+
+def _share_near(rows: np.ndarray) -> np.ndarray:
+    """In each row of uint32, how many numbers lie near zero modulo 2^32."""
+    return np.count_nonzero(rows + np.uint32(_NEAR // 2) < np.uint32(_NEAR), axis=1)
+
+
+def _near(rows: np.ndarray) -> float:
+    """p-value over rows of uniform numbers, k x M, that as many numbers lie near zero. A row of equal masks has all."""
+    return two_sided(_share_near(rows), rows.shape[1], _NEAR / 2.0**32)
+
+
+def _nearest(rows: np.ndarray) -> int:
+    """The row with the most numbers near zero."""
+    return int(_share_near(rows).argmax())
+
+
+def _differences(rows: np.ndarray) -> np.ndarray:
+    """The differences of each row and the next ones, at most all pairs of 64 rows."""
+    some = rows[:64]
+    return np.concatenate([some[k + 1 :] - some[k] for k in range(len(some) - 1)])
