@@ -11,12 +11,13 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from dpfbo.checks import SettingError, integer, positive
 from dpfbo.extras import MissingPackage, needing
 from dpfbo.formats.bounded import read_object, read_plain
 from dpfbo.formats.checkpoint_file import CheckpointError
+from dpfbo.formats.files import locked_file, make_folder
 from dpfbo.formats.journal import StateError
 from dpfbo.privacy.accounting import UnsupportedEvent
 from dpfbo.privacy.ledger import LedgerError
@@ -51,6 +52,7 @@ _ERRORS = (
     ValueError,
 )  # fmt: skip
 _LOOK = 1.0  # seconds between looks at the server's state, and at a site for the next evaluation
+_PATIENCE = 5.0  # seconds for which the ServerApp of a server that was killed may keep the lock
 _MOST_RESTARTS = 5  # of a ServerApp that vanishes without a word
 
 
@@ -118,8 +120,8 @@ def _server(args: argparse.Namespace) -> Answer:
         from runners.deploy.server_app import SETTINGS, ServerSettings
     os.environ[SETTINGS] = ServerSettings(str(project.folder), min_sites, pace).encoded()
     signal.signal(signal.SIGTERM, _interrupt)
-    project.failure.unlink(missing_ok=True)
-    with running_superlink(project, args.bind) as link:
+    with _only_server(project), running_superlink(project, args.bind) as link:
+        project.failure.unlink(missing_ok=True)
         _say(f"the server listens at {project.shared.address}; {project.shared.study.promise}")
         run, restarts, shown = link.submit(), 0, None
         while True:
@@ -136,6 +138,15 @@ def _server(args: argparse.Namespace) -> Answer:
                 run, restarts = link.submit(), restarts + 1
             link.register()  # sites that the roster got meanwhile
             time.sleep(_LOOK)
+
+
+def _only_server(project: Project) -> BinaryIO:
+    """Lock a project against other servers, until the file is closed or this process ends."""
+    make_folder(project.server, private=True)
+    try:
+        return locked_file(project.running, _PATIENCE)
+    except BlockingIOError as error:
+        raise StateError(f"another server runs the project in {project.folder}: stop it") from error
 
 
 def _site(args: argparse.Namespace) -> Answer:

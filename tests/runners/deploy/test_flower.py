@@ -9,6 +9,7 @@ from importlib.util import find_spec
 
 import pytest
 
+from dpfbo.formats.files import locked_file
 from dpfbo.formats.journal import StateError
 from tests.runners.deploy.deployments import call, charged, configurations, deployed, simulated
 from tests.runners.deploy.processes import free_port, world
@@ -132,6 +133,15 @@ time.sleep(600)
         w.wait("all processes end", lambda: w.processes() == [])
 
 
+def test_a_project_has_one_server(tmp_path):
+    project, _ = quick_world(tmp_path, 2)
+    project.server.mkdir()
+    with locked_file(project.running, 0.0), world(tmp_path) as w:
+        server = w.start("second", "server", project.folder)
+        w.wait("the server ends", lambda: server.poll() is not None)
+        assert server.returncode == 1 and "error: another server runs the project in" in w.output("second")
+
+
 def test_a_site_cannot_answer_for_another():
     """The guard of SuperLink refuses a reply whose sender is not the node that signed the call."""
     from types import SimpleNamespace as Made
@@ -154,6 +164,7 @@ def test_a_damaged_folder_is_told_in_a_sentence(tmp_path, monkeypatch):
     monkeypatch.setenv(server_app.SETTINGS, server_app.ServerSettings(str(project.folder), 1, Pace()).encoded())
     project.server.mkdir()
     (project.server / "coordinator.jsonl").write_text("damaged\n")
+    monkeypatch.setattr(server_app, "_end_with_the_server", lambda project: None)  # it would end the tests
     with pytest.raises(StateError):
         server_app.main(None, None)
     assert "coordinator.jsonl line 1 cannot be read: restore the file" in project.failure.read_text()
