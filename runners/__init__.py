@@ -7,7 +7,14 @@ from dpfbo.extras import check_for_program
 PACKAGES = (
     "hydra", "joblib", "matplotlib", "omegaconf", "pyarrow", "yaml", "requests", "rich", "threadpoolctl",
 )  # fmt: skip
-DEPLOY_PACKAGES = ("cryptography", "omegaconf", "opendp", "rich", "shamirs", "yaml")  # flwr is needed later, by the server and the sites
+DEPLOY_PACKAGES = (
+    "cryptography",
+    "omegaconf",
+    "opendp",
+    "rich",
+    "shamirs",
+    "yaml",
+)  # flwr is needed later, by the server and the sites
 
 if any(word.startswith("runners.deploy") for word in sys.orig_argv):
     check_for_program(DEPLOY_PACKAGES, "flower")

@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from dpfbo.checks import SettingError, integer, positive
 from dpfbo.extras import MissingPackage, needing
 from dpfbo.formats.bounded import read_object, read_plain
 from dpfbo.formats.checkpoint_file import CheckpointError
-from dpfbo.formats.files import replace_text
+from dpfbo.formats.files import locked_file, make_folder, replace_text
 from dpfbo.formats.journal import StateError
 from dpfbo.privacy.accounting import UnsupportedEvent
 from dpfbo.privacy.ledger import LedgerError
@@ -54,6 +54,7 @@ _ERRORS = (
     ValueError,
 )  # fmt: skip
 _LOOK = 1.0  # seconds between looks at the server's state, and at a site for the next evaluation
+_PATIENCE = 5.0  # seconds for which the ServerApp of a server that was killed may keep the lock
 _MOST_RESTARTS = 5  # of a ServerApp that vanishes without a word
 
 
@@ -122,8 +123,8 @@ def _server(args: argparse.Namespace) -> Answer:
         from runners.deploy.flower.server_app import SETTINGS, ServerSettings
     os.environ[SETTINGS] = ServerSettings(str(project.folder), args.min_sites, pace).encoded()
     signal.signal(signal.SIGTERM, _interrupt)
-    project.failure.unlink(missing_ok=True)
-    with running_superlink(project, args.bind) as link:
+    with _only_server(project), running_superlink(project, args.bind) as link:
+        project.failure.unlink(missing_ok=True)
         _say(f"the server listens at {project.shared.address}; {project.shared.study.promise}")
         run, restarts, shown = link.submit(), 0, None
         while True:
@@ -149,6 +150,15 @@ def _begin_again(project: Project) -> None:
         raise StateError("new-attempt is for a study without a trusted server: a trusted one waits for its sites")
     with closing(MaskingServer(study, project.shared.roster, project.server, None)) as server:
         server.begin_again()
+
+
+def _only_server(project: Project) -> BinaryIO:
+    """Lock a project against other servers, until the file is closed or this process ends."""
+    make_folder(project.server, private=True)
+    try:
+        return locked_file(project.running, _PATIENCE)
+    except BlockingIOError as error:
+        raise StateError(f"another server runs the project in {project.folder}: stop it") from error
 
 
 def _site(args: argparse.Namespace) -> Answer:

@@ -103,6 +103,11 @@ class Project:
         return self.server / "state.json"
 
     @property
+    def running(self) -> Path:
+        """The file that the server's process locks as long as it lives."""
+        return self.server / "running"
+
+    @property
     def failure(self) -> Path:
         """The file of the sentence that ended the ServerApp."""
         return self.server / "failure.txt"

@@ -3,8 +3,10 @@
 import json
 import logging
 import os
+import threading
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
 from dpfbo.formats.files import locked_file, make_folder, replace_text
+from dpfbo.formats.journal import StateError
 from runners.deploy.exchange import Exchange, Pace
 from runners.deploy.flower.client_app import END, VERB, bytes_in, record_of
 from runners.deploy.parties import server_party
@@ -106,13 +109,30 @@ def main(grid: Grid, context: Context) -> None:
     project = Project.read(Path(settings.project))
     make_folder(project.server, private=True)
     logging.basicConfig(filename=project.log, format="%(asctime)s %(message)s", level=logging.WARNING)
+    threading.Thread(target=_end_with_the_server, args=[project], daemon=True).start()
     try:
-        with locked_file(project.server / "lock", _PATIENCE):
+        try:
+            lock = locked_file(project.server / "lock", _PATIENCE)
+        except BlockingIOError as error:
+            raise StateError(f"another ServerApp works in {project.server}: stop it") from error
+        with lock:
             _run(grid, project, settings)
     except Exception as error:
         logger.exception("the server stops")
         replace_text(project.failure, f"{error}\n")
         raise
+
+
+def _end_with_the_server(project: Project) -> None:
+    """End this process when the server's is gone, which holds a lock as long as it lives.
+
+    Flower ends it by a signal, which waits for a sleep of its main thread between two tries to connect, and those grow
+    to minutes. The folder bears an end at any moment.
+    """
+    while True:
+        time.sleep(_PAUSE)
+        with suppress(BlockingIOError), locked_file(project.running, 0.0):
+            os._exit(1)
 
 
 def _run(grid: Grid, project: Project, settings: ServerSettings) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from dpfbo.formats.files import locked_file
 from dpfbo.formats.journal import StateError
 from tests.runners.deploy.deployments import call, charged, configurations, simulated, simulated_sum
 from tests.runners.deploy.processes import QUICK, ROOT, free_port, quick_world, world
@@ -143,6 +144,15 @@ time.sleep(600)
         w.wait("all processes end", lambda: w.processes() == [])
 
 
+def test_a_project_has_one_server(tmp_path):
+    project, _ = quick_world(tmp_path, 2)
+    project.server.mkdir()
+    with locked_file(project.running, 0.0), world(tmp_path) as w:
+        server = w.start("second", "server", project.folder)
+        w.wait("the server ends", lambda: server.poll() is not None)
+        assert server.returncode == 1 and "error: another server runs the project in" in w.output("second")
+
+
 def test_a_site_cannot_answer_for_another():
     """The guard of SuperLink refuses a reply whose sender is not the node that signed the call."""
     from types import SimpleNamespace as Made
@@ -165,6 +175,7 @@ def test_a_damaged_folder_is_told_in_a_sentence(tmp_path, monkeypatch):
     monkeypatch.setenv(server_app.SETTINGS, server_app.ServerSettings(str(project.folder), 1, Pace()).encoded())
     project.server.mkdir()
     (project.server / "coordinator.jsonl").write_text("damaged\n")
+    monkeypatch.setattr(server_app, "_end_with_the_server", lambda project: None)  # it would end the tests
     with pytest.raises(StateError):
         server_app.main(None, None)
     assert "coordinator.jsonl line 1 cannot be read: restore the file" in project.failure.read_text()

@@ -76,6 +76,7 @@ def test_state_of_a_stopped_trial(tmp_path):
     assert state(folder) == TrialState("waiting")
 
 
+@pytest.mark.slow
 def test_stopped_trials_go_on_without_the_scheduler(tmp_path, monkeypatch, capfd):
     import ray
 

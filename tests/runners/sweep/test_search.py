@@ -112,7 +112,7 @@ def suggested(folder):
     ]
 
 
-@pytest.mark.parametrize("search", ["random", "optuna"])
+@pytest.mark.parametrize("search", [pytest.param("random", marks=pytest.mark.slow), "optuna"])
 def test_a_killed_search_goes_on_as_if_it_had_not_been(search, here, tmp_path, capsys):
     pytest.importorskip("optuna")
     ran, kill = here
