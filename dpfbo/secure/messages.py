@@ -77,7 +77,7 @@ class SumTerms:
 
 @dataclass(frozen=True)
 class ServerRequest:
-    """What the server asks of a site in one step of an attempt."""
+    """A request of the server to a site in one step of an attempt."""
 
     attempt: int
     step: str

@@ -224,7 +224,7 @@ class SecureCoordinator:
         return finite_or_none(self.study.plan.epsilon(self.ledger.events()))
 
     def requests(self) -> dict[int, bytes]:
-        """What to send to each site that has not answered in the present phase."""
+        """The bytes to send to each site that has not answered in the present phase."""
         sent = self.broadcast
         if sent is not None:
             return {site: sent for site in range(self.study.n_agents) if site not in self._received}

@@ -118,7 +118,7 @@ def shares(seed: bytes, threshold: int, n: int) -> list[bytes]:
 
 
 def coefficients(sites: Sequence[int]) -> dict[int, int]:
-    """What to multiply the shares of exactly `threshold` sites by, so that they add up to a seed (Lagrange, at 0)."""
+    """Lagrange's coefficients at 0: with them the shares of exactly `threshold` sites add up to a seed."""
     return {site: shamirs.interpolate([shamirs.share(v + 1, int(v == site), _PRIME) for v in sites]) for site in sites}
 
 

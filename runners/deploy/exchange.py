@@ -31,7 +31,7 @@ class Post(Protocol):
 
 @dataclass(frozen=True)
 class Pace:
-    """How fast the server asks.
+    """The pace at which the server asks.
 
     Args:
         again: Seconds before a site that was not ready is asked again.
@@ -92,7 +92,7 @@ class Exchange:
         return {"awaited": sorted(self._awaited), "connected": sorted(self._connected)}
 
     def _requests(self, now: float) -> dict[int, bytes]:
-        """What the server asks of whom; a change is progress."""
+        """The server's requests by site; a change is progress."""
         if (requests := self._server.requests()) != self._awaited:
             self._awaited, self._since = requests, now
         return requests

@@ -29,7 +29,7 @@ _MOST_BYTES = 2**20  # of a certificate
 
 @dataclass(frozen=True)
 class Shared:
-    """What the operator and all sites know of a deployment: the files of `for_sites`, all of them public.
+    """The files of `for_sites`, which the operator and all sites have, all of them public.
 
     Args:
         folder: The folder `for_sites` of a project, or a site's folder, into which the files were copied.

@@ -112,7 +112,7 @@ def _left_of_pairs(run: SumRun) -> tuple[dict[tuple[int, int], np.ndarray], np.n
 
 
 def two_worlds(target: SumTarget) -> str:
-    """Whether the canary sends zeros or a loud vector cannot be told, where another site makes up for it in the sum.
+    """A server cannot tell whether the canary sends zeros or a loud vector, if another site evens out the sum.
 
     The canary's masked numbers, also without its vector, have the same law in both worlds, and answers the same length.
     """

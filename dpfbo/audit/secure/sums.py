@@ -100,7 +100,7 @@ class SumRun:
         return ServerRequest(self.server.attempt, step, payload).encoded(self.terms)
 
     def payload(self, n: int) -> dict[str, Any]:
-        """What an honest server asks of site n in the present step."""
+        """The payload of an honest server's request to site n in the present step."""
         step = self.server.step
         return ServerRequest.decoded(self.server.request(n), self.terms).payload if step else {}
 

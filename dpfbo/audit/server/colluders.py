@@ -1,4 +1,4 @@
-"""What is attacked where no server is trusted: a release of which the attackers know all noise shares but the fewest.
+"""The release that is attacked where no server is trusted: attackers know all noise shares but the fewest.
 
 The charge of such a release is for the server together with `colluders` sites, after `max_dropouts` sites have dropped
 out. A release in which nobody drops out has more noise than that, and does not show whether the charge is right.
@@ -51,7 +51,7 @@ def worst_case(target: Target) -> Target:
 
 
 def attacked_view(target: Target) -> str | None:
-    """What is attacked in words; None if it is the release itself."""
+    """The attacked view in words; None if it is the release itself."""
     if not isinstance(target.mechanism, ColludersView):
         return None
     noise = target.mechanism.noise_of(target.shape[0])

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """What the server's process tells its ServerApp.
+    """The settings that the server's process passes to its ServerApp.
 
     Args:
         project: The operator's folder.

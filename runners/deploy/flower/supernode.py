@@ -118,8 +118,9 @@ class SuperNode:
                 try:
                     request = SendNodeHeartbeatRequest(node=node, heartbeat_interval=interval)
                     return client.SendNodeHeartbeat(request).success
-                except Exception:
-                    return False  # `run` notices, too, and connects anew
+                except Exception as error:  # in Flower's thread; `run` notices, too, and connects anew
+                    logger.debug("heartbeat: %r", error)
+                    return False
 
             heart = HeartbeatSender(beat)
             heart.start()
@@ -170,7 +171,7 @@ class SuperNode:
 
 
 def _sentence(error: Exception) -> str:
-    """What went wrong, for people."""
+    """The reason of a failed connection, for people."""
     if isinstance(error, httpx.HTTPStatusError):
         status, signing_on = error.response.status_code, error.request.url.path.endswith("/activate-node")
         if signing_on and status == httpx.codes.UNAUTHORIZED:
