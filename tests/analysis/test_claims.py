@@ -281,7 +281,7 @@ def test_what_is_asked_twice_counts_once(tmp_path):
     found = judged(tmp_path, "fig2c", "fig2d")
     assert sum(f.verdict == HOLDS for f in found) == 2
     assert dict(verdict_table.kinds(found))["printed privacy losses"][HOLDS] == 1
-    assert verdict_table.notes(found)[0].startswith("1 claim asks what another")
+    assert verdict_table.notes(found)[0].startswith("1 claim repeats a claim about another")
 
 
 def test_agreement_is_not_said_where_the_effect_has_the_other_sign(tmp_path):
