@@ -20,16 +20,16 @@ FAMILIES = f"""The claims about one figure or table are a family: the chance tha
 most {100 * LEVEL:g} % (Holm's correction). "Holds" and "contrary" are significant differences in the claimed or the
 opposite direction; "level within m" is a difference significantly smaller than m of the number that was to be
 beaten. All else is "not decided", with the number of units that would decide four times in five."""
-RULE = f"""Tests are one-sided t tests of differences between settings, seed by seed. The independent unit is a function,
-or a seed with its own split of real data; the number of a unit is the mean over its agents. A slope per step is the
-least-squares slope over the ranks of the settings, the best as claimed first; it is level if the whole change from
-first to last is. "Servers that query blindly" send random queries, and Sobol queries where these were run, in the same
-sub-regions. The claims of a family share their runs, so their errors are dependent, which Holm's correction allows. A
-claim of no difference, or of no harm, holds if the difference is significantly inside the stated margin. A number lies
-in a band ("above", "below") if its mean is significantly inside each end. A published number is contrary if one of its
-points is excluded (two-sided). It holds if all points are within {NEAR:g} standard errors of the difference (from both
-errors; a missing published one is replaced by our spread over the published number of runs), if ours are as precise
-(as many units, and at most twice the published error or, without one, an error of the difference of less than
+RULE = f"""Tests are one-sided t tests of differences between settings, seed by seed. The independent unit is a
+function, or a seed with its own split of real data; the number of a unit is the mean over its agents. A slope per step
+is the least-squares slope over the ranks of the settings, the best as claimed first; it is level if the whole change
+from first to last is. "Servers that query blindly" send random queries, and Sobol queries where these were run, in the
+same sub-regions. The claims of a family share their runs, so their errors are dependent, which Holm's correction
+allows. A claim of no difference, or of no harm, holds if the difference is significantly inside the stated margin. A
+number lies in a band ("above", "below") if its mean is significantly inside each end. A published number is contrary if
+one of its points is excluded (two-sided). It holds if all points are within {NEAR:g} standard errors of the difference
+(from both errors; a missing published one is replaced by our spread over the published number of runs), if ours are as
+precise (as many units, and at most twice the published error or, without one, an error of the difference of less than
 {100 * SHARP:g} % of the number), and if no published effect of its setting has the other sign here. Fewer than three
 units decide nothing, nor do units that are all equal. Standard errors: the estimate divided by its own, positive in
 support of the claim; for a margin or a band, the distance to the nearer end; for a published number, minus the

@@ -511,7 +511,7 @@ def test_equal_runs_decide_nothing_and_count_once(tmp_path):
     assert [found[name].verdict for name in names] == [HOLDS] * 4
     assert [found[name].repeats for name in names] == ["", *[f"po_branin.{names[0]}"] * 3]
     assert verdict_table.counts(pairs)[HOLDS] == 1
-    assert verdict_table.notes(pairs)[0].startswith("3 own findings are about runs that are the same")
+    assert verdict_table.notes(pairs)[0].startswith("3 own findings repeat another one on identical runs")
 
 
 def test_tables_of_what_is_claimed_alone_guarantee_nothing(tmp_path, capsys):
