@@ -23,7 +23,7 @@ class BoardData:
         self.folders, self.private = list(folders), private
         self._known: dict[Path, ExperimentFolder] = {}
         self._lock = threading.Lock()
-        self._last: tuple[Any, float, dict[str, Any]] = (None, 0.0, {})  # the last query, when its answer expires, the answer
+        self._last: tuple[Any, float, dict[str, Any]] = (None, 0.0, {})  # last query, expiry, answer
 
     def content(self, drawn: Sequence[str] | None = None, find: str = "", most: int = MOST_DRAWN) -> dict[str, Any]:
         """Return the content of the page. drawn: `KEY/SETTING` of the wanted curves, None for the first settings."""
@@ -60,7 +60,7 @@ class BoardData:
         return {"words": words, "columns": list(dict.fromkeys(key for row in rows for key in row)), "rows": rows}
 
     def for_file(self) -> dict[str, Any]:
-        """Return the content of a page that is a file: with at most `LISTED` curves, and with the best configurations."""
+        """Return the content of a page that is a file: with up to `LISTED` curves, and best configurations."""
         every = [f"{folder.key}/{setting.name}" for folder in self._experiments() for setting in folder.read()]
         content = self.content(every, most=LISTED)
         content["best"] = {
@@ -106,7 +106,7 @@ class BoardData:
 
 
 def _short(seed: int, best: dict[str, Any], objective: str) -> dict[str, Any]:
-    """Return an agent's best query, with numbers and short texts as values. objective: new name of the entry `value`."""
+    """Return an agent's best query, with numbers and short texts as values. objective: new name for `value`."""
     row: dict[str, Any] = {"seed": seed}
     for key, value in best.items():
         given, text = number(value), "" if value is None else str(value)[:MOST_LETTERS]

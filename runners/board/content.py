@@ -203,7 +203,7 @@ def _troubles(folder: ExperimentFolder, settings: Sequence[ReadSetting], private
         for trial, reading in zip(setting.trials, setting.readings, strict=True):
             entry = {"label": setting.label, "seed": trial.seed}
             if reading.phase == "failed":
-                words = (reading.error or "not recorded") if public else "the message may be private"
+                words = (reading.error or "not recorded") if public else "the error may be private"
                 failed.append({**entry, "words": words})
             if reading.fault is not None:
                 faults.append({**entry, "words": reading.fault})
