@@ -44,7 +44,7 @@ def judge(runs: Mapping[str, Sequence[Run] | LoadError]) -> list[JudgedClaim]:
     setting is ambiguous. The claims about one figure are a family, whose tests are corrected together.
     """
     stated, outcomes = claims(runs), list[Outcome]()
-    seen: dict[object, str] = {}  # the first own finding with the same numbers
+    seen: dict[object, str] = {}  # by numbers of an own finding: id of the first with them
     first: dict[object, str] = {}
     for claim in claims():
         first.setdefault(claim.tested, claim.id)

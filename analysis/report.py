@@ -23,7 +23,7 @@ from analysis.load import LoadError, Run, finished_experiments, with_parts
 from dpfbo.formats.files import replace_text
 
 if TYPE_CHECKING:
-    from analysis.html.sections import Section  # loads matplotlib, which --help need not
+    from analysis.html.sections import Section  # not imported at run time: it loads matplotlib
 
 TEMPLATE = Path(__file__).parent / "html" / "report.html.j2"
 SHIPPED = ("demo", "school")  # experiments of this package without a published claim

@@ -123,7 +123,7 @@ def equal_runs(groups: Sequence[SettingRuns]) -> str:
     for group in groups:
         by_runs.setdefault(tuple((run.seed, tuple(run.curve)) for run in group.runs), []).append(group.label)
     same = [_together(labels) for labels in by_runs.values() if len(labels) > 1]
-    return f"One and the same set of runs, number for number: {'; '.join(same)}." if same else ""
+    return f"Identical runs, seed by seed: {'; '.join(same)}." if same else ""
 
 
 def _together(labels: Sequence[str]) -> str:

@@ -145,7 +145,7 @@ def control(
 def level(
     where: SettingFilter, reference: SettingFilter, margin: float, measure: Measure, both: bool = True
 ) -> Comparison:
-    """Test that `where` is at most `margin` times `reference` above it and, with `both`, at most as much below it."""
+    """Test that `where` is at most 1 + `margin` times `reference` and, with `both`, at least 1 - `margin` times it."""
     ends = (End((-1.0, 1 + margin)), End((1.0, margin - 1)))[: 1 + both]
     after = f"; margin {'± ' * both}{100 * margin:g} %"
     return Comparison(MARGIN, (where, reference), (-1.0, 1.0), measure, ends, after=after)

@@ -186,7 +186,7 @@ class Measure:
         except (KeyError, IndexError, TypeError, ZeroDivisionError):
             value = math.nan
         if not math.isfinite(value):
-            raise Unclear(f"a run without what is compared: {run.setting}, seed {run.seed}")
+            raise Unclear(f"a run lacks the compared number: {run.setting}, seed {run.seed}")
         return value
 
 

@@ -25,7 +25,7 @@ NOT_RUN = "not run"
 VERDICTS = (HOLDS, CONTRARY, SAME, OPEN, NOT_RUN)
 
 NEAR = 2.0  # largest deviation of a reproduced number, in standard errors of the difference
-SHARP = 0.15  # largest standard error of a difference that confirms a number published without one, as a share of it
+SHARP = 0.15  # largest standard error of the difference that confirms a number published without error, relative to it
 ROUNDING = 1e-12  # relative to the largest summand: smaller differences count as 0
 
 

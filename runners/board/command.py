@@ -97,5 +97,5 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     if not is_loopback(args.host) and not args.expose:
         shown = "private records" if args.private else "the curves of simulations"
         said = f"--host {args.host} can be reached from other machines: give --expose if they may read the board"
-        parser.error(f"{said}, and {shown} with it")
+        parser.error(f"{said}, including {shown}")
     return args

@@ -193,7 +193,7 @@ def _panels(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _troubles(folder: ExperimentFolder, settings: Sequence[ReadSetting], private: bool) -> dict[str, Any]:
-    """Return the failed trials with their error messages, and the files that cannot be read."""
+    """Return the failed trials with their error messages, unless private, and the files that cannot be read."""
     failed: list[dict[str, Any]] = []
     faults: list[dict[str, Any]] = []
     if folder.fault is not None:

@@ -62,7 +62,7 @@ def sync(args: argparse.Namespace) -> int:
 
 def backfill(args: argparse.Namespace) -> int:
     """Log finished runs to W&B from their files, and the summary of each experiment if it changed."""
-    import wandb  # noqa: F401  # fails once and at once if W&B is missing, instead of a warning for each run
+    import wandb  # noqa: F401  # fails here if W&B is missing, instead of warning for each run
 
     found = [folder for folder in args.folders if finished_runs(folder)]
     if not found or (args.experiments and found != args.folders):

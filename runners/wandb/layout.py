@@ -123,7 +123,7 @@ def row_of(metrics: Mapping[str, float | None], spent: float | None) -> dict[str
 
 
 def summary_of(summary: Mapping[str, Any], released_only: bool) -> dict[str, float | str | bool]:
-    """Return the scalars of summary.json, or only the released ones, with the final regret and epsilon of the run."""
+    """Return the scalars of summary.json with final regret and epsilon; if `released_only`, only released ones."""
     point = end_point(summary)
     if released_only:
         point.pop(FINAL_REGRET, None)

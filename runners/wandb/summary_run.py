@@ -1,8 +1,9 @@
 """The W&B run that sums up an experiment: a table of its settings, and its claims.
 
 It keeps its id: when it is logged again, with more trials, it replaces its earlier content. Runners never import
-`analysis`, so the claims come from a file that `python -m analysis.claims NAME --keep` writes. Settings on real data
-have their epsilon in the table but no metric; with one of them there are no claims, since claims quote metrics.
+`analysis`, so the claims come from a file that `python -m analysis.claims NAME --keep` writes. If `tracker.wandb.show`
+allows only released metrics, as on real data by default, a setting has its epsilon in the table and no metric, and
+there are no claims, since they quote metrics.
 """
 
 import json

@@ -37,8 +37,8 @@ def sweep_file(words: Sequence[str], method: str) -> str:
         seeds, entries = sweep_line.scaled(base)
         if entries is not None or base.sweep.experiments is not None:
             raise SweepError(
-                f"a W&B sweep chooses the settings from lists of values: add sweep.settings=null and such lists, "
-                f"experiment={base.experiment_name} names its settings one by one"
+                f"a W&B sweep takes settings from lists of values, but experiment={base.experiment_name} names its "
+                f"settings one by one: add sweep.settings=null and lists of values"
             )
         given = sweep_line.parsed([word for word in words if sweep_line.name_of(word) not in ("seeds", "scale")], space)
         fixed = [word for values in given.values() for word in values]

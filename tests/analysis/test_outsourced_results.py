@@ -181,7 +181,7 @@ def test_pages_by_iteration(groups):
     assert {e for e in entries(claimed) if "ε" in e} == {"claimed ε = 3.00", "claimed ε = 4.48"}
     assert "ε = 1.00, unaware" in entries(guaranteed) and not [e for e in entries(guaranteed) if "claimed" in e]
     words = " ".join(heads[0][-1].split())
-    assert "One and the same set of runs, number for number: PO-GP-UCB, r = 10, claimed ε = 3.00 / 4.48." in words
+    assert "Identical runs, seed by seed: PO-GP-UCB, r = 10, claimed ε = 3.00 / 4.48." in words
     assert "claimed ε as published (δ = 1e-05), no guarantee" in words.replace("\u00a0", " ")
     assert "one row moved (GP-UCB on Gaussian rows)" in " ".join(heads[1][-1].split())
     left, right = claimed.axes
