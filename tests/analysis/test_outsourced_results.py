@@ -206,7 +206,7 @@ def test_nothing_is_cut_off_in_any_style(style, groups):
 def test_claimed_and_guaranteed_epsilons_share_no_axes(groups):
     figure = releases.releases_by_epsilon(groups, 50).figure
     left, right = figure.axes
-    assert "number for number: PO-GP-UCB, r = 10, claimed ε = 3.00 / 4.48." in caption_of(figure)
+    assert "seed by seed: PO-GP-UCB, r = 10, claimed ε = 3.00 / 4.48." in caption_of(figure)
     assert left.get_xlabel() == "claimed ε, no guarantee"
     assert right.get_xlabel() == "ε (guaranteed, δ = 1e-05)"
     np.testing.assert_allclose(points_of(left), [[3.0042, groups[4].at(50)[0]], [4.4817, groups[7].at(50)[0]]])
