@@ -1,4 +1,4 @@
-"""The programs that read result files: tables, pictures, verdicts. They need the packages of the extra `analysis`."""
+"""Programs that turn result files into tables, figures and verdicts; they need the packages of the extra `analysis`."""
 
 from dpfbo.extras import check_for_program
 

@@ -1,4 +1,4 @@
-"""python -m analysis.agents RUN...: how the metric spreads over the agents of a run, finished or not, by round."""
+"""python -m analysis.agents RUN...: the distribution of the metric over the agents of a run, after each round."""
 
 import argparse
 import sys
@@ -11,15 +11,15 @@ from analysis.load import LoadError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print a table for each run, and draw it if asked; the exit code is 0, or 1 if a run cannot be read."""
+    """Print a table for each run, draw it if --out is given, and return 0, or 1 if a run cannot be read."""
     parser = argparse.ArgumentParser(
         prog="python -m analysis.agents",
-        description="Mean and quantiles over the agents of the metric after each round of a run, which may go on.",
+        description="Mean and quantiles of the metric over the agents after each round of a run, finished or not.",
     )
     parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="folder of a run, with its seed as its name")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="also write pictures, CSV and Markdown there")
     args = parser.parse_args(argv)
-    import matplotlib as mpl  # here: --help need not wait for it
+    import matplotlib as mpl  # imported here, so that --help does not load it
 
     from analysis.drawing import by_agent
     from analysis.rounds import RunFiles

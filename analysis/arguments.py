@@ -1,4 +1,4 @@
-"""The command line and the exit code that all programs of analysis share."""
+"""Parsing of the command line, and the exit codes, that the programs of analysis share."""
 
 import argparse
 import functools
@@ -14,7 +14,7 @@ P = ParamSpec("P")
 
 
 def parsed(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
-    """The options of the command line `argv`, or this process's, and the folder that `results_dir=FOLDER` names."""
+    """Parse `argv`, or the arguments of this process; `results_dir=FOLDER` may stand anywhere among them."""
     parser.add_argument_group(f"{_KEY}=FOLDER", "results folder (default: results)")
     words = list(sys.argv[1:] if argv is None else argv)
     folders = [word for word in words if word.startswith(f"{_KEY}=")]
@@ -24,7 +24,7 @@ def parsed(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argpa
 
 
 def exit_code(main: Callable[P, int]) -> Callable[P, int]:
-    """Make a program print a LoadError in one line and end with 1, or end with 130 after Ctrl-C."""
+    """Decorate `main` so that it prints a LoadError in one line and returns 1, and returns 130 after Ctrl-C."""
 
     @functools.wraps(main)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> int:

@@ -1,4 +1,4 @@
-"""python -m analysis.claims: a verdict on every published claim, from the runs that are there."""
+"""python -m analysis.claims: a verdict on every published claim, from the finished runs in the results folder."""
 
 import argparse
 import json
@@ -15,18 +15,18 @@ from analysis.evidence.verdicts import HOLDS, NOT_RUN, OPEN, Evidence, family_ve
 from analysis.load import LoadError, Run, finished_experiments, load, with_parts
 from dpfbo.formats.files import replace_text
 
-HELP = """A verdict on every claim of the paper, and on findings of a reimplementation, from the runs that are there.
+HELP = """A verdict on every claim of the paper, and on findings of a reimplementation, from the finished runs.
 
 Examples
   python -m analysis.claims                          all experiments in results; writes figures/claims.md and .csv
-  python -m analysis.claims fig2a fig4 --json        two of them, printed for a program; written only with --out
-  python -m analysis.claims fig2a --keep             beside its runs, for the summary in W&B (runners.wandb backfill)
+  python -m analysis.claims fig2a fig4 --json        two of them, printed as JSON; written only with --out
+  python -m analysis.claims fig2a --keep             also beside its runs, for runners.wandb backfill
 
-Exit code: 0, 1 where there are no results (nothing is written) or some cannot be read, 2 for unknown options."""
+Exit code: 0, 1 if there are no results (nothing is written) or some cannot be read, 2 for unknown options."""
 
 
 def read(results_dir: Path, experiments: Iterable[str]) -> dict[str, Sequence[Run] | LoadError]:
-    """The finished runs of experiments, or why they cannot be read."""
+    """Return for each experiment its finished runs, or the error if they cannot be read."""
     found: dict[str, Sequence[Run] | LoadError] = {}
     finished = finished_experiments(results_dir)
     for name in experiments:
@@ -38,13 +38,13 @@ def read(results_dir: Path, experiments: Iterable[str]) -> dict[str, Sequence[Ru
 
 
 def judge(runs: Mapping[str, Sequence[Run] | LoadError]) -> list[JudgedClaim]:
-    """The verdicts on the claims about some experiments, given their runs, in the order of the paper.
+    """Return the verdicts on the claims about some experiments, given their runs, in the order of the paper.
 
-    A claim whose settings have no finished run, or none that can be read, is "not run"; one that could be about several
-    settings is "not decided". The claims about one figure are a family.
+    A claim is "not run" if one of its settings has no finished run or the runs cannot be read, and "not decided" if a
+    setting is ambiguous. The claims about one figure are a family, whose tests are corrected together.
     """
     stated, outcomes = claims(runs), list[Outcome]()
-    seen: dict[object, str] = {}  # by the numbers of an own finding, the first with them
+    seen: dict[object, str] = {}  # by numbers of an own finding: id of the first with them
     first: dict[object, str] = {}
     for claim in claims():
         first.setdefault(claim.tested, claim.id)
@@ -81,7 +81,7 @@ def judge(runs: Mapping[str, Sequence[Run] | LoadError]) -> list[JudgedClaim]:
 
 
 def _other_sign(k: int, family: Sequence[int], stated: Sequence[StatedClaim], outcomes: Sequence[Outcome]) -> bool:
-    """True if a published effect of the setting of claim k has the other sign here; its number then does not agree."""
+    """Return True if a published effect of claim k's setting has the opposite sign here; the number then disagrees."""
     (where,) = stated[k].test.settings
     effects = (
         outcomes[j].evidence.holds
@@ -98,20 +98,20 @@ def _kind(claim: StatedClaim) -> str:
 
 
 def claims(experiments: Iterable[str] | None = None) -> list[StatedClaim]:
-    """The claims, in the order of the paper: all, or those about some experiments."""
+    """Return all claims, or those about some experiments, in the order of the paper."""
     wanted = None if experiments is None else set(experiments)
     known = sorted(all_claims(), key=lambda claim: figure_number(claim.experiment))
     return [claim for claim in known if wanted is None or claim.experiment in wanted]
 
 
 def shown_in(found: Sequence[JudgedClaim], runs: Sequence[Run]) -> list[JudgedClaim]:
-    """The findings whose settings are all among the runs."""
+    """Return the judged claims whose settings all have a run among `runs`."""
     tests = {claim.id: claim.test for claim in all_claims()}
     return [f for f in found if all(any(where.matches(run) for run in runs) for where in tests[f.id].settings)]
 
 
 def _numbers(claim: StatedClaim, runs: Sequence[Run]) -> object:
-    """The numbers on which a finding of ours is tested; they are equal if the runs are equal seed by seed."""
+    """Return a key of the numbers that an own finding is tested on; equal keys mark findings on identical runs."""
     test = claim.test
     if not isinstance(test, Comparison) or test.form != SUPERIORITY:
         return claim.id
@@ -122,16 +122,16 @@ def _numbers(claim: StatedClaim, runs: Sequence[Run]) -> object:
 
 @exit_code
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table, and write it if it is whole or a folder is named.
+    """Print the table, and write it if it covers all experiments or --out is given.
 
-    The exit code is 0, or 1 when there is nothing to judge or an experiment cannot be read.
+    The exit code is 0, or 1 if there is nothing to judge or an experiment cannot be read.
     """
     parser = argparse.ArgumentParser(
         prog="python -m analysis.claims", description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT", help="its experiment_name; default: all")
+    parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT", help="an experiment_name; default: all")
     parser.add_argument(
-        "--out", type=Path, help="folder of the tables (default: figures; nothing for some experiments, or --json)"
+        "--out", type=Path, help="folder of the tables (default: figures, or none if experiments or --json are given)"
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     parser.add_argument("--keep", action="store_true", help="also write claims.json into each experiment's folder")
@@ -158,7 +158,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _facts(runs: Mapping[str, Sequence[Run] | LoadError]) -> dict[str, str]:
-    """By experiment: its runs, their time, and the command that makes them."""
+    """Return by experiment the number of its runs, their core hours, and the command that runs them."""
     found = {}
     for name, given in runs.items():
         if given and not isinstance(given, LoadError):
@@ -179,7 +179,7 @@ def _as_json(found: Sequence[JudgedClaim]) -> str:
 
 
 def _checked(results_dir: Path, experiments: Sequence[str]) -> list[str]:
-    """The named experiments with claims. Raises LoadError if one has neither claims nor runs, or none has a run."""
+    """Return the named experiments with claims. Raises LoadError if one has no claims and no runs, or none has runs."""
     names = list(dict.fromkeys(claim.experiment for claim in claims()))
     asked = with_parts(results_dir, experiments) or names
     finished = finished_experiments(results_dir)

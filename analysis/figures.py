@@ -1,4 +1,4 @@
-"""python -m analysis.figures NAME...: the pictures of experiments (`analysis.pictures`), their numbers and words."""
+"""python -m analysis.figures NAME...: the pictures of experiments, with their numbers as CSV and text as Markdown."""
 
 import argparse
 import sys
@@ -12,7 +12,7 @@ from analysis.load import LoadError, finished_experiments, load, with_parts
 
 
 def _style(name: str, width: str | None) -> PageStyle:
-    """The style that the command line names. Raises ValueError for an unknown style, or an unsuitable width."""
+    """Return the style that the command line names. Raises ValueError for an unknown style or an unsuitable width."""
     if name not in STYLES:
         raise ValueError(f"--style must be one of {', '.join(map(repr, STYLES))}, got {name!r}")
     try:
@@ -24,23 +24,23 @@ def _style(name: str, width: str | None) -> PageStyle:
 
 @exit_code
 def main(argv: Sequence[str] | None = None) -> int:
-    """Draw the pictures and print their paths; the exit code is 0, or 1 when an experiment could not be drawn."""
+    """Draw the pictures and print their paths; the exit code is 0, or 1 if an experiment cannot be drawn."""
     parser = argparse.ArgumentParser(
         prog="python -m analysis.figures",
         description="Regret against the iteration and against epsilon: pictures, their numbers as CSV, and title, "
-        "caption and the claims that hold as Markdown. Fonts are embedded (PDF: TrueType; SVG: text as outlines).",
+        "caption and verdicts on claims as Markdown. Fonts are embedded (PDF: TrueType; SVG: text as outlines).",
     )
     widths = ", ".join(f"{style.name} {style.width:g} or {style.wide:g}" for style in STYLES.values())
-    known = f"of {', '.join(UNDATED)} (default: png,pdf)"
+    known = f"one or more of {', '.join(UNDATED)} (default: png,pdf)"
     style = "screen (default), paper (a column; text of 8 points, no title, no caption), talk (large) or web (small)"
     add = parser.add_argument
     add("names", metavar="NAME", nargs="*", help="experiment: a folder in the results folder")
     add("--all", action="store_true", help="all experiments in the results folder")
     add("--out", type=Path, default=Path("figures"), help="folder of the pictures (default: figures)")
-    add("--accountant", help="of the epsilon axis: pld (default), moments, rdp, gdp")
+    add("--accountant", help="accountant of the epsilon axis: pld (default), moments, rdp, gdp")
     add("--style", default=SCREEN.name, metavar="STYLE", help=style)
     add("--format", default=",".join(USUAL), metavar="LIST", help=known)
-    add("--width", metavar="INCHES", help=f"of each picture (default, with one panel or several: {widths})")
+    add("--width", metavar="INCHES", help=f"width of a picture (defaults, for one panel or several: {widths})")
     args = parsed(parser, argv)
     if args.all == bool(args.names):
         parser.error("give the names of experiments, or --all")
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     names = finished_experiments(args.results_dir) if args.all else with_parts(args.results_dir, args.names)
     if not names:
         raise LoadError(f"no finished run in {args.results_dir}: run python -m runners.sweep experiment=demo")
-    from analysis.pictures import draw_experiment  # here: --help and refusals need no matplotlib
+    from analysis.pictures import draw_experiment  # imported here, so that --help does not load matplotlib
 
     failed = False
     for name in names:

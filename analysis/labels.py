@@ -1,4 +1,4 @@
-"""Settings and keys of the configuration in words."""
+"""Labels and words for settings, problems and keys of the configuration."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
@@ -41,11 +41,11 @@ FOLLOW: dict[Any, str] = {
     "inverse": "1 − p_t = 1/t",
     "inverse_sqrt": "1 − p_t = 1/√t",
     "always": "1 − p_t = 1",
-}  # from the least to the most often that an agent takes the server's query
+}  # in increasing order of how often an agent takes the server's query
 
-AWARE: dict[Any, str] = {True: "noise-aware", False: "unaware"}  # of the noise in the released rows
+AWARE: dict[Any, str] = {True: "noise-aware", False: "unaware"}  # is the noise of the rows known to the modeler
 
-VARIANTS = ("alpha", "function")  # settings of a problem that make it another one
+VARIANTS = ("alpha", "function")  # settings that make different problems of one name
 
 NOT_A_SETTING = {
     "again", "allow", "seed", "seeds", "scale", "sweep", "launcher", "results_dir", "data_dir", "problem.data_dir",
@@ -75,10 +75,10 @@ _KEYS = {
 
 
 def label(config: dict[str, Any]) -> str:
-    """A setting in words: the algorithm, P if the algorithm may have sub-regions, z if it is private.
+    """Return a label for a setting: the algorithm, P if it may have sub-regions, z or target epsilon if private.
 
-    An outsourced setting has the algorithm, `fit = ml` if the modeler fits its GP, r, and epsilon, "claimed" if it is
-    published without a guarantee.
+    The label of an outsourced setting is the algorithm, `fit = ml` if the modeler fits its GP, the number r of columns,
+    and epsilon, which is marked as claimed if it was published without a guarantee.
     """
     if is_outsourced(config):
         return _outsourced_label(config)
@@ -93,7 +93,7 @@ def label(config: dict[str, Any]) -> str:
 
 
 def claimed_epsilon(config: dict[str, Any]) -> float | None:
-    """The epsilon that is published without a guarantee for an outsourced setting's release; None for others."""
+    """Return the epsilon that was published, without a guarantee, for an outsourced release; None if there is none."""
     return None if config["algorithm"]["private"] else config["transform"].get("epsilon")
 
 
@@ -113,14 +113,14 @@ def _outsourced_label(config: dict[str, Any]) -> str:
 
 
 def adds_noise(config: dict[str, Any]) -> bool:
-    """True if the released rows are noisy, so that the modeler may or may not account for the noise."""
+    """Return True if Gaussian noise is added to the released rows, which the modeler may or may not account for."""
     return bool(config["transform"]["_target_"] == "GaussianNoise")
 
 
 def labels(configs: Sequence[dict[str, Any]], flats: Sequence[dict[str, Any]], hashes: Sequence[str]) -> list[str]:
-    """A label for each setting; settings with equal labels get the values that differ between them."""
+    """Return a unique label for each setting; equal labels get the values or hashes that distinguish their settings."""
     short = [label(config) for config in configs]
-    # A noise multiplier that was calibrated to a target epsilon follows from it, and tells no settings apart.
+    # A noise multiplier that was calibrated to a target epsilon follows from it, so it distinguishes no settings.
     flats = [{k: v for k, v in f.items() if k != "privacy.z" or f.get("privacy.epsilon") is None} for f in flats]
     found = []
     for text, own in zip(short, flats, strict=True):
@@ -130,7 +130,7 @@ def labels(configs: Sequence[dict[str, Any]], flats: Sequence[dict[str, Any]], h
 
 
 def flat(config: dict[str, Any], own_function: bool) -> dict[str, Any]:
-    """The settings by dotted name, without those that do not belong to a setting or have no effect."""
+    """Return the configuration by dotted name, without keys that are not part of a setting or have no effect."""
     ignored = {*NOT_A_SETTING, *(() if config["algorithm"]["private"] else ("privacy",))}
     if own_function:
         ignored.add("problem.function_seed")
@@ -149,9 +149,9 @@ def _by_dotted_name(node: dict[str, Any], prefix: str, ignored: Collection[str])
 
 
 def telling(flats: Sequence[dict[str, Any]]) -> list[str]:
-    """The fewest keys that distinguish settings, in the order of the configuration.
+    """Return keys that distinguish the settings, chosen greedily, in the order of the configuration.
 
-    A key whose value follows from another key is left out, such as an accountant that a kind of sampling requires.
+    A key is left out if the others distinguish as much, such as an accountant that a kind of sampling requires.
     """
     keys = dict.fromkeys(key for one in flats for key in one)
     found: list[str] = []
@@ -165,7 +165,7 @@ def telling(flats: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def in_words(key: str, value: object) -> str:
-    """A key of the configuration with its value: `q = 0.25`, `1 − p_t = 1/√t`, `uniform weights`."""
+    """Return a key and its value in words, such as `q = 0.25`, `1 − p_t = 1/√t` or `uniform weights`."""
     if key in _VALUES and value in _VALUES[key]:
         return _VALUES[key][value]
     return f"{key_in_words(key)} = {value_in_words(value)}"
@@ -183,27 +183,27 @@ def value_in_words(value: object) -> str:
 
 
 def problem_label(problem: str) -> str:
-    """The problem in words."""
+    """Return the name of a problem in words."""
     return _PROBLEMS.get(problem, problem.replace("_", " "))
 
 
 def variant_in_words(problem: dict[str, Any]) -> str:
-    """The settings that distinguish variants of a problem: `, α = 0.3`, `, Branin`, or an empty text."""
+    """Return the settings that distinguish variants of a problem, such as `, α = 0.3` or `, Branin`; may be empty."""
     known = {key: problem[key] for key in VARIANTS if problem.get(key) is not None}
     words = (value_in_words(v) if key == "function" else in_words(f"problem.{key}", v) for key, v in known.items())
     return "".join(f", {text}" for text in words)
 
 
 def joined_by_or(values: Iterable[float]) -> str:
-    """`1`, `1 or 2`, or `1, 2 or 4`."""
+    """Return the distinct values, sorted and joined as in `1`, `1 or 2` or `1, 2 or 4`."""
     texts = [f"{value:.3g}" for value in sorted(set(values))]
     return " or ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)
 
 
 def by_algorithm(key: str, settings: Iterable[tuple[str, float]]) -> str:
-    """Whose values these are: `q = 1`, `q = 0.35 (DP-FTS-DE) or 1 (private prior)`, or that the legend says so.
+    """Return the values of a key by algorithm, such as `q = 1` or `q = 0.35 (DP-FTS-DE) or 1 (private prior)`.
 
-    settings: the name of the algorithm, and its value, of each setting.
+    If an algorithm has several values, the text refers to the table of the picture. settings: (algorithm, value) pairs.
     """
     by_name: dict[str, set[float]] = {}
     for name, value in settings:

@@ -1,4 +1,4 @@
-"""Finished runs of an experiment, read from `results/<experiment>/<setting-hash>/<seed>/`."""
+"""Reading of the finished runs of an experiment from `results/<experiment>/<setting-hash>/<seed>/`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dpfbo.formats.bounded import plain, read_plain, read_yaml
 from dpfbo.formats.summary import NOISE, is_outsourced, lacking
 
 if TYPE_CHECKING:
-    import pandas as pd  # and where a table is made: --help need not wait for it
+    import pandas as pd  # imported at run time where a table is made, so that --help does not load it
 
 
 class LoadError(RuntimeError):
@@ -26,7 +26,7 @@ class LoadError(RuntimeError):
 
 @dataclass(frozen=True)
 class Run:
-    """One finished run. config: config.yaml, as `normalised` leaves it; summary: summary.json; path: its folder."""
+    """One finished run. config: `normalised` content of config.yaml; summary: content of summary.json; path: folder."""
 
     setting: str
     seed: int
@@ -41,12 +41,12 @@ class Run:
 
     @property
     def own_function(self) -> bool:
-        """True if the objectives depend on the seed."""
+        """True if the seed of the run also draws the objectives (`problem.function_seed`)."""
         return self.config["problem"].get("function_seed") == self.seed
 
     @property
     def own_sample(self) -> bool:
-        """True if the seed samples the data from a file."""
+        """True if the seed of the run also samples the data from a file (`problem.subset_seed`)."""
         return self.config["problem"].get("subset_seed") == self.seed
 
     @property
@@ -66,12 +66,12 @@ class Run:
 
     @property
     def flat(self) -> dict[str, Any]:
-        """The settings of the run by dotted name, without those that cannot distinguish two settings."""
+        """The entries of `config` by dotted name, without those that do not distinguish settings."""
         return flat(self.config, self.own_function)
 
     @cached_property
     def epsilon_spent(self) -> list[float]:
-        """Epsilon of what was released before the query of each round 0..T, by the run's accountant; may be inf."""
+        """Epsilon spent before the query of each round 0..T, by the accountant of the run; a value may be inf."""
         import pandas as pd
 
         file = self.path / "server.parquet"
@@ -79,12 +79,12 @@ class Run:
         if released.empty:
             return [0.0] * len(self.curve)
         spent = [0.0, *released.astype(float).fillna(float("inf"))]
-        return spent + [spent[-1]] * (len(self.curve) - len(spent))  # the broadcasts may stop before the run does
+        return spent + [spent[-1]] * (len(self.curve) - len(spent))  # the broadcasts may stop before the last round
 
 
 @dataclass(frozen=True)
 class SettingRuns:
-    """All runs of one setting, by seed. Standard errors are over the seeds."""
+    """All runs of one setting, in the order of their seeds. Standard errors are over the seeds."""
 
     label: str
     runs: tuple[Run, ...]
@@ -95,7 +95,7 @@ class SettingRuns:
 
     @property
     def rounds(self) -> int:
-        """T."""
+        """The number of rounds, T."""
         return self.first.summary["rounds"]
 
     @property
@@ -104,32 +104,32 @@ class SettingRuns:
 
     @property
     def noise(self) -> dict[str, float | None]:
-        """z, q and S of a private federated setting; None for others."""
+        """The noise multiplier z, sampling probability q and clip norm S; all None unless private and federated."""
         own = self.private and not self.first.outsourced
         return {key: self.first.config["privacy"][key] if own else None for key in NOISE}
 
     def curve(self) -> pd.DataFrame:
-        """Columns `mean` and `se` over the seeds of each run's mean over agents, indexed by round 0..T."""
+        """Return `mean` and `se` over the seeds of each run's mean over the agents, with a row for each round 0..T."""
         import pandas as pd
 
         values = pd.concat([pd.Series(run.curve) for run in self.runs]).rename_axis("round")
         return values.groupby(level="round").agg(["mean", "sem"]).rename(columns={"sem": "se"})
 
     def at(self, round: int) -> tuple[float, float | None]:
-        """Mean and standard error (None with one seed) after a round."""
+        """Return the mean over the seeds after a round and its standard error, which is None for one seed."""
         mean, se = self.curve().iloc[round].tolist()
         return mean, None if math.isnan(se) else se
 
     def epsilon(self, accountant: str) -> float | None:
-        """The largest epsilon over the seeds, equal unless a ledger was used twice; None if it is not finite."""
+        """Return the largest epsilon over the seeds, None if not finite; they agree unless a ledger was used twice."""
         values = [run.summary["epsilon"][accountant] for run in self.runs]
         return None if None in values else max(values)
 
 
 def load(results_dir: Path, experiment: str) -> list[Run]:
-    """All finished runs of an experiment, by setting and seed; a folder without summary.json is not finished.
+    """Return all finished runs of an experiment, which are those with a summary.json, sorted by setting and seed.
 
-    Raises LoadError if there is none, or one cannot be read.
+    Raises LoadError if there is no finished run, or one cannot be read.
     """
     if Path(experiment).name != experiment:
         raise LoadError(f"the experiment must be the name of a folder in {results_dir}, got {experiment!r}")
@@ -143,12 +143,12 @@ def load(results_dir: Path, experiment: str) -> list[Run]:
 
 
 def finished_experiments(results_dir: Path) -> list[str]:
-    """The names of the experiments with a finished run."""
+    """Return the names of the experiments that have a finished run."""
     return sorted({path.parts[-4] for path in results_dir.glob("*/*/*/summary.json")})
 
 
 def with_parts(results_dir: Path, names: Iterable[str]) -> list[str]:
-    """The experiments; one without finished runs, such as `few`, stands for its parts, such as `few_school`."""
+    """Return the names, with `few` replaced by `few_school` and so on if `few` itself has no finished run."""
     finished, found = finished_experiments(results_dir), list[str]()
     for name in names:
         parts = [] if name in finished else [other for other in finished if other.startswith(f"{name}_")]
@@ -157,7 +157,7 @@ def with_parts(results_dir: Path, names: Iterable[str]) -> list[str]:
 
 
 def by_metric(runs: Iterable[Run]) -> list[list[Run]]:
-    """Runs in groups that may share an axis: the same problem, number of agents, and metric."""
+    """Group runs that may share an axis, which are those with equal `variant`."""
     groups: dict[tuple[Any, ...], list[Run]] = {}
     for run in runs:
         groups.setdefault(variant(run), []).append(run)
@@ -165,13 +165,13 @@ def by_metric(runs: Iterable[Run]) -> list[list[Run]]:
 
 
 def variant(run: Run) -> tuple[Any, ...]:
-    """The key of runs that share an axis: the problem, the settings that change it, the metric, and N."""
+    """Return a key that is equal for runs that may share an axis: problem, metric, N, and settings of the problem."""
     told = (run.config["problem"].get(key) for key in ("score", *VARIANTS))
     return (*(run.summary[key] for key in ("problem", "metric", "n_agents")), *told)
 
 
 def trust_in_words(run: Run) -> str:
-    """Who adds the noise, if it is not a trusted server; nothing if it is."""
+    """Return who adds the noise, in words; an empty text if a trusted server does or the run is not private."""
     privacy = run.config["privacy"]
     if not run.summary["private"] or privacy.get("trust", "server") == "server":
         return ""
@@ -180,7 +180,7 @@ def trust_in_words(run: Run) -> str:
 
 
 def settings(runs: Sequence[Run]) -> list[SettingRuns]:
-    """The runs grouped by setting: local, shared, private; then by P, epsilon and how often the server is followed."""
+    """Group the runs by setting, sorted by algorithm (in the order of `NAMES`), P, epsilon and `algorithm.follow`."""
     by_hash: dict[str, list[Run]] = {}
     for run in runs:
         by_hash.setdefault(run.setting, []).append(run)
@@ -207,7 +207,7 @@ def _order(group: Sequence[Run]) -> tuple[Any, ...]:
 
 
 def seeds_phrase(groups: Sequence[SettingRuns]) -> str:
-    """The units that the standard errors are over: `3 seeds, each another function`."""
+    """Return the units that the standard errors are over, such as `3 seeds, each another function`."""
     counts = sorted({len(g.runs) for g in groups})
     phrase = f"{counts[0]} to {counts[-1]} seeds" if len(counts) > 1 else f"{counts[0]} seed{'s' * (counts[0] > 1)}"
     runs = [run for g in groups for run in g.runs]
@@ -218,7 +218,7 @@ def seeds_phrase(groups: Sequence[SettingRuns]) -> str:
 
 
 def normalised(node: Any) -> Any:
-    """The configuration with the name of a class for each `_target_`, and for `algorithm.server` that of its class."""
+    """Return the configuration with class names instead of paths in `_target_`, and as the value of each `server`."""
     if isinstance(node, list):
         return [normalised(value) for value in node]
     if not isinstance(node, dict):
@@ -248,5 +248,5 @@ def _read(file: Path, content: Callable[[], Any]) -> Any:
 
 
 def why(file: Path, error: Exception) -> str:
-    """The reason of an error that came from reading a file, in one line without the file's name."""
+    """Return the reason of an error raised while reading `file`, in one line and without the name of the file."""
     return getattr(error, "strerror", None) or " ".join(str(error).removeprefix(f"{file} ").split())

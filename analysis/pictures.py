@@ -1,10 +1,10 @@
 """The pictures of an experiment, with the numbers behind them.
 
-An experiment's figures are regret against the iteration and, with private runs, against epsilon, for each problem and
-metric in it. Runs that were calibrated to target epsilons make one figure, of regret against the target
-(`analysis.drawing.equal_epsilon`), and runs of `local` with several numbers of agents one of gains
-(`analysis.drawing.gains`). Outsourced runs are drawn by iteration, against epsilon, claimed and guaranteed
-apart, and against r. The claims that hold stand in the text beside each picture, not in it.
+For each problem and metric of an experiment, one figure shows regret against the iteration and, if there are private
+runs, another one regret against epsilon. Runs calibrated to target epsilons make a single figure of regret against the
+target (`analysis.drawing.equal_epsilon`), and runs of `local` with several numbers of agents a single figure of gains
+(`analysis.drawing.gains`). Outsourced runs are drawn by iteration, against epsilon, with claimed and guaranteed values
+apart, and against r, the number of columns of the release. Claims stand in the text beside a picture, not in it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ from analysis.load import Run, SettingRuns, by_metric, settings
 
 @dataclass(frozen=True)
 class Drawn:
-    """A picture, the numbers behind it, and the name of its files. claims: the claims that hold here, in words."""
+    """A picture, the numbers behind it, and the name of its files. claims: sentences on the judged claims about it."""
 
     name: str
     figure: Figure
@@ -36,11 +36,11 @@ class Drawn:
 def draw_experiment(
     name: str, runs: Sequence[Run], accountant: str | None = None, style: PageStyle = SCREEN
 ) -> list[Drawn]:
-    """All figures of an experiment, given its runs; without claims where it has several problems or metrics.
+    """Draw all figures of an experiment, given its runs; without claims if it has several problems or metrics.
 
-    accountant: of the epsilons of federated runs. Raises LoadError where no run has it.
+    accountant: the one for epsilons of federated runs. Raises LoadError if no run has it.
     """
-    with mpl.rc_context(style.rc):  # figures of their own, without pyplot: no display, nothing to close
+    with mpl.rc_context(style.rc):  # figures without pyplot need no display and no closing
         federated, by_axis = [run for run in runs if not run.outsourced], by_metric(runs)
         judged = judge({name: runs}) if len(by_axis) == 1 else []
         claims = verdicts(judged)
@@ -68,7 +68,7 @@ def draw_experiment(
 def _federated(
     groups: Sequence[SettingRuns], prefix: str, accountant: str, claims: Sequence[str], style: PageStyle
 ) -> Iterator[Drawn]:
-    """Yield the pictures of settings that share a metric, against epsilon too if one is private."""
+    """Yield the pictures of settings that share a metric: by iteration and, if one is private, against epsilon."""
     picture = by_iteration.regret_by_iteration(groups, accountant, style)
     yield Drawn(f"{prefix}_regret_by_iteration", picture, by_iteration.table(groups), claims)
     if any(group.private for group in groups):
@@ -94,7 +94,7 @@ def _outsourced(
 
 
 def slug(groups: Sequence[SettingRuns]) -> str:
-    """The part of a file's name that distinguishes problems and metrics in one experiment."""
+    """Return the part of a file's name that distinguishes problems and metrics in one experiment."""
     s = groups[0].first.summary
     problem = groups[0].first.config["problem"]
     variant = [value_in_words(problem[key]) for key in ("score", *VARIANTS) if problem.get(key) is not None]

@@ -1,4 +1,4 @@
-"""python -m analysis.report: one HTML file with every figure, table and verdict; it needs no network and no script."""
+"""python -m analysis.report: one HTML file with every figure, table and verdict, without scripts or network access."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from analysis.load import LoadError, Run, finished_experiments, with_parts
 from dpfbo.formats.files import replace_text
 
 if TYPE_CHECKING:
-    from analysis.html.sections import Section  # and below where it is needed: --help and refusals load no matplotlib
+    from analysis.html.sections import Section  # not imported at run time: it loads matplotlib
 
 TEMPLATE = Path(__file__).parent / "html" / "report.html.j2"
-SHIPPED = ("demo", "school")  # experiments of this package that no published claim is about
+SHIPPED = ("demo", "school")  # experiments of this package without a published claim
 
 HELP = """One HTML file with the figures, tables, privacy and verdicts of all experiments in the results folder.
-It needs no network and no script, and may be sent as it is."""
+It uses no script and no network, and can be sent as it is."""
 
-EXIT_CODES = """Exit code: 0; 1 where there is nothing to show (no file is written), or where the report says of an
-experiment that it cannot be read or drawn; 2 for unknown options."""
+EXIT_CODES = """Exit code: 0; 1 if there is nothing to show (no file is written), or if an experiment cannot be read or
+drawn, which the report states; 2 for unknown options."""
 
 
 def experiments(results_dir: Path, names: Sequence[str]) -> list[str]:
-    """The experiments with finished runs, all or the named ones: the user's own, then the others as in the paper.
+    """Return the experiments with finished runs, all or the named ones: the user's own, then those of the paper.
 
-    Raises LoadError if there is none, or a named one is missing.
+    Raises LoadError if there are none, or a named one is missing.
     """
     claimed = {claim.experiment for claim in claims()}
     found = sorted(finished_experiments(results_dir), key=lambda n: (n in claimed or n in SHIPPED, figure_number(n), n))
@@ -51,14 +51,14 @@ def experiments(results_dir: Path, names: Sequence[str]) -> list[str]:
 
 
 def judged(sections: Sequence[Section], names: Sequence[str]) -> list[JudgedClaim]:
-    """The claims, all or those of the named experiments, in the order of the paper, but for what cannot be read."""
+    """Judge the claims about all or the named experiments, in the order of the paper, skipping unreadable ones."""
     runs = {s.experiment: s.runs for s in sections}
     wanted = dict.fromkeys(claim.experiment for claim in claims(names or None))
     return judge({name: runs.get(name, ()) for name in wanted if name not in runs or runs[name]})
 
 
 def render(sections: Sequence[Section], found: Sequence[JudgedClaim], notes: Sequence[str], made: datetime) -> str:
-    """The page. notes: what is missing in it, and why."""
+    """Return the HTML page. notes: sentences on what is missing in it, and why."""
     from jinja2 import Environment, StrictUndefined
 
     from analysis.html import privacy as report_privacy
@@ -93,26 +93,26 @@ def _by_experiment(found: Sequence[JudgedClaim]) -> dict[str, list[JudgedClaim]]
 
 
 def _whole(text: str) -> str:
-    """The text with spaces that do not break lines in `P = 2`, in `1 − p_t` and after ε."""
+    """Return the text with non-breaking spaces in `P = 2`, in `1 − p_t` and after ε."""
     from analysis.drawing.page import unbroken
 
     return unbroken(text).replace("ε ", "ε\u00a0")
 
 
 def _commits(runs: Sequence[Run]) -> list[tuple[str, bool, int]]:
-    """Commit (12 characters, empty if not recorded), whether the code had uncommitted changes, and number of runs."""
+    """Return (commit, uncommitted changes, number of runs); a commit has 12 characters, or none if not recorded."""
     counts = Counter(run.summary.get("commit") or "" for run in runs)
     return [(name.rstrip("+")[:12], name.endswith("+"), n) for name, n in counts.most_common()]
 
 
 def _executor(run: Run) -> str:
-    """The executor that computed the agents, and its device."""
+    """Return the executor that computed the agents, and its device."""
     executor = run.config.get("executor", {})
     return ", ".join(filter(None, (str(executor.get("name", "not recorded")), str(executor.get("device", "")))))
 
 
 def _environment(run: Run) -> tuple[tuple[str, str], ...]:
-    """Versions, system and processor of the process that ended the run."""
+    """Return the system, processor and package versions of the process that finished the run."""
     found = run.summary.get("environment") or {}
     packages = found.get("packages") or {}
     rest = {key: value for key, value in found.items() if key != "packages"}
@@ -123,14 +123,14 @@ def _collect(results_dir: Path, names: Sequence[str]) -> list[Section]:
     """Read and draw all sections, with a progress bar on stderr."""
     from analysis.html.sections import section
 
-    console = Console(file=sys.stderr)  # held: what figures say goes elsewhere meanwhile
+    console = Console(file=sys.stderr)  # kept: drawing may redirect sys.stderr meanwhile
     with Progress(console=console, transient=True, redirect_stdout=False, redirect_stderr=False) as progress:
         return [section(results_dir, name) for name in progress.track(names, description="experiments")]
 
 
 @exit_code
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the report and print its path; the exit code is 0, or 1 when something or all is missing."""
+    """Write the report and print its path; the exit code is 0, or 1 if anything is missing in it."""
     parser = argparse.ArgumentParser(prog="python -m analysis.report", description=HELP, epilog=EXIT_CODES)
     parser.add_argument(
         "experiments", metavar="EXPERIMENT", nargs="*", help="folders in the results folder (default: all)"

@@ -1,7 +1,7 @@
-"""The metric of one run's agents round by round, read from the files of a finished or unfinished run.
+"""The metric of each agent of a run, round by round, read from the files of a finished or unfinished run.
 
-A finished run has it in rounds.parquet. One that goes on, or was interrupted, has a file for each finished round in
-its checkpoint. Either way one row group or one round is in memory at a time.
+A finished run stores it in rounds.parquet. A running or interrupted run stores a file for each finished round in its
+checkpoint. Either way, one row group or one round is read at a time.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ COLUMNS = ["round", "agent", "best", "regret"]
 
 @dataclass(frozen=True)
 class RunFiles:
-    """The files of a run. facts: problem, algorithm, metric, n_agents, .., as far as its files have them."""
+    """The files of a run. facts: `problem`, `algorithm`, `metric`, `n_agents` and others, if the files contain them."""
 
     folder: Path
     facts: dict[str, Any]
@@ -32,7 +32,7 @@ class RunFiles:
 
     @staticmethod
     def of(folder: Path) -> "RunFiles":
-        """Raises LoadError where there is no run with a finished round."""
+        """Find the files of the run in `folder`. Raises LoadError unless the run has finished a round."""
         summary = read_object(folder / "summary.json")
         if summary is not None and (folder / "rounds.parquet").is_file():
             return RunFiles(folder, summary, True)
@@ -43,21 +43,21 @@ class RunFiles:
         return RunFiles(folder, {**(facts if isinstance(facts, dict) else {}), "rounds": known.get("rounds")}, False)
 
     def metric_by_round(self) -> Iterator[np.ndarray]:
-        """Yield the metric of every agent after rounds 0, 1, ..; NaN for one without a value.
+        """Yield one array for each of the rounds 0, 1, ...: the metric of each agent after it, NaN if it has no value.
 
-        Raises LoadError where a file cannot be read.
+        Raises LoadError if a file cannot be read.
         """
         rest: list[pd.DataFrame] = []
         for table in self._tables():
             rows = pd.concat([*rest, table.to_pandas()])
-            ended = rows["round"] < rows["round"].max()  # the last round may go on in the next table
+            ended = rows["round"] < rows["round"].max()  # the last round may continue in the next table
             yield from _last_of_each(rows[ended])
             rest = [rows[~ended]]
         for rows in rest:
             yield from _last_of_each(rows)
 
     def _tables(self) -> Iterator[pa.Table]:
-        """Yield row groups, or rounds up to the first whose file is absent, or was not whole when a process ended."""
+        """Yield the row groups of a finished run, or else the rounds up to the first missing or incomplete file."""
         path = self.folder / ("rounds.parquet" if self.finished else "checkpoint")
         try:
             if self.finished:
@@ -74,7 +74,7 @@ class RunFiles:
 
 
 def _last_of_each(rows: pd.DataFrame) -> Iterator[np.ndarray]:
-    """Yield, round by round, the last of the values of each agent, whose rows in a round follow each other."""
+    """Yield for each round the last value of each agent; the rows of an agent in a round must be adjacent."""
     for _, of_round in rows.groupby("round"):
         agent, metric = of_round["agent"].to_numpy(), of_round["regret"].fillna(of_round["best"]).to_numpy()
         yield metric[np.append(agent[1:] != agent[:-1], True)]

@@ -1,4 +1,4 @@
-"""python -m analysis.tables NAME: regret beside epsilon, one row for each setting of an experiment."""
+"""python -m analysis.tables NAME: a table of regret and epsilon, with a row for each setting of an experiment."""
 
 import argparse
 import json
@@ -16,13 +16,13 @@ from analysis.labels import problem_label, variant_in_words
 from analysis.load import LoadError, SettingRuns, by_metric, load, seeds_phrase, settings
 from dpfbo.formats.words import epsilon_in_words, large_delta, metric_in_words
 
-ROUNDS = (5, 20, 40)  # the table's, with T
-NUMBER_WIDTH, NAME_WIDTH = 8, 18  # columns of `0.1234 ±`, and that a setting has at least
-WIDTH = 120  # columns, where there is no terminal to ask
+ROUNDS = (5, 20, 40)  # shown by default, beside the last round T
+NUMBER_WIDTH, NAME_WIDTH = 8, 18  # least widths of the columns, in characters
+WIDTH = 120  # least characters in a line if the output is no terminal
 
 
 def rows(groups: Sequence[SettingRuns], rounds: Sequence[int]) -> list[dict[str, Any]]:
-    """The numbers of the table. None stands for a round that a setting does not have, and for "no finite epsilon"."""
+    """Return the rows of the table; None stands for a round that a setting does not have, or for no finite epsilon."""
     return [
         {
             "label": g.label,
@@ -42,7 +42,7 @@ def rows(groups: Sequence[SettingRuns], rounds: Sequence[int]) -> list[dict[str,
 
 
 def default_rounds(groups: Sequence[SettingRuns]) -> list[int]:
-    """5, 20, 40 and T if every setting has 40 rounds, else T / 8, T / 2 and T."""
+    """Return rounds 5, 20, 40 and T if every setting has 40 rounds, else T / 8, T / 2 and T."""
     T = max(g.rounds for g in groups)
     if min(g.rounds for g in groups) >= ROUNDS[-1]:
         return sorted({*ROUNDS, T})
@@ -50,7 +50,7 @@ def default_rounds(groups: Sequence[SettingRuns]) -> list[int]:
 
 
 def table(groups: Sequence[SettingRuns], rounds: Sequence[int]) -> Table:
-    """The table of settings that share a metric."""
+    """Return the table of settings that share a metric."""
     s = groups[0].first.summary
     better = "lower is better" if s["lower_is_better"] else "higher is better"
     problem = problem_label(s["problem"]) if groups[0].first.outsourced else s["problem"]
@@ -71,19 +71,19 @@ def table(groups: Sequence[SettingRuns], rounds: Sequence[int]) -> Table:
 
 
 def participants(groups: Sequence[SettingRuns]) -> str:
-    """The participants in words: `200 agents`, or a curator and a modeler."""
+    """Return the participants in words: `200 agents`, or one curator and one modeler."""
     first = groups[0].first
     return "one curator and one modeler" if first.outsourced else f"{first.summary['n_agents']} agents"
 
 
 def no_guarantees(groups: Sequence[SettingRuns]) -> list[str]:
-    """The reasons why published epsilons of releases, whatever their values, are no guarantee."""
+    """Return the reasons why the published epsilons of releases are no guarantee, each once and without its value."""
     said = [g.first.summary["published_claim"] for g in groups if g.first.claimed_epsilon is not None]
     return list(dict.fromkeys(text.partition("; ")[2] or text for text in said))
 
 
 def caption(groups: Sequence[SettingRuns]) -> list[str]:
-    """The units that the errors are over, and what epsilon needs beside it; of outsourced settings where guaranteed."""
+    """Return the lines below the table: units of the errors, delta, relation and scope of epsilon, and the data."""
     several, outsourced = max(len(g.runs) for g in groups) > 1, groups[0].first.outsourced
     lines = [f"{'mean ± standard error over' if several else 'mean of'} {seeds_phrase(groups)}"]
     guaranteed = [g for g in groups if g.private]
@@ -102,18 +102,18 @@ def caption(groups: Sequence[SettingRuns]) -> list[str]:
 
 
 def stand_ins(groups: Sequence[SettingRuns]) -> list[str]:
-    """Sentences about data that stand in for the paper's; none where they do not."""
+    """Return a sentence for each data set that stands in for one of the paper; the list may be empty."""
     said = (g.first.summary.get("stand_in") for g in groups)
     return list(dict.fromkeys(text for text in said if text))
 
 
 def accountants(groups: Sequence[SettingRuns]) -> list[str]:
-    """Those that any of the settings has an epsilon by."""
+    """Return the names of all accountants by which one of the settings has an epsilon."""
     return list(dict.fromkeys(name for g in groups for name in g.first.summary["epsilon"]))
 
 
 def epsilons_in_words(group: SettingRuns, names: Sequence[str]) -> str:
-    """Epsilon by each of the accountants (– for one that does not apply), or why there is only one answer."""
+    """Return epsilon by each accountant (– where one does not apply), or words if it is claimed, absent or 0."""
     known = group.first.summary["epsilon"]
     values = [group.epsilon(name) for name in known]
     if (claimed := group.first.claimed_epsilon) is not None:
@@ -127,7 +127,7 @@ def epsilons_in_words(group: SettingRuns, names: Sequence[str]) -> str:
 
 
 def with_error(group: SettingRuns, t: int) -> str:
-    """`0.1234 ± 0.0012` after round t, or – for a round that is not there."""
+    """Return mean and standard error after round t as `0.1234 ± 0.0012`, or – if the setting has no such round."""
     if t > group.rounds:
         return "–"
     mean, se = group.at(t)
@@ -143,11 +143,11 @@ def _rounds(text: str) -> list[int]:
 
 @exit_code
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the tables; the exit code is 0, or 1 when there is nothing to show."""
+    """Print the tables; the exit code is 0, or 1 if there is nothing to show."""
     parser = argparse.ArgumentParser(prog="python -m analysis.tables", description="Regret beside epsilon, by setting.")
     parser.add_argument("names", metavar="NAME", nargs="+", help="experiment: a folder in the results folder")
     parser.add_argument(
-        "--rounds", type=_rounds, help="rounds to show, such as 5,20,40 (the default where all have them)"
+        "--rounds", type=_rounds, help="rounds to show, such as 5,20,40 (the default if all settings have them)"
     )
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
     args = parsed(parser, argv)

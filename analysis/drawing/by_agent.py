@@ -1,4 +1,4 @@
-"""The spread of the metric over the agents of a run, round by round: the table, its words, and the picture."""
+"""The distribution of the metric over the agents of a run, round by round, as a table, as text and as a picture."""
 
 import matplotlib as mpl
 import numpy as np
@@ -19,11 +19,11 @@ from dpfbo.formats.summary import PERCENT
 from dpfbo.formats.words import metric_in_words
 
 MOST_LINES = 12  # rounds in the table on the terminal; the CSV file has all
-BANDS = ((5, 95, 0.14), (25, 75, 0.26))  # percent, percent, opacity
+BANDS = ((5, 95, 0.14), (25, 75, 0.26))  # low and high quantile in percent, opacity
 
 
 def table(run: RunFiles) -> pd.DataFrame:
-    """One row a round: `agents` that have a value, the `mean` over them, and the quantiles `q05` to `q95`."""
+    """Return a row for each round: number of `agents` with a value, their `mean`, and quantiles `q05` to `q95`."""
     rows = []
     for round, metric in enumerate(run.metric_by_round()):
         known = metric[~np.isnan(metric)]
@@ -36,7 +36,7 @@ def table(run: RunFiles) -> pd.DataFrame:
 
 
 def figure(run: RunFiles, found: pd.DataFrame) -> Figure:
-    """The picture of `table`."""
+    """Draw the picture of `table`."""
     facts, t = run.facts, found["round"]
     words = metric_in_words(str(facts.get("metric") or "metric"))
     parts = [
@@ -67,7 +67,7 @@ def figure(run: RunFiles, found: pd.DataFrame) -> Figure:
 
 
 def in_words(run: RunFiles, found: pd.DataFrame) -> str:
-    """The table of some rounds, the first and the last among them."""
+    """Return the table as text, with at most `MOST_LINES` rounds, including the first and the last."""
     rows = np.unique(np.linspace(0, len(found) - 1, min(MOST_LINES, len(found))).round().astype(int))
     facts, state = run.facts, "" if run.finished else ", not finished"
     names = [str(facts[key]) for key in ("problem", "algorithm", "metric") if isinstance(facts.get(key), str)]

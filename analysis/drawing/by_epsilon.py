@@ -1,4 +1,4 @@
-"""Regret by epsilon: a point with its error bar for each private setting, a horizontal line for the others."""
+"""Regret by epsilon: a point with its error bar for each private setting, a horizontal line for other settings."""
 
 from collections.abc import Sequence
 
@@ -24,14 +24,14 @@ from analysis.drawing.sweeps import Curve, panels
 from analysis.load import LoadError, SettingRuns
 from dpfbo.formats.summary import NOISE
 
-LOGARITHMIC_FROM = 12.0  # ratio of the largest to the smallest epsilon
+LOGARITHMIC_FROM = 12.0  # ratio of largest to smallest epsilon above which the axis is logarithmic
 
 
 def spent(group: SettingRuns, t: int, accountant: str) -> float | None:
-    """Epsilon of all that was released before the query of round t.
+    """Return the epsilon of all releases before the query of round t, 0 if there were none, None if it is not finite.
 
-    By the accountant or, where that does not apply, the setting's own. 0 where nothing was shared, None where none is
-    finite. Raises LoadError where the runs do not tell.
+    It is computed by `accountant` or, if that does not apply, by the setting's own. Raises LoadError if the runs do not
+    record it for round t.
     """
     own = captions.accountant_of(group, accountant)
     epsilon = group.epsilon(own)
@@ -43,7 +43,7 @@ def spent(group: SettingRuns, t: int, accountant: str) -> float | None:
 
 
 def check_accountant(groups: Sequence[SettingRuns], accountant: str) -> None:
-    """Raise LoadError for an accountant that no setting has."""
+    """Raise LoadError unless a setting has an epsilon by this accountant."""
     names = {name for g in groups for name in g.first.summary["epsilon"]}
     if accountant not in names:
         raise LoadError(f"accountant must be one that the runs have ({', '.join(sorted(names))}), got {accountant!r}")
@@ -77,7 +77,7 @@ def regret_by_epsilon(
     text = captions.settings_in_words(groups, accountant)
     text += f" {'Points and horizontal' if epsilons else 'Horizontal'} lines: after {t} rounds."
     if any(one.published for one in everything):
-        by = "" if accountant == "moments" else ", at the ε of the same q and z here (its own is by moments)"
+        by = "" if accountant == "moments" else ", at the ε of the same q and z here (the published ε is by moments)"
         text += f" Hollow: published{by}."
     return picture(
         title(groups, f"after {t} rounds, against privacy loss"),
@@ -89,7 +89,7 @@ def regret_by_epsilon(
 
 
 def table(groups: Sequence[SettingRuns], t: int, accountant: str = captions.ACCOUNTANT) -> pd.DataFrame:
-    """The numbers of the picture: a row for each setting, and one for a published value."""
+    """Return the numbers of the picture, with a row for each setting and for each published value."""
     check_accountant(groups, accountant)
     known, rows = published(groups), list[dict[str, object]]()
     for group in groups:

@@ -1,7 +1,7 @@
-"""Regret by iteration: a curve with its band for each setting, mean and standard error over the seeds.
+"""Regret by iteration: for each setting a curve of the mean over the seeds, with a band of one standard error.
 
-Of an outsourced experiment a page of what is claimed, and one of what is guaranteed. In all its pictures a published
-epsilon that is no guarantee is a claimed ε: dashed, in panels of its own. Guaranteed ones are solid.
+An outsourced experiment has a page of settings with a claimed epsilon, which was published without a guarantee, and a
+page of settings with a guaranteed one. In all its pictures, claimed ones are dashed and have panels of their own.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,13 +19,13 @@ from analysis.drawing.sweeps import Curve, SweepPanel, panels
 from analysis.load import SettingRuns
 from dpfbo.formats.summary import NOISE
 
-BEFORE = 6  # a linear axis may leave out what is higher than all rounds after the first sixth
+BEFORE = 6  # a linear axis spans the rounds after the first sixth of all; earlier values may lie outside
 X_LABEL = "iteration t (rounds after the initial points)"
 
 
 @dataclass(frozen=True)
 class Page:
-    """A picture, the end of its name, and the settings that are drawn."""
+    """A picture, the end of its file's name, and the settings that it shows."""
 
     name: str
     figure: Figure
@@ -35,7 +35,7 @@ class Page:
 def regret_by_iteration(
     groups: Sequence[SettingRuns], accountant: str = captions.ACCOUNTANT, style: PageStyle = SCREEN
 ) -> Figure:
-    """accountant: of the epsilons in the legend, which are those of the whole runs."""
+    """Draw regret by iteration. accountant: of the epsilons in the legend, which cover the whole runs."""
 
     def label(one: Curve) -> str:
         epsilon = one.setting.epsilon(captions.accountant_of(one.setting, accountant))
@@ -48,7 +48,7 @@ def regret_by_iteration(
 
 
 def releases_by_iteration(groups: Sequence[SettingRuns], style: PageStyle = SCREEN) -> list[Page]:
-    """The page of what is claimed (epsilon, and r), and that of what is guaranteed (each transform)."""
+    """Draw a page of sweeps over claimed epsilon and r, and one of sweeps over guaranteed epsilon, if there are any."""
     found = families(groups)
     claimed, guaranteed = found.by_title((*found.claimed, *found.columns)), found.by_title(found.guaranteed)
     claimed = [part for part in claimed if len(part.curves) > 1] or claimed[:1]
@@ -95,7 +95,7 @@ def _drawn(
 
 
 def table(groups: Sequence[SettingRuns]) -> pd.DataFrame:
-    """The numbers of the picture: one row for each setting and round; published values have no error."""
+    """Return the numbers of the picture, with a row for each setting and round; published values have no error."""
     frames = [
         g.curve().reset_index().assign(setting=g.label, seeds=len(g.runs), source="run", **g.noise) for g in groups
     ]

@@ -1,4 +1,4 @@
-"""The texts of a figure: settings for its caption, epsilons for its legend, and the claims that hold."""
+"""The texts of a figure: settings for its caption, epsilons for its legend, and the verdicts on claims about it."""
 
 from collections.abc import Sequence
 
@@ -12,10 +12,10 @@ from analysis.load import SettingRuns, seeds_phrase
 from analysis.tables import stand_ins
 from dpfbo.formats.words import epsilon_in_words, large_delta
 
-MOST = 6  # claims beside a figure that are told one by one
+MOST = 6  # largest number of claims that are listed beside a figure
 ACCOUNTANT = "pld"
 SOURCES = (PAPER, CONTROL, REIMPLEMENTATION, OWN)  # the order of claims
-SPENT = 0.02  # of a target: an epsilon that is less by no more than this is the target
+SPENT = 0.02  # an epsilon below the target by at most this share of it is shown as the target
 
 
 def joined(*sentences: str) -> str:
@@ -23,7 +23,7 @@ def joined(*sentences: str) -> str:
 
 
 def settings_in_words(groups: Sequence[SettingRuns], accountant: str = ACCOUNTANT) -> str:
-    """The settings in sentences: N, P, q, S, accountant of epsilon, delta, relation, and the meaning of the bands."""
+    """Return sentences on N, P, q, S, the accountant of epsilon, delta, the relation, and the meaning of the bands."""
     s = groups[0].first.summary
     P = {g.first.config["algorithm"]["P"] for g in groups}
     private = [g for g in groups if g.private]
@@ -44,7 +44,7 @@ def settings_in_words(groups: Sequence[SettingRuns], accountant: str = ACCOUNTAN
 
 
 def bands_in_words(groups: Sequence[SettingRuns]) -> str:
-    """The units of means and errors: `Mean over agents and 3 seeds; bands and bars: ± one standard error, ...`."""
+    """Return a sentence on means and errors: `Mean over agents and seeds; bands and bars: ± one standard error ...`."""
     over = "" if groups[0].first.outsourced else "over agents"
     if max(len(g.runs) for g in groups) == 1:
         return f"Mean {over}, one seed." if over else "One seed."
@@ -53,20 +53,20 @@ def bands_in_words(groups: Sequence[SettingRuns]) -> str:
 
 
 def accountant_of(group: SettingRuns, wanted: str) -> str:
-    """The accountant of a setting's epsilon: the wanted one, or its own where it was run without that."""
+    """Return the wanted accountant if the setting has an epsilon by it, else the setting's own."""
     return wanted if wanted in group.first.summary["epsilon"] else str(group.first.summary["accountant"])
 
 
 def accountant_in_words(name: str) -> str:
-    """`PLD`, `moments`, `fixed-size`."""
+    """Return the name of an accountant in words, such as `PLD`, `moments` or `fixed-size`."""
     return name.upper() if len(name) == 3 else name.replace("_", "-")
 
 
 def with_epsilon(label: str, group: SettingRuns, epsilon: float | None, wanted: str = ACCOUNTANT) -> str:
-    """The entry of a private setting in a legend: `DP-FTS, z = 1 (ε = 7.05)`; a label of others as it is.
+    """Return the legend's entry for a private setting, such as `DP-FTS, z = 1 (ε = 7.05)`; other labels are unchanged.
 
-    A label that has the target epsilon gets the spent one only if that is larger, or much smaller.
-    wanted: the picture's accountant; another one is named.
+    A label with a target epsilon gets the spent one only if that is larger or much smaller. wanted: the accountant of
+    the picture; if the setting has none by it, its own accountant is named.
     """
     if not group.private:
         return label
@@ -78,14 +78,14 @@ def with_epsilon(label: str, group: SettingRuns, epsilon: float | None, wanted: 
         return f"{label} (ε = {number}, {accountant_in_words(name)} accountant, {group.first.summary['relation']})"
     if target is None:
         return f"{label} (ε = {number})"
-    if name != group.first.summary["accountant"]:  # the target is by another
+    if name != group.first.summary["accountant"]:  # the target is by the setting's own accountant
         return f"{label} ({accountant_in_words(name)}: {number})"
     is_target = (1 - SPENT) * target <= epsilon <= target * (1 + 1e-9)
     return label if is_target else f"{label} (spent: {number})"
 
 
 def release_in_words(groups: Sequence[SettingRuns]) -> str:
-    """`settings_in_words` for outsourced settings: the claims, and the guarantees with their relations."""
+    """Return sentences on outsourced settings: their data, claimed epsilons, and guarantees with their relations."""
     parts = [f"One curator, one modeler, T = {joined_by_or({g.rounds for g in groups})} rounds after the first point."]
     parts += [f"Data: {text}." for text in stand_ins(groups)]
     claimed = [g for g in groups if g.first.claimed_epsilon is not None]
@@ -106,10 +106,10 @@ def deltas(groups: Sequence[SettingRuns]) -> str:
 
 
 def cut_off(groups: Sequence[SettingRuns], shown: Span) -> str:
-    """`Rounds 0 to 7 of some lines are above the picture.`; empty where all is in it."""
+    """Return a sentence such as `Rounds 0 to 7 of some lines are above the picture.`; empty if none are outside."""
     means = [g.curve()["mean"].to_numpy() for g in groups]
     for side, outside in (("above", [m > shown.high for m in means]), ("below", [m < shown.low for m in means])):
-        counts = [int(out.size if out.all() else out.argmin()) for out in outside]  # of leading rounds
+        counts = [int(out.size if out.all() else out.argmin()) for out in outside]  # leading rounds outside
         if most := max(counts):
             rounds = "Round 0" if most == 1 else f"Rounds 0 to {most - 1}"
             lines = "the lines" if min(counts) == most else "some lines"
@@ -118,16 +118,16 @@ def cut_off(groups: Sequence[SettingRuns], shown: Span) -> str:
 
 
 def equal_runs(groups: Sequence[SettingRuns]) -> str:
-    """A sentence with the settings whose curves coincide because their runs are equal seed by seed; empty for none."""
+    """Return a sentence with the settings whose runs are equal seed by seed, so that curves coincide; may be empty."""
     by_runs: dict[tuple[tuple[int, tuple[float, ...]], ...], list[str]] = {}
     for group in groups:
         by_runs.setdefault(tuple((run.seed, tuple(run.curve)) for run in group.runs), []).append(group.label)
     same = [_together(labels) for labels in by_runs.values() if len(labels) > 1]
-    return f"One and the same set of runs, number for number: {'; '.join(same)}." if same else ""
+    return f"Identical runs, seed by seed: {'; '.join(same)}." if same else ""
 
 
 def _together(labels: Sequence[str]) -> str:
-    """`PO-GP-UCB, r = 10, claimed ε = 3.00 / 4.48` where labels differ in their last number only."""
+    """Join labels, as in `PO-GP-UCB, r = 10, claimed ε = 3.00 / 4.48` if they differ in their last number only."""
     parts = [label.rpartition(" = ") for label in labels]
     if len({before for before, _, _ in parts}) > 1:
         return " and ".join(labels)
@@ -135,7 +135,7 @@ def _together(labels: Sequence[str]) -> str:
 
 
 def zeros(groups: Sequence[SettingRuns], logarithmic: bool, t: int | None = None) -> str:
-    """A sentence with the settings of regret 0, which a logarithmic axis cannot show, after round t or some round."""
+    """Return a sentence with the settings of regret 0, which a logarithmic axis cannot show, after round t or any."""
     names = []
     for group in groups if logarithmic else ():
         above = np.flatnonzero(group.curve()["mean"].to_numpy() > 0)
@@ -150,9 +150,10 @@ def left_out(labels: Sequence[str]) -> str:
 
 
 def verdicts(findings: Sequence[JudgedClaim]) -> list[str]:
-    """The decided claims, the paper's first, and the number of the others; neither those not run nor repeats.
+    """Return a line for each of the first decided claims, the paper's first, and one that counts the other claims.
 
-    `FTS beats TS; mean regret over rounds 1 to 40: holds (5.1 standard errors, 20 functions)`
+    Claims that were not run, and repeated ones, are left out. A line reads `FTS beats TS; mean regret over rounds 1 to
+    40: holds (5.1 standard errors, 20 functions).`
     """
     ids = {f.id for f in findings}
     known = [f for f in findings if f.verdict != NOT_RUN and f.repeats not in ids]

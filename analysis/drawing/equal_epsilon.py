@@ -1,7 +1,7 @@
-"""Regret at equal privacy: the private algorithms at target epsilons, and the algorithms without an epsilon.
+"""Regret at equal privacy: private algorithms calibrated to target epsilons, beside those without an epsilon.
 
-A row of panels for each variant of the problem: the mean regret over rounds 1..T and the one after round T, or, where
-the targets were run for several T, the mean regret for each. Each point stands at the epsilon that its runs spent.
+Each variant of the problem has a row of panels: the mean regret over rounds 1..T and the regret after round T or, if
+the targets were run for several T, the mean regret for each T. Each point stands at the epsilon that its runs spent.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,28 +18,28 @@ from analysis.labels import NAMES, by_algorithm, joined_by_or, problem_label, va
 from analysis.load import LoadError, Run, trust_in_words, variant
 from dpfbo.formats.words import large_delta, metric_in_words
 
-PointKey = tuple[str, int, str, float | None]  # algorithm, its P, who adds the noise, and the target
+PointKey = tuple[str, int, str, float | None]  # algorithm, its P, who adds the noise, and the target epsilon
 
 X_LABEL = "privacy loss ε of the whole run"
 
 
 def has_targets(runs: Iterable[Run]) -> bool:
-    """True where the private runs were calibrated to more than one epsilon."""
+    """Return True if the private runs were calibrated to more than one epsilon."""
     return len({_target(run) for run in runs} - {None}) > 1
 
 
 def lengths(runs: Iterable[Run]) -> list[int]:
-    """The numbers of rounds T of the runs at target epsilons."""
+    """Return the numbers of rounds T of the runs at target epsilons, sorted."""
     return sorted({run.summary["rounds"] for run in runs if _target(run) is not None})
 
 
 def table(runs: Sequence[Run]) -> pd.DataFrame:
-    """One row for each algorithm, target epsilon, variant of the problem, and T; of references without a target.
+    """Return a row for each algorithm, target epsilon, variant of the problem, and T; references have no target.
 
-    epsilon: what the runs cost by their accountant, the largest over the seeds; 0 where nothing was shared, empty where
-    nothing is private. average: of the metric over rounds 1..T; last: after round T. Errors are over the seeds.
+    epsilon: spent by the runs by their accountant, the largest over the seeds; 0 if nothing was shared, empty if the
+    algorithm is not private. average: metric over rounds 1..T; last: after round T. Errors are over the seeds.
 
-    Raises LoadError where a variant has no private run, or where two settings claim one point.
+    Raises LoadError if a variant has no private run, or two settings make the same point.
     """
     known = lengths(runs)
     if len(known) < 2:
@@ -48,7 +48,7 @@ def table(runs: Sequence[Run]) -> pd.DataFrame:
 
 
 def of_length(runs: Sequence[Run], T: int) -> list[Run]:
-    """The runs of T rounds, and longer ones that begin so: they released nothing later than round T."""
+    """Return each point's runs of T rounds, or its shortest longer ones which, if private, have at most T releases."""
     found: dict[object, list[Run]] = {}
     for run in runs:
         rounds, private = run.summary["rounds"], run.summary["private"]
@@ -59,14 +59,14 @@ def of_length(runs: Sequence[Run], T: int) -> list[Run]:
 
 
 def figure(found: pd.DataFrame, aside: str = "", style: PageStyle = SCREEN) -> Figure:
-    """The picture of `table`. aside: ends the caption."""
+    """Draw the picture of `table`. aside: last sentence of the caption."""
     looks, several = _looks(found), sorted(found["rounds"].unique())
     views = [("average", "mean over rounds 1 to {}"), ("last", "after round {}")]
     if len(several) > 1:
         views = [("average", "mean over rounds 1 to T = {}")]
         aside = joined(
-            f"Methods that spend ε round by round were run for T = {joined_by_or(several)} with noise of their own; "
-            "the others begin alike whatever T is.",
+            f"Methods that spend ε round by round were run for T = {joined_by_or(several)}, each with its own noise; "
+            "runs of the others begin in the same way for all T.",
             aside,
         )
     by = "" if style.captioned else f" ({found['privacy'].iloc[0].partition(' (')[0].rpartition(', ')[0]})"
@@ -91,10 +91,10 @@ def figure(found: pd.DataFrame, aside: str = "", style: PageStyle = SCREEN) -> F
 
 
 def _rows(runs: Sequence[Run], t: int | None) -> list[dict[str, object]]:
-    """The rows by variant of the problem.
+    """Return the rows, ordered by variant of the problem.
 
-    A run without the shared features of the family (TS, the controls, the private prior) belongs to each length-scale
-    of them.
+    A run that does not use the shared features (TS, the controls, the private prior) belongs to the variants of all
+    length-scales of these features.
     """
     variants: dict[tuple[object, ...], list[Run]] = {}
     for run in runs:
@@ -160,7 +160,7 @@ def _point(key: PointKey, runs: Sequence[Run], t: int) -> dict[str, object]:
 
 
 def _looks(found: pd.DataFrame) -> dict[tuple[str, int, str], Style]:
-    """The look of each algorithm in all panels; one with several P, or several who add the noise, has variants."""
+    """Return the look of each algorithm in all panels, with variants for different P or parties that add the noise."""
     looks = {}
     for name, rows in found.groupby("algorithm"):
         forms = sorted(set(zip(rows["P"], rows["trust"], strict=True)))
@@ -172,7 +172,7 @@ def _looks(found: pd.DataFrame) -> dict[tuple[str, int, str], Style]:
 def _panel(
     title: str, rows: pd.DataFrame, column: str, looks: dict[tuple[str, int, str], Style], x_label: str
 ) -> PicturePanel:
-    """One panel: first the algorithms without a target epsilon, then the private ones."""
+    """Return one panel: first the algorithms without a target epsilon, then the private ones."""
     private = rows["target_epsilon"].notna()
     series = []
     for part in (rows[~private], rows[private]):
@@ -200,7 +200,7 @@ def _panel(
 
 
 def _sends_queries(run: Run) -> bool:
-    """True where a server sends queries that it found with the shared features, whose length-scale then counts."""
+    """Return True if a server finds its queries with the shared features, so that their length-scale matters."""
     return run.config["algorithm"].get("server") in ("Server", "PeerExchange")
 
 
@@ -213,5 +213,5 @@ def _key(run: Run) -> PointKey:
 
 
 def _variant(run: Run) -> tuple[object, ...]:
-    """The key that distinguishes panels; its last part is the length-scale of the shared features."""
+    """Return the key that distinguishes panels; its last entry is the length-scale of the shared features."""
     return *variant(run), run.config["algorithm"].get("lengthscale")

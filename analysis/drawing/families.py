@@ -1,4 +1,4 @@
-"""The sweeps of an outsourced experiment: a claimed epsilon at one r, r at claimed epsilons, guaranteed epsilons."""
+"""The sweeps of an outsourced experiment: over claimed epsilon at one r, over r, and over guaranteed epsilon."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from analysis.labels import AWARE, NAMES, adds_noise, in_words, telling
 from analysis.load import SettingRuns
 
 SWEPT = ("transform.r", "transform.epsilon", "privacy.epsilon")
-FEWEST = 3  # different r at a claimed epsilon that make a sweep, where another epsilon has more settings
+FEWEST = 3  # least number of r for a sweep at a claimed epsilon other than the most frequent one
 
 
 @dataclass(frozen=True)
 class CurveFamily:
     """Settings that differ in one number.
 
-    title: of their panel; name: of the line through their points, in `style`; x: the number of each curve.
+    title: of their panel; name, style: of the line through their points; x: the number of each of the `curves`.
     """
 
     title: str
@@ -30,7 +30,7 @@ class CurveFamily:
 
 @dataclass(frozen=True)
 class CurveFamilies:
-    """Settings by what they differ in: a claimed or guaranteed epsilon, or r. left_out: labels of the others."""
+    """Settings by the number that they vary: a claimed or guaranteed epsilon, or r. left_out: labels of the rest."""
 
     references: tuple[Curve, ...]
     claimed: tuple[CurveFamily, ...]
@@ -40,13 +40,13 @@ class CurveFamilies:
 
     @staticmethod
     def by_title(found: Sequence[CurveFamily]) -> list[SweepPanel]:
-        """A panel for each title."""
+        """Return a panel for each title."""
         titles = dict.fromkeys(f.title for f in found)
         return [SweepPanel(title, tuple(c for f in found if f.title == title for c in f.curves)) for title in titles]
 
 
 def families(groups: Sequence[SettingRuns]) -> CurveFamilies:
-    """The settings grouped by the number that they vary."""
+    """Group the settings by the number that they vary."""
     claimed = [g for g in groups if g.first.claimed_epsilon is not None]
     by_epsilon, by_r = _swept(claimed)
     shown = {c.setting.label for family in (*by_epsilon, *by_r) for c in family.curves}
@@ -66,17 +66,17 @@ def _references(groups: Sequence[SettingRuns]) -> tuple[Curve, ...]:
 
 
 def _one_of(look: Style, i: int, n: int) -> Style:
-    """The look of the i-th of n lines of one method, also where it has no markers."""
+    """Return the look of the i-th of n lines of one method, with dashes that also differ, for lines without markers."""
     return stretched(variants(look, n)[i], i)
 
 
 def _swept(claimed: Sequence[SettingRuns]) -> tuple[tuple[CurveFamily, ...], tuple[CurveFamily, ...]]:
-    """By the claimed epsilon, and by r."""
+    """Return the families that vary the claimed epsilon, and those that vary r."""
     if not claimed:
         return (), ()
     r_of = {g.label: float(g.first.config["transform"]["r"]) for g in claimed}
     epsilon_of = {g.label: float(g.first.claimed_epsilon or 0.0) for g in claimed}
-    r, most = pd.Series(r_of).mode()[0], pd.Series(epsilon_of).mode()[0]  # the smallest of several
+    r, most = pd.Series(r_of).mode()[0], pd.Series(epsilon_of).mode()[0]  # the smallest if several are most frequent
     columns: dict[float, set[float]] = {}
     for label, epsilon in sorted(epsilon_of.items(), key=lambda item: item[1]):
         columns.setdefault(epsilon, set()).add(r_of[label])
@@ -94,7 +94,7 @@ def _swept(claimed: Sequence[SettingRuns]) -> tuple[tuple[CurveFamily, ...], tup
 
 
 def _guaranteed(groups: Sequence[SettingRuns]) -> tuple[CurveFamily, ...]:
-    """The families of guaranteed epsilons: for each algorithm, with and without a modeler that knows the noise."""
+    """Return the families of guaranteed epsilon, by algorithm and by whether the modeler knows the noise."""
     found: dict[tuple[str, str], list[SettingRuns]] = {}
     for g in groups:
         if g.private:
@@ -112,9 +112,9 @@ def _alike(
     title: str, members: Sequence[SettingRuns], x_of: Mapping[str, float], text: str, knows: str = "",
     among: Sequence[SettingRuns] = (),
 ) -> tuple[CurveFamily, ...]:  # fmt: skip
-    """A family for each combination of the settings that are not swept, named by those that differ.
+    """Return a family for each combination of the keys that are not swept, named by the keys that differ.
 
-    among: the settings that may differ, if more than the members, so that families of several titles look alike.
+    among: further settings in which differing keys are sought, so that families of several titles look alike.
     """
     rest = {g.label: {k: v for k, v in g.first.flat.items() if k not in SWEPT} for g in (*among, *members)}
     keys = telling([*rest.values()])
@@ -137,7 +137,7 @@ def _alike(
 
 
 def _told(name: str, told: Sequence[str]) -> str:
-    """The label of a line: `PO-GP-UCB, claimed ε = 3.00 (no guarantee, fit = ml)`."""
+    """Return the label of a line, such as `PO-GP-UCB, claimed ε = 3.00 (no guarantee, fit = ml)`."""
     if not told:
         return name
     return f"{name[:-1]}, {', '.join(told)})" if name.endswith(")") else f"{name} ({', '.join(told)})"

@@ -1,4 +1,4 @@
-"""The files of a picture: the picture itself, its numbers, and its texts."""
+"""Writing of a picture, its numbers and its texts to files."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 UNDATED: dict[str, dict[str, Any]] = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
-USUAL = ("png", "pdf")  # where none is asked for
+USUAL = ("png", "pdf")  # default formats
 
 
 def checked_formats(text: str) -> tuple[str, ...]:
-    """`pdf,png` as names of formats. Raises ValueError for one that is not known."""
+    """Parse formats such as `pdf,png`. Raises ValueError for an unknown one."""
     names = tuple(dict.fromkeys(part.strip().lower() for part in text.split(",")))
     for name in names:
         if name not in UNDATED:
@@ -30,7 +30,7 @@ def checked_formats(text: str) -> tuple[str, ...]:
 
 
 def writable(folder: Path) -> None:
-    """Raise LoadError unless files can be written into a folder, which may not exist yet."""
+    """Raise LoadError unless files can be written to a folder, which need not exist yet."""
     nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not nearest.is_dir():
         raise LoadError(f"nothing can be written to {folder}: {nearest} is a file; give another place with --out")
@@ -44,10 +44,10 @@ def save(
 ) -> list[Path]:  # fmt: skip
     """Write a picture in each format, its numbers as CSV, and title, caption and claims as Markdown.
 
-    Each file is written atomically. The same data make the same bytes: no file holds a date. private: True for files
-    that only the owner may read, like the records of real data.
+    Each file is written atomically. The same data make the same bytes, since no file holds a date. private: True to
+    make the files readable by their owner only, like the records of real data.
     """
-    import matplotlib as mpl  # here: the command lines name formats, and need no matplotlib
+    import matplotlib as mpl  # imported here, so that command lines do not load it
 
     from analysis.drawing.page import words
 

@@ -1,7 +1,7 @@
-"""Gains of sharing: how much better agents are than alone, by the number of agents, for each epsilon.
+"""Gains of sharing over agents that work alone, by the number of agents, for each epsilon.
 
-A panel for each problem. A point is the difference, paired by seed, between `local` (the same optimiser alone, with the
-same first points) and another setting, of the metric averaged over rounds 1..T; above 0 sharing pays.
+Each problem has a panel. A point is the difference, paired by seed, between `local` (the same optimiser alone, with the
+same first points) and another setting, of the metric averaged over rounds 1..T; it is above 0 if sharing helps.
 """
 
 import math
@@ -20,12 +20,12 @@ from dpfbo.formats.words import metric_in_words
 
 Method = tuple[str, float | None]  # an algorithm, and its target epsilon
 ALONE = "local"
-APART = 1.25  # ratio of two numbers of agents that both have a tick
-BLIND = 0.01  # target epsilon below which a release is noise alone
+APART = 1.25  # least ratio of two numbers of agents that both have a tick
+BLIND = 0.01  # target epsilon below which a release counts as noise alone
 
 
 def has_gains(runs: Sequence[Run]) -> bool:
-    """True where a problem was run alone (`local`) with more than one number of agents, and all trust the server."""
+    """Return True if `local` was run with several numbers of agents on a problem, and all runs trust the server."""
     if any(trust_in_words(run) for run in runs):
         return False
     sizes: dict[object, set[int]] = {}
@@ -36,10 +36,10 @@ def has_gains(runs: Sequence[Run]) -> bool:
 
 
 def table(runs: Sequence[Run]) -> pd.DataFrame:
-    """A row for each problem, number of agents and setting: its gain over `local`, and the error of the difference.
+    """Return a row for each problem, number of agents and setting: its gain over `local`, and the error of the gain.
 
-    gain: in units of the metric, positive where the setting is better; kept: over the gain of `shared_prior`, where
-    that is above three standard errors. T is the smallest number of rounds of all runs.
+    gain: in units of the metric, positive if the setting is better; kept: gain divided by that of `shared_prior`, NaN
+    unless the latter is above three standard errors. T is the smallest number of rounds of all runs.
     """
     T = min(run.summary["rounds"] for run in runs)
     found: dict[tuple[object, int, Method], dict[int, float]] = {}
@@ -72,7 +72,7 @@ def table(runs: Sequence[Run]) -> pd.DataFrame:
 
 
 def figure(found: pd.DataFrame, style: PageStyle = SCREEN) -> Figure:
-    """The picture of `table`."""
+    """Draw the picture of `table`."""
     pairs = zip(found["algorithm"].astype(str), found["target_epsilon"].astype(float), strict=True)
     methods = sorted({(name, math.inf if math.isnan(target) else target) for name, target in pairs}, key=_order)
     looks = _looks(methods)
@@ -96,7 +96,7 @@ def figure(found: pd.DataFrame, style: PageStyle = SCREEN) -> Figure:
     first = found.iloc[0]
     deltas = ", ".join(f"{d:.3g}" for d in sorted(found["delta"].dropna().unique()))
     caption = (
-        "Differences paired by seed to the same optimiser alone with the same first points, of the metric averaged "
+        "Differences, paired by seed, from the same optimiser alone with the same first points, of the metric averaged "
         f"over rounds 1 to {first['rounds']}; bars: ± one standard error over {found['seeds'].max()} seeds. "
         f"δ = {deltas}, relation zero-out, user level."
     )
@@ -108,7 +108,7 @@ def figure(found: pd.DataFrame, style: PageStyle = SCREEN) -> Figure:
 
 
 def _problem(run: Run) -> tuple[object, ...]:
-    """The key of a problem without its number of agents."""
+    """Return the key of a problem, without its number of agents."""
     key = variant(run)
     return (*key[:2], *key[3:])
 

@@ -1,7 +1,7 @@
-"""The look of each method in every picture: a colour, a line and a marker; its settings differ by systematic steps.
+"""The look of each method: a colour, a line and a marker, which are the same in all pictures.
 
-All pictures take looks from here, so that a method never changes its look. Several settings of one method (P, z, a
-target epsilon) keep its hue and line: their tones go from light to dark, and the markers follow on its own.
+Several settings of one method (differing in P, z or a target epsilon) share its hue and line; their tones go from light
+to dark, and their markers follow that of the method in the order of `MARKERS`.
 """
 
 import zlib
@@ -19,8 +19,8 @@ LOOK: dict[Any, Any] = {
     "lines.linewidth": 1.6,
     "lines.markersize": 5,
     "pdf.fonttype": 42,  # fonts are embedded as TrueType, so that text can be searched and edited
-    "svg.fonttype": "path",  # text as outlines: the same everywhere, whatever fonts there are
-    "svg.hashsalt": "dpfbo",  # the same names inside the file each time
+    "svg.fonttype": "path",  # text as outlines, which look the same whatever fonts are installed
+    "svg.hashsalt": "dpfbo",  # fixed, so that names inside the file do not change
 }
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
 
@@ -29,7 +29,7 @@ Line = tuple[float, tuple[float, ...]]  # matplotlib's offset and lengths of das
 
 @dataclass(frozen=True)
 class Style:
-    """The look of a setting: told apart by colour, and without it by line and marker."""
+    """The look of a setting, which is distinguished by its colour and, without colours, by line and marker."""
 
     colour: str
     line: Line
@@ -50,7 +50,7 @@ ALGORITHMS = {
     "dp_prior": Style("#882255", (0, (14, 1)), ">"),
     "shared_prior": Style("#AA66CC", (0, (12, 2, 3, 2)), "<"),
 }  # Okabe and Ito's colours, without yellow, and six more
-ONE_RUN = "#0072B2"  # the agents of a run in a picture of their own
+ONE_RUN = "#0072B2"  # colour of a picture of the agents of one run
 OUTSOURCED = {
     "gp_ucb": Style("#000000", (0, (1, 1)), "D"),
     "random_rows": Style("#8C8C8C", (0, (1, 2.5)), "v"),
@@ -59,15 +59,15 @@ OUTSOURCED = {
     "gaussian_gp_ucb": Style("#0072B2", (0, ()), "s"),
     "histogram_gp_ucb": Style("#009E73", (0, ()), "^"),
 }  # dashed: a claimed epsilon; solid: a guaranteed one
-UNAWARE = Style("#56B4E9", (0, ()), "X")  # of the noise in Gaussian rows
+UNAWARE = Style("#56B4E9", (0, ()), "X")  # for modelers that do not know the noise in Gaussian rows
 OTHERS = ("#CC79A7", "#332288", "#117733", "#661100")  # of methods that are not in the tables
 OTHER_LINES: tuple[Line, ...] = ((0, (3, 1, 1, 1)), (0, (4, 1, 4, 2)), (0, (2, 1, 6, 1)))
 LIGHTER, DARKER = 0.42, 0.42  # share of white in the lightest tone of a colour, and of black in the darkest
-BLACK = 0.1  # the largest part of a colour that has no darker tones
+BLACK = 0.1  # a colour whose RGB parts are at most this has no darker tones
 
 
 def of_algorithm(name: str) -> Style:
-    """The look of a method. One that is not in the tables has a look that follows from its name."""
+    """Return the look of a method; one that is not in the tables gets a look from the hash of its name."""
     known = ALGORITHMS | OUTSOURCED
     if name in known:
         return known[name]
@@ -77,7 +77,7 @@ def of_algorithm(name: str) -> Style:
 
 
 def variants(look: Style, n: int) -> list[Style]:
-    """The look itself, or n looks like it: tones of its colour from light to dark, its line, other markers."""
+    """Return n variants of a look, with tones of its colour from light to dark and other markers; for n = 1, itself."""
     if n == 1:
         return [look]
     first = MARKERS.index(look.marker)
@@ -85,23 +85,23 @@ def variants(look: Style, n: int) -> list[Style]:
 
 
 def stretched(look: Style, i: int) -> Style:
-    """The same with longer dashes: for the i-th of several lines of one method that have no markers."""
+    """Return the look with longer dashes, for the i-th of several lines of one method that have no markers."""
     offset, dashes = look.line
     return Style(look.colour, (offset, tuple((1 + 0.6 * i) * length for length in dashes)), look.marker)
 
 
 def plain(text: str) -> str:
-    """The text with `$` escaped, so that matplotlib draws it and does not begin a formula."""
+    """Return the text with `$` escaped, so that matplotlib does not parse it as a formula."""
     return text.replace("$", r"\$")
 
 
 def _tone(colour: str, position: float) -> str:
-    """A tone of a colour, from light (0) through the colour itself to dark (1); for black, a grey."""
-    from matplotlib.colors import to_hex, to_rgb  # here: the command lines name styles, and need no matplotlib
+    """Return a tone of a colour, from light (0) through about the colour itself to dark (1); a grey for black."""
+    from matplotlib.colors import to_hex, to_rgb  # imported here, so that command lines do not load it
 
     rgb = to_rgb(colour)
     light, dark = (LIGHTER, DARKER) if max(rgb) > BLACK else (1.5 * LIGHTER, 0.0)
-    share = light - (light + dark) * position  # of white, or of black where it is negative
+    share = light - (light + dark) * position  # of white or, if negative, of black
     towards = 1.0 if share > 0 else 0.0
     red, green, blue = (part + (towards - part) * abs(share) for part in rgb)
     return to_hex((red, green, blue))

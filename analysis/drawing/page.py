@@ -17,19 +17,19 @@ from matplotlib.transforms import Bbox
 from analysis.drawing.looks import plain
 from analysis.drawing.page_style import SCREEN, PageStyle
 
-# inches at text of 10 points: beside panels, the space between parts, and what is below a panel
+# inches at 10-point text: left of panels, between them, right of them, padding, and the axis below a panel
 LEFT, GAP, RIGHT, PAD, AXIS = 0.85, 0.75, 0.15, 0.08, 0.54
-# inches of a row of text of one point: of the title, of a panel's title, of a legend, of a label in two lines
+# heights of rows in inches per point of text: of the title, a panel's title, a legend, and a second line of a label
 TITLE_ROW, HEAD_ROW, ROW, LINE = 0.22 / 12, 0.024, 0.2 / 9, 1.25 / 72
-CAPTION_ROW, LETTER = 0.155 / 8.5, 1 / (15.6 * 8.5)  # inches of a row and of a letter of one point
-HANDLE, HANDLE_GAP, COLUMN_GAP = 0.48 / 9, 0.14 / 9, 0.25 / 9  # inches at legends of one point
-MARGIN = 1.03  # drawn text is a little wider than its outline
-TITLE, CAPTION = "title", "caption"  # the gids of their texts
+CAPTION_ROW, LETTER = 0.155 / 8.5, 1 / (15.6 * 8.5)  # inches per point of text: height of a row, width of a letter
+HANDLE, HANDLE_GAP, COLUMN_GAP = 0.48 / 9, 0.14 / 9, 0.25 / 9  # inches per point of a legend's text
+MARGIN = 1.03  # ratio of the width of drawn text to that of its outline
+TITLE, CAPTION = "title", "caption"  # gids of the texts on a page
 
 
 @dataclass(frozen=True)
 class PanelHead:
-    """The frame of a panel: its title, its own legend, and the label of its horizontal axis."""
+    """The texts around a panel: its title, the entries of its own legend, and the label of its horizontal axis."""
 
     title: str = ""
     entries: Sequence[Line2D] = ()
@@ -38,7 +38,7 @@ class PanelHead:
 
 @dataclass(frozen=True)
 class _Legend:
-    """A legend with labels in lines. height: inches."""
+    """A legend whose labels are broken into lines. height: in inches."""
 
     entries: Sequence[Line2D]
     columns: int
@@ -49,10 +49,10 @@ def page(
     title: str, shared: Sequence[Line2D], heads: Sequence[PanelHead | None], caption: str,
     style: PageStyle = SCREEN, columns: int | None = None,
 ) -> tuple[Figure, list[Axes]]:  # fmt: skip
-    """An empty page, and the axes of its panels.
+    """Make a page with title, legends and caption; return it with the empty axes of its panels.
 
-    Panels stand side by side where each is then wide enough, else below each other. shared: the legend above all
-    panels. heads: the panels, row by row; None leaves a place empty. columns: panels in a row, all by default.
+    Panels stand side by side if each is then wide enough, else below each other. shared: entries of the legend above
+    all panels. heads: the panels, row by row; None leaves a place empty. columns: panels in a row, all by default.
     """
     u, count = style.unit, sum(head is not None for head in heads)
     width = style.width if count == 1 else style.wide
@@ -98,14 +98,14 @@ def page(
 
 
 def _text(figure: Figure, text: str, x: float, y: float, size: float, vertical: str, **look: Any) -> Text:
-    """Text at inches from the page's lower left corner."""
+    """Add text at a position in inches from the lower left corner of the page."""
     width, height = figure.get_size_inches()
     return figure.text(x / width, y / height, plain(text), fontsize=size, verticalalignment=vertical, **look)
 
 
 @dataclass(frozen=True)
 class _Placed:
-    """A panel's words in lines, and the inches above and below its axes; of an empty place there are no words."""
+    """A panel's texts broken into lines, empty for an empty place, and the inches above and below its axes."""
 
     title: Sequence[str]
     legend: _Legend
@@ -115,7 +115,7 @@ class _Placed:
 
     @staticmethod
     def of(head: PanelHead, panel: float, style: PageStyle) -> "_Placed":
-        """panel: inches of its width."""
+        """Break the texts into lines. panel: width of the panel in inches."""
         title, label = (_wrapped(text, panel, style.font) for text in (head.title, head.x_label))
         legend, extra = _laid_out(head.entries, panel, style), LINE * style.font * max(0, len(label) - 1)
         above = HEAD_ROW * style.font * len(title) + legend.height + PAD * style.unit
@@ -123,13 +123,13 @@ class _Placed:
 
 
 def words(figure: Figure) -> tuple[str, str]:
-    """The title and the caption of a picture, even if it does not show them."""
+    """Return the title and the caption of a picture, even if it does not show them."""
     texts = {text.get_gid(): str(text.get_label()) for text in figure.texts}
     return texts[TITLE], texts[CAPTION]
 
 
 def apart(figure: Figure) -> tuple[str, Bbox]:
-    """The caption's words, and the part of the page above them (inches), to be saved as a picture without them."""
+    """Return the caption, and the box in inches above it, to save a picture without its caption."""
     (caption,) = [text for text in figure.texts if text.get_gid() == CAPTION]
     width, height = figure.get_size_inches()
     top = caption.get_window_extent().y1 / figure.dpi if caption.get_text() else 0.0
@@ -137,12 +137,12 @@ def apart(figure: Figure) -> tuple[str, Bbox]:
 
 
 def unbroken(text: str) -> str:
-    """The text with spaces that do not break lines in `P = 2` and `1 − p_t`."""
+    """Return the text with non-breaking spaces in `P = 2` and `1 − p_t`."""
     return text.replace(" = ", "\u00a0=\u00a0").replace("1 − ", "1\u00a0−\u00a0")
 
 
 def _wrapped(text: str, width: float, size: float) -> list[str]:
-    """The text in as few lines as fit into a width (inches); a word that is wider is cut."""
+    """Break the text into lines that fit into `width` inches; a word that is wider is cut."""
     lines: list[str] = []
     for part in unbroken(text).split(" ") if text else []:
         if lines and text_width(f"{lines[-1]} {part}", size) <= width:
@@ -158,19 +158,19 @@ def _wrapped(text: str, width: float, size: float) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def text_width(text: str, size: float) -> float:
-    """Inches of a line of text."""
+    """Return the width in inches of a line of text of `size` points."""
     drawn = plain(text.replace("\u00a0", " "))
-    # of the outline's points: the extents of its curves, hardly less, take ten times as long
+    # from the outline's control points: the exact extents, hardly smaller, take ten times as long
     return MARGIN * float(np.ptp(TextPath((0, 0), drawn, size=size).vertices[:, 0])) / 72 if text.strip() else 0.0
 
 
 def _handle(style: PageStyle) -> float:
-    """Inches of the line before a legend's label."""
+    """Return the width in inches of the line and gap before a legend's label."""
     return (HANDLE + HANDLE_GAP) * style.legend
 
 
 def _laid_out(entries: Sequence[Line2D], width: float, style: PageStyle) -> _Legend:
-    """The entries with labels in lines, in as many columns as fit, at most 4."""
+    """Break the labels of the entries into lines, and choose as many columns as fit, at most 4."""
     size = style.legend
     labels = [_wrapped(str(entry.get_label()), width - _handle(style), size) for entry in entries]
     if not entries:
@@ -189,7 +189,7 @@ def _laid_out(entries: Sequence[Line2D], width: float, style: PageStyle) -> _Leg
 
 
 def _draw_legend(figure: Figure, legend: _Legend, left: float, top: float, style: PageStyle) -> None:
-    """A legend whose upper left corner lies `left` and `top` inches from the page's lower left one."""
+    """Draw a legend; its upper left corner lies `left` and `top` inches from the lower left corner of the page."""
     if not legend.entries:
         return
     width, height = figure.get_size_inches()

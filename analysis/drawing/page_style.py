@@ -1,4 +1,4 @@
-"""Styles of pictures: for a screen, a column of a paper, a talk, a web page. All lengths follow from that of text."""
+"""Styles of pictures for a screen, a column of a paper, a talk and a web page; lengths scale with the font size."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,12 +10,12 @@ WIDEST = 30.0  # inches
 
 @dataclass(frozen=True)
 class PageStyle:
-    """The measures of a page.
+    """The sizes of a page, in inches or, for text, in points.
 
-    width, wide: inches, with one panel and with several; least: the smallest width that text has room in. font:
-    points of the axes' text; legend, title, caption: points of theirs. panel: the smallest height of a panel, inches;
-    beside: the smallest width of panels that stand side by side. titled, captioned: whether title and caption are in
-    the picture; both always stand in the text beside it.
+    width, wide: widths with one panel and with several; least: the smallest width with room for the text. font: size of
+    the axes' text; legend, title, caption: sizes of these texts. panel: the smallest height of a panel; beside: the
+    smallest width of panels that stand side by side. titled, captioned: whether the picture shows title and caption,
+    which the text file beside it always has.
     """
 
     name: str
@@ -36,12 +36,12 @@ class PageStyle:
 
     @property
     def unit(self) -> float:
-        """The factor of lengths that are given for text of 10 points."""
+        """The factor for lengths that are given for 10-point text."""
         return self.font / 10
 
     @property
     def rc(self) -> dict[Any, Any]:
-        """Settings of matplotlib."""
+        """The rc settings of matplotlib."""
         return LOOK | {
             "font.size": self.font,
             "lines.linewidth": self.line,
@@ -55,7 +55,7 @@ class PageStyle:
         }
 
     def of_width(self, width: float | None) -> "PageStyle":
-        """The same for pages of one width. Raises ValueError for one that text has no room in."""
+        """Return this style with one width for all pages. Raises ValueError if the width has no room for the text."""
         if width is None:
             return self
         if not self.least <= width <= WIDEST:

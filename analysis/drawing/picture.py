@@ -1,4 +1,4 @@
-"""A picture of settings: panels of curves, points and horizontal lines, their legends, and the axis of the metric."""
+"""Pictures of settings: panels of curves, points and horizontal lines, with legends and an axis of the metric."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,20 +18,20 @@ from analysis.labels import problem_label, variant_in_words
 from analysis.load import SettingRuns
 from dpfbo.formats.words import metric_in_words
 
-LOGARITHMIC_FROM = 4.0  # ratio of the largest to the smallest value
-LOWEST = 4.0  # a logarithmic axis shows an error down to this part of its mean
-CLOSE = 1.02  # ratio of numbers whose points may lie on each other
-SIZES = (2.0, 1.55, 1.3)  # of markers that may lie on each other, the lowest first, in those of lines
+LOGARITHMIC_FROM = 4.0  # ratio of largest to smallest value from which an axis is logarithmic
+LOWEST = 4.0  # a logarithmic axis shows error bars down to the mean divided by this
+CLOSE = 1.02  # largest ratio of x values whose points may overlap
+SIZES = (2.0, 1.55, 1.3)  # of overlapping points, the lowest first, relative to markers of lines
 CURVE, JOINED, POINT, LEVEL = "curve", "joined", "point", "level"
 GREY = "#444444"
 
 
 @dataclass(frozen=True)
 class Series:
-    """The numbers of a setting, or of several that a line joins.
+    """The numbers of a setting, or of several settings whose points a line joins.
 
-    kind: a curve with a band, points with error bars that are joined or not, or a horizontal level, whose x says
-    nothing. se: 0 where there is none. published: values by x.
+    kind: a curve with a band, points with error bars that are joined or not, or a horizontal level, whose x is not
+    used. se: standard errors, 0 if there are none. published: published values by x.
     """
 
     label: str
@@ -43,7 +43,7 @@ class Series:
     published: Mapping[float, float] = field(default_factory=dict)
 
     def ends(self, since: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """Low and high ends of what is drawn; of a curve, its mean from a round on."""
+        """Return the low and high ends of what is drawn; for a curve, twice its mean from round `since` on."""
         if self.kind == CURVE:
             known = [value for t, value in self.published.items() if t >= since]
             return (values := np.append(self.mean[since:], known)), values
@@ -52,7 +52,7 @@ class Series:
 
 
 def curve(group: SettingRuns, label: str, style: Style, published: Mapping[float, float]) -> Series:
-    """A setting by iteration, with its mean and error over the seeds."""
+    """Return the series of a setting by iteration, with mean and standard error over the seeds."""
     found = group.curve()
     x, mean, se = found.index.to_numpy(), found["mean"].to_numpy(), np.nan_to_num(found["se"].to_numpy())
     return Series(label, style, CURVE, x, mean, se, published)
@@ -62,7 +62,7 @@ def points(
     groups: Sequence[SettingRuns], t: int, x: Sequence[float], label: str, style: Style, kind: str,
     published: Mapping[str, dict[float, float]],
 ) -> Series:  # fmt: skip
-    """Settings after round t, each at its x. published: by label and round."""
+    """Return the series of settings after round t, each at its x. published: by label and round."""
     at = np.array([[mean, se or 0.0] for mean, se in (g.at(t) for g in groups)])
     known = {
         where: published[g.label][t] for where, g in zip(x, groups, strict=True) if t in published.get(g.label, {})
@@ -72,7 +72,7 @@ def points(
 
 @dataclass(frozen=True)
 class Span:
-    """The range of the metric that an axis shows. logarithmic: where the values allow it and need it."""
+    """The range of the metric that an axis shows, on a logarithmic or a linear scale."""
 
     logarithmic: bool
     low: float
@@ -81,7 +81,7 @@ class Span:
 
 @dataclass(frozen=True)
 class XAxis:
-    """The horizontal axis. ticks: where they are, or nowhere in particular. number: the format of a tick."""
+    """The horizontal axis. ticks: their positions, or none to let matplotlib choose. number: format of their labels."""
 
     label: str
     low: float
@@ -114,10 +114,10 @@ class PicturePanel:
 
 
 def span(drawn: Sequence[Series], lower_is_better: bool, headroom: float, late: int = 0) -> Span:
-    """The range of an axis for what is drawn.
+    """Choose the range of the vertical axis, and its scale, for some series.
 
-    headroom: factor above the largest value on a logarithmic axis; its half, of the span, on a linear one. late: the
-    round from which on values span a linear axis, so that the first rounds do not flatten the others.
+    headroom: factor above the largest value on a logarithmic axis; on a linear one, half of (headroom - 1) times the
+    span is left free. late: first round that a linear axis must span, so that earlier ones do not flatten the others.
     """
     high = np.concatenate([one.ends()[1] for one in drawn])
     middle = np.concatenate([one.mean for one in drawn])
@@ -134,7 +134,7 @@ def span(drawn: Sequence[Series], lower_is_better: bool, headroom: float, late: 
 
 
 def title(groups: Sequence[SettingRuns], what: str) -> str:
-    """`1 − AUC by iteration: landmine problem, platt score`; of outsourced settings without the word problem."""
+    """Return a title such as `1 − AUC by iteration: landmine problem, platt score`, from the first of the settings."""
     s, score = groups[0].first.summary, groups[0].first.config["problem"].get("score")
     metric = metric_in_words(s["metric"])
     of = problem_label(s["problem"]) + ("" if groups[0].first.outsourced else " problem")
@@ -143,7 +143,7 @@ def title(groups: Sequence[SettingRuns], what: str) -> str:
 
 
 def metric_label(groups: Sequence[SettingRuns]) -> tuple[str, str]:
-    """The metric, and the text that follows it if the axis is long enough."""
+    """Return the metric in words, and a text that follows it if the axis is long enough."""
     over = "units of σ_y" if groups[0].first.outsourced else "mean over agents"
     return metric_in_words(groups[0].first.summary["metric"]), f" ({over})"
 
@@ -152,10 +152,10 @@ def picture(
     title: str, panels: Sequence[PicturePanel | None], caption: str, metric: tuple[str, str], style: PageStyle,
     columns: int | None = None, legend_above: bool = False,
 ) -> tuple[Figure, list[Axes]]:  # fmt: skip
-    """Draw panels, row by row; None is an empty place.
+    """Draw panels, row by row; None leaves a place empty. Return the figure and the axes of the panels.
 
-    The legend above all panels has what is in each of them, or everything with `legend_above`. metric: of
-    `metric_label`.
+    The legend above all panels has the series that every panel shares, or all series if `legend_above` is set. metric:
+    result of `metric_label`.
     """
     shown = [panel for panel in panels if panel is not None]
     by_label = {one.label: one for panel in shown for one in panel.series}
@@ -182,7 +182,7 @@ def picture(
 
 
 def _entry(one: Series) -> Line2D:
-    """The legend's entry: with a line unless it is a point, with a marker unless it is a level."""
+    """Return the legend's entry of a series: points have no line, and levels have no marker."""
     look: dict[str, Any] = {"linestyle": one.style.line, "marker": one.style.marker}
     if one.kind == LEVEL:
         look["marker"] = ""
@@ -192,7 +192,7 @@ def _entry(one: Series) -> Line2D:
 
 
 def _draw_panel(axes: Axes, panel: PicturePanel) -> None:
-    drawn = list[float]()  # the points so far
+    drawn = list[float]()  # x of the points so far
     for i, one in enumerate(panel.series):
         look = one.style
         hollow = {"color": look.colour, "marker": look.marker, **published_look()}
@@ -226,7 +226,7 @@ def _draw_panel(axes: Axes, panel: PicturePanel) -> None:
 
 
 def error_bars(axes: Axes, x: float, mean: float, se: float, look: Style, layer: int) -> None:
-    """A point. layer: the number of points below it at (nearly) the same place, which a smaller one leaves visible."""
+    """Draw a point with its error bar. layer: number of points below it at nearly the same x; it shrinks the point."""
     size, line = mpl.rcParams["lines.markersize"], mpl.rcParams["lines.linewidth"]
     factor = SIZES[min(layer, len(SIZES) - 1)]
     drawn = axes.errorbar(
@@ -238,13 +238,13 @@ def error_bars(axes: Axes, x: float, mean: float, se: float, look: Style, layer:
 
 
 def published_look() -> dict[str, Any]:
-    """The look of published values: hollow markers, a thin dotted line."""
+    """Return the look of published values: hollow markers and a thin dotted line."""
     thin, small = 0.55 * mpl.rcParams["lines.linewidth"], 1.1 * mpl.rcParams["lines.markersize"]
     return {"linestyle": ":", "linewidth": thin, "markerfacecolor": "white", "markersize": small}
 
 
 def _set_metric(axes: Axes, shown: Span, metric: tuple[str, str]) -> None:
-    """Set the vertical axis."""
+    """Set range, scale, ticks and label of the vertical axis."""
     if shown.logarithmic:
         axes.set_yscale("log", nonpositive="clip")
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if shown.high / shown.low < 1e3 else (1.0,)))
@@ -257,7 +257,7 @@ def _set_metric(axes: Axes, shown: Span, metric: tuple[str, str]) -> None:
 
 
 def label_metric(axes: Axes, metric: str, more: str = "") -> None:
-    """Name the vertical axis; more: what stands behind the metric where the axis is long enough."""
+    """Label the vertical axis. more: text that follows the metric if the axis is long enough."""
     figure = axes.get_figure(root=True)
     assert figure is not None
     long = axes.get_position().height * figure.get_size_inches()[1]

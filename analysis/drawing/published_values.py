@@ -1,4 +1,4 @@
-"""Published values, to be drawn beside the same settings run here."""
+"""Selection of the published values that are drawn beside the runs of the same settings."""
 
 from collections.abc import Sequence
 
@@ -11,9 +11,9 @@ WORDS = "published"
 
 
 def published(groups: Sequence[SettingRuns]) -> dict[str, dict[float, float]]:
-    """By label, the published metric by round, of the settings that the claims about published numbers are judged on.
+    """Return the published metric by the label of its setting, and by round; claims select settings in the same way.
 
-    Where two settings here could be the published one, neither is.
+    If two settings match a published one, neither gets its values.
     """
     found: dict[str, dict[float, float]] = {}
     for name in CASES:

@@ -1,4 +1,4 @@
-"""Regret of an outsourced experiment against epsilon, claimed and guaranteed apart, and against the columns r."""
+"""Regret of an outsourced experiment against claimed and guaranteed epsilon, and against r, the number of columns."""
 
 import math
 from collections.abc import Sequence
@@ -16,13 +16,13 @@ from analysis.drawing.published_values import WORDS, published
 from analysis.drawing.sweeps import Curve
 from analysis.load import SettingRuns
 
-SMALL = 0.75  # of the text, the marks above r
-NEAR = 0.1  # of a logarithmic axis, the distance of ticks whose numbers would touch
-NARROW = 5.0  # inches of a page whose marks need more room
+SMALL = 0.75  # size of the marks above r, relative to the text
+NEAR = 0.1  # least distance of ticks, as a share of a logarithmic axis, so that their labels do not touch
+NARROW = 5.0  # largest width in inches of a page whose marks need more room
 
 
 def releases_by_epsilon(groups: Sequence[SettingRuns], t: int, style: PageStyle = SCREEN) -> Page:
-    """Regret after round t: against the claimed epsilon, and beside it against guaranteed ones."""
+    """Draw regret after round t: a panel against claimed epsilon, and one against guaranteed epsilon."""
     found, known, lower = families(groups), published(groups), groups[0].first.summary["lower_is_better"]
     claimed, guaranteed = "claimed ε, no guarantee", f"ε (guaranteed, δ = {deltas(groups)})"
     sides = [(claimed, claimed, found.claimed, known), ("guaranteed ε", guaranteed, found.guaranteed, {})]
@@ -46,7 +46,7 @@ def releases_by_epsilon(groups: Sequence[SettingRuns], t: int, style: PageStyle 
 
 
 def releases_by_columns(groups: Sequence[SettingRuns], t: int, style: PageStyle = SCREEN) -> Page | None:
-    """Regret after round t against r, a panel for each claimed epsilon, with w(r); None without two settings of r."""
+    """Draw regret after round t against r, a panel for each claimed epsilon, with w(r); None if there is only one r."""
     found, lower, known = families(groups), groups[0].first.summary["lower_is_better"], published(groups)
     ticks = sorted({x for family in found.columns for x in family.x})
     if len(ticks) < 2:
@@ -76,7 +76,7 @@ def releases_by_columns(groups: Sequence[SettingRuns], t: int, style: PageStyle 
 
 
 def table(groups: Sequence[SettingRuns], t: int) -> pd.DataFrame:
-    """The numbers of both pictures: a row for each setting, and one for a published value."""
+    """Return the numbers of both pictures, with a row for each setting and for each published value."""
     known, rows = published(groups), []
     for g in groups:
         mean, se = g.at(t)
@@ -95,20 +95,20 @@ def table(groups: Sequence[SettingRuns], t: int) -> pd.DataFrame:
 
 
 def sigma_min(group: SettingRuns) -> float | None:
-    """The smallest singular value of the scaled, centred rows over the runs; None where they do not tell."""
+    """Return the smallest singular value of the scaled, centred rows over the runs; None if one does not record it."""
     values = [run.summary.get("release", {}).get("sigma_min") for run in group.runs]
     return None if None in values else min(values)
 
 
 def threshold(r: float, epsilon: float, delta: float) -> float:
-    """`w = 16 sqrt(r ln(2 / delta)) / eps ln(16 r / delta)`: singular values below it are raised (Algo. 1)."""
+    """Return w = 16 sqrt(r ln(2 / delta)) / epsilon ln(16 r / delta); smaller singular values are raised (Algo. 1)."""
     return 16 * math.sqrt(r * math.log(2 / delta)) / epsilon * math.log(16 * r / delta)
 
 
 def _series(
     parts: Sequence[CurveFamily], references: Sequence[Curve], t: int, known: dict[str, dict[float, float]]
 ) -> list[picture.Series]:
-    """Horizontal lines, then the lines through points."""
+    """Return the series of the references, as horizontal lines, and of the families, as joined points."""
     found = [picture.points([c.setting], t, [0.0], c.label, c.style, picture.LEVEL, known) for c in references]
     return found + [
         picture.points([c.setting for c in f.curves], t, f.x, f.name, f.style, picture.JOINED, known) for f in parts
@@ -121,7 +121,7 @@ def _settings(parts: Sequence[CurveFamily], references: Sequence[Curve]) -> list
 
 
 def _apart(ticks: Sequence[float]) -> list[float]:
-    """The ticks of a logarithmic axis without those too near the one before."""
+    """Return the ticks of a logarithmic axis, without any that is too near the one before."""
     kept = [ticks[0]]
     for tick in ticks[1:]:
         if math.log(tick / kept[-1]) >= NEAR * math.log(ticks[-1] / ticks[0]):
@@ -130,7 +130,7 @@ def _apart(ticks: Sequence[float]) -> list[float]:
 
 
 def _thresholds(swept: Sequence[SettingRuns]) -> str:
-    """A sentence about w, and the smallest singular value where the runs tell it."""
+    """Return a sentence on w and on the smallest singular value of all runs, if they record it."""
     smallest = [s for group in swept if (s := sigma_min(group)) is not None]
     known = f"is {min(smallest):.4g}" if smallest else "is not in these runs"
     text = "Singular values below w = 16 √(r ln(2/δ)) / ε · ln(16 r/δ) are raised before the release (grey)"
@@ -138,7 +138,7 @@ def _thresholds(swept: Sequence[SettingRuns]) -> str:
 
 
 def _mark(axes: Axes, swept: Sequence[SettingRuns], ticks: Sequence[float]) -> None:
-    """Write w above each r; grey from half-way to the first r whose singular values were raised."""
+    """Write w above each r, and shade the plot from just before the first r whose singular values were raised."""
     w_of: dict[float, list[str]] = {}
     raised = []
     for group in swept:

@@ -1,7 +1,7 @@
 """The sweeps of a figure: its panels, and the label and look of each setting in them.
 
-Settings of one algorithm have variants of its look, in their order. A private algorithm swept over two keys around a
-centre (z at one q, q at one z) makes two panels, which share all other settings.
+Settings of one algorithm have variants of its look, in their order. A private algorithm that is swept over two keys
+around a centre (over z at one q, and over q at one z) has two panels, which share all other settings.
 """
 
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ from analysis.load import SettingRuns
 
 TITLES = {"privacy.z": "noise multiplier z", "privacy.q": "sampling probability q", "privacy.S": "clip norm S"}
 
-SWEPT = 2  # settings beside the centre that make a sweep
+SWEPT = 2  # least number of settings beside the centre of a sweep
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A setting in a panel, with its label and look there."""
+    """A setting in a panel, with its label and its look."""
 
     setting: SettingRuns
     label: str
@@ -27,14 +27,14 @@ class Curve:
 
 @dataclass(frozen=True)
 class SweepPanel:
-    """Settings on one pair of axes. title: empty where there is one panel."""
+    """Settings on one pair of axes. title: empty if it is the only panel."""
 
     title: str
     curves: tuple[Curve, ...]
 
 
 def panels(groups: Sequence[SettingRuns]) -> list[SweepPanel]:
-    """The panels of a figure: one, or one for each key swept around a centre."""
+    """Return the panels of a figure: a single one, or one for each of two keys that are swept around a centre."""
     families = _families(groups)
     looks = {}
     for name, family in families.items():
@@ -59,7 +59,7 @@ def _families(groups: Sequence[SettingRuns]) -> dict[str, list[SettingRuns]]:
 def _swept(
     name: str, family: Sequence[SettingRuns], centre: SettingRuns, key: str, keys: Sequence[str], rest: Sequence[Curve]
 ) -> SweepPanel:
-    """The panel of one key. The ramp begins at the centre where that is an end of the sweep: one look in all panels."""
+    """Return the panel of one key. Tones begin at the centre if it ends the sweep, so that panels draw it alike."""
     line = [g for g in family if all(g.first.flat.get(k) == centre.first.flat.get(k) for k in keys if k != key)]
     values = {g.label: g.first.flat.get(key) for g in line}
     if all(isinstance(value, int | float) for value in values.values()):
@@ -76,7 +76,7 @@ def _swept(
 
 
 def _centre(family: Sequence[SettingRuns], keys: Sequence[str]) -> SettingRuns | None:
-    """The setting that every other differs from in one key only, if sweeps over both keys go through it."""
+    """Return the setting from which each other one differs in one key, if it is in sweeps over both keys; else None."""
     for candidate in family:
         at = candidate.first.flat
         apart = [[k for k in keys if g.first.flat.get(k) != at.get(k)] for g in family if g is not candidate]

@@ -1,4 +1,4 @@
-"""The claims of `published/claims_*.yaml`, each with its test and, given runs, its verdict."""
+"""The claims of `published/claims_*.yaml`, each with its statistical test, before and after it is judged."""
 
 import csv
 import itertools
@@ -16,7 +16,7 @@ from analysis.load import Run
 PAPER, REIMPLEMENTATION, CONTROL, OWN = "paper", "reimplementation", "control", "own"
 FILES = ("claims_synthetic.yaml", "claims_real.yaml", "claims_private_prior.yaml", "claims_outsourced.yaml")
 LEAF = ("for", "only", "claims")  # keys of an entry that its claims do not inherit
-LATE = ("claim", "published")  # texts that may name the settings and the number of the test
+LATE = ("claim", "published")  # texts that are filled in last: they may quote settings and number of the test
 TESTS = {"better", "between", "trend", "no_worse", "level", "cheaper", "band", "agrees", "printed_epsilon"}
 LIMITS: dict[str, tuple[Callable[..., Comparison], str]] = {
     "no_worse": (partial(claim_tests.level, both=False), "margin"),
@@ -27,12 +27,12 @@ LIMITS: dict[str, tuple[Callable[..., Comparison], str]] = {
 
 @dataclass(frozen=True)
 class StatedClaim:
-    """A published claim, a finding of a reimplementation, or of ours: a control of sharing, or another; and its test.
+    """A claim and its test. source: `paper`, `reimplementation`, `own`, or `control` for an own control of sharing.
 
     A reimplementation is a program written independently of this one, whose numbers were not published.
 
-    published: what was seen, in words and numbers. case: the problem and size it was seen at. figure: the figure or
-    table of the paper, whose claims are a family; shows: what it shows, in a sentence.
+    published: the published result, in words and numbers. case: the problem and its size. figure: the figure or table
+    of the paper, whose claims are a family; shows: its message in a sentence.
     """
 
     id: str
@@ -47,16 +47,16 @@ class StatedClaim:
 
     @property
     def in_words(self) -> str:
-        """The claim, and how it is measured."""
+        """The claim, followed by how it is measured."""
         return f"{self.claim}; {self.test.words}".format(metric=self.case.metric_in_words, T=self.case.T)
 
     @property
     def tested(self) -> tuple[selection.Case, ClaimTest]:
-        """The case and the test, equal for claims of several figures that ask the same; an epsilon needs no data."""
+        """Case and test, which equal claims of several figures share; for an epsilon, without the problem's variant."""
         return replace(self.case, variant=()) if self.test.form == EPSILON else self.case, self.test
 
     def outcome(self, runs: Sequence[Run]) -> Outcome:
-        """The outcome on these runs: "not run" if a setting has none, "not decided" if it matches several settings."""
+        """Test the claim on these runs: "not run" if a setting has no run, "not decided" if the runs are ambiguous."""
         if not runs:
             return Outcome(f"no finished run of {self.experiment}", None, "–", Evidence(otherwise=NOT_RUN))
         try:
@@ -71,12 +71,12 @@ class StatedClaim:
 class JudgedClaim:
     """A claim and its verdict.
 
-    ours: estimate ± standard error, a difference positive where it supports the claim. standard_errors: the estimate in
-    its standard errors, positive in support; of a number to agree with, minus the distance. units: what n counts.
-    kind: "effect", "agreement", "epsilon", "control" or "own". form: of the test. repeats: id of an earlier claim with
-    the same settings and test, or, of an own finding, with runs that are the same. margin: within which "level" is
-    meant, as a share. needed: of an open claim, the number of units that would decide. p: of the test that would make
-    it hold.
+    ours: estimate ± standard error; a difference is positive if it supports the claim. standard_errors: the estimate
+    divided by its standard error, positive in support; for a published number, minus the distance to it. units: number
+    and kind of the independent units. kind: "effect", "agreement", "epsilon", "control" or "own". form: form of the
+    test. repeats: id of an earlier claim with the same case and test, or for an own finding on identical runs, or
+    empty. margin: relative margin of "level". needed: number of units that would decide an undecided claim. p: p-value
+    of the test for "holds".
     """
 
     id: str
@@ -99,7 +99,7 @@ class JudgedClaim:
 
     @property
     def in_words(self) -> str:
-        """The verdict; what "level" is within, and the units that an open claim needs."""
+        """The verdict, with the margin of "level" or the number of units that would decide an undecided claim."""
         if self.verdict == SAME and self.margin is not None:
             return f"level within {100 * self.margin:g} %"
         return f"{self.verdict} (needs {self.needed})" if self.needed else self.verdict
@@ -107,15 +107,15 @@ class JudgedClaim:
 
 @cache
 def all_claims() -> tuple[StatedClaim, ...]:
-    """All of the files, in their order."""
+    """Return the claims of all `FILES`, in their order."""
     return tuple(claim for name in FILES for claim in _stated(selection.published_yaml(name), {}, {}))
 
 
 def _stated(entry: Mapping[str, Any], inherited: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[StatedClaim]:
-    """The claims of an entry: one for each combination of `for`, or those below it, which inherit its other keys.
+    """Yield the claims of a YAML entry: for each combination of values in `for`, one claim or those in `claims`.
 
-    for: lists by name, or a list of names with values; {name} in any text stands for the value. only: values of names
-    that the entry is for.
+    The key `for` maps names to lists of values, or is a list of mappings from names to values; in any text {name}
+    stands for the value. `only` restricts an entry to some values. Entries in `claims` inherit the other keys.
     """
     for chosen in _combinations(entry.get("for", {})):
         known = dict(values) | {name: _filled(value, values) for name, value in chosen.items()}
@@ -137,7 +137,7 @@ def _combinations(rows: Any) -> Iterator[dict[str, Any]]:
 
 
 def _filled(value: Any, values: Mapping[str, Any]) -> Any:
-    """A text with the values in it; text that is one name alone becomes its value."""
+    """Return a text with each {name} replaced; a text that is a single {name} becomes the value, of any type."""
     if isinstance(value, list):
         return [_filled(part, values) for part in value]
     if not isinstance(value, str) or "{" not in value:
@@ -178,7 +178,7 @@ def _claim(keys: Mapping[str, Any], values: Mapping[str, Any]) -> StatedClaim:
 
 
 def _test(keys: Mapping[str, Any], case: selection.Case, measure: selection.Measure) -> tuple[ClaimTest, str]:
-    """The test of a claim, and the published number in words."""
+    """Return the test of a claim, and its published number in words or an empty text."""
     (kind,) = TESTS & set(keys)
     of = keys[kind]
     settings = [selection.SettingFilter.of(text) for text in ([of] if isinstance(of, str) else of)]
@@ -203,7 +203,7 @@ def _test(keys: Mapping[str, Any], case: selection.Case, measure: selection.Meas
 def _points(
     keys: Mapping[str, Any], where: selection.SettingFilter, measure: selection.Measure
 ) -> tuple[tuple[selection.Measure, PublishedMean], ...]:
-    """The numbers to agree with: the claim's own value, or those of `numbers.csv`."""
+    """Return the published means by measure: the claim's own `value`, or those in `numbers.csv`."""
     if "value" in keys:
         return ((measure, PublishedMean(keys["value"], keys.get("se"), keys["runs"])),)
     known = published_means(keys["case"], keys.get("source", PAPER))
@@ -212,7 +212,7 @@ def _points(
 
 @cache
 def published_means(case: str, source: str) -> dict[selection.SettingFilter, dict[int, PublishedMean]]:
-    """The numbers of a case in `published/numbers.csv`, by setting and round, in the order of the file."""
+    """Return the numbers of a case in `published/numbers.csv`, by setting and round, in the order of the file."""
     found: dict[selection.SettingFilter, dict[int, PublishedMean]] = {}
     with (selection.PUBLISHED / "numbers.csv").open(newline="") as file:
         for row in csv.DictReader(file):
@@ -223,7 +223,7 @@ def published_means(case: str, source: str) -> dict[selection.SettingFilter, dic
 
 
 def printed_epsilon(problem: str, keys: Mapping[str, Any], N: int, T: int) -> float | None:
-    """The epsilon that the paper prints for q and z on a problem, by the moments accountant at delta = N^-1.1."""
+    """Return the paper's epsilon for q and z on a problem, by the moments accountant at delta = N^-1.1, or None."""
     ours = (N, T, keys.get("privacy.q"), keys.get("privacy.z"))
     with (selection.PUBLISHED / "privacy_losses.csv").open(newline="") as file:
         for row in csv.DictReader(file):
@@ -233,6 +233,6 @@ def printed_epsilon(problem: str, keys: Mapping[str, Any], N: int, T: int) -> fl
 
 
 def figure_number(experiment: str) -> float:
-    """The number of a figure of the paper; experiments that are no figure come last."""
+    """Return the number of a figure of the paper, as a sort key; infinity for other experiments."""
     digits = "".join(itertools.takewhile(str.isdigit, experiment.removeprefix("fig")))
     return int(digits) if digits and experiment.startswith("fig") else math.inf

@@ -1,7 +1,7 @@
-"""The tests of claims: an estimate over some settings' runs, with its error, and the evidence for each verdict.
+"""The tests of claims, which turn the runs of some settings into an estimate with its error, and evidence.
 
-Each has the `settings` it is about, its `form`, and `words`: how it is measured, ending the sentence of the claim.
-Tests of one thing are equal. `outcome` raises NotRun where a setting has no run, Unclear where runs do not say.
+Every test has the `settings` it needs, its `form`, and `words`, which end the sentence of the claim with how it is
+measured. Tests compare by value. `outcome` raises NotRun if a setting has no run, Unclear if the runs are ambiguous.
 """
 
 import math
@@ -21,7 +21,7 @@ AGREEMENT, EPSILON = "agreement", "epsilon"
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a test. ours: the estimate in words; standard_errors: it, or what decides, in its own."""
+    """The outcome of a test. ours: the estimate in words; standard_errors: the deciding estimate over its error."""
 
     ours: str
     standard_errors: float | None
@@ -31,7 +31,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class End:
-    """A linear condition on the settings' measures: the sum of weight x measure, plus a constant, is above 0."""
+    """A linear condition on the settings' measures y_k: sum_k weight_k y_k + constant > 0."""
 
     weights: tuple[float, ...]
     constant: float = 0.0
@@ -40,10 +40,10 @@ class End:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Claim: conditions on the settings' measures hold, seed by seed.
+    """A test that linear conditions (`ends`) on the settings' measures hold, with differences taken unit by unit.
 
-    weights: of the sum that is printed. level: conditions that all hold where the settings are level within `margin`.
-    before, after: words around the measure's.
+    weights: those of the printed estimate. level: conditions that together mean "level within `margin`". before,
+    after: words around those of the measure.
     """
 
     form: str
@@ -86,14 +86,14 @@ class Comparison:
 
 
 def _known(estimate: Estimate | None) -> Estimate:
-    assert estimate is not None  # the units are those of the printed sum
+    assert estimate is not None  # the printed estimate has the same units, and exists
     return estimate
 
 
 def between(
     inner: Sequence[SettingFilter], outer: SettingFilter, measure: Measure, margin: float | None = None
 ) -> Comparison:
-    """The mean of some settings is below another one; level if it differs by less than a share `margin` of that."""
+    """Test that the mean of `inner` is below `outer`; level if they differ by less than `margin` times `outer`."""
     weights = (*(-1 / len(inner) for _ in inner), 1.0)
     scale = (*(0.0 for _ in inner), 1.0)
     level = _within(margin, weights, scale)
@@ -101,16 +101,16 @@ def between(
 
 
 def _within(margin: float | None, weights: Sequence[float], scale: Sequence[float]) -> tuple[End, ...]:
-    """Conditions that a sum with these weights is above `-margin` and below `margin` times the sum with `scale`."""
+    """Return the conditions that the sum with `weights` lies within ± `margin` times the sum with weights `scale`."""
     if margin is None:
         return ()
     return tuple(End(tuple(sign * w + margin * s for w, s in zip(weights, scale, strict=True))) for sign in (1, -1))
 
 
 def trend(best_first: Sequence[SettingFilter], measure: Measure, margin: float | None = None) -> Comparison:
-    """From step to step it gets worse: the least-squares slope over the ranks.
+    """Test that the measure gets worse from each setting to the next: the least-squares slope over ranks is above 0.
 
-    Level if from the first to the last it changes by less than a share `margin` of the mean.
+    Level if the change from the first to the last is less than `margin` times the mean of the measure.
     """
     n = len(best_first)
     middle = (n - 1) / 2
@@ -124,9 +124,9 @@ def trend(best_first: Sequence[SettingFilter], measure: Measure, margin: float |
 def control(
     pairs: Sequence[tuple[SettingFilter, Sequence[SettingFilter]]], measure: Measure, margin: float | None = None
 ) -> Comparison:
-    """The mean over settings is below that of each kind of blind server with the options of the setting beside it.
+    """Test that the mean over settings is below the mean over their blind servers, for each kind of blind server.
 
-    pairs: a setting and its servers, of the same kinds for all.
+    pairs: each setting with its blind servers, which are of the same kinds in the same order for all settings.
     """
     settings = tuple(dict.fromkeys(where for good, servers in pairs for where in (good, *servers)))
     ends, level = [], list[End]()
@@ -145,14 +145,14 @@ def control(
 def level(
     where: SettingFilter, reference: SettingFilter, margin: float, measure: Measure, both: bool = True
 ) -> Comparison:
-    """Two settings differ by less than a share `margin` of the second's measure; not both: the first may be lower."""
+    """Test that `where` is at most 1 + `margin` times `reference` and, with `both`, at least 1 - `margin` times it."""
     ends = (End((-1.0, 1 + margin)), End((1.0, margin - 1)))[: 1 + both]
     after = f"; margin {'± ' * both}{100 * margin:g} %"
     return Comparison(MARGIN, (where, reference), (-1.0, 1.0), measure, ends, after=after)
 
 
 def cheaper(where: SettingFilter, reference: SettingFilter, ratio: float, measure: Measure) -> Comparison:
-    """`where` costs at most `ratio` times the reference; on logarithms, seed by seed."""
+    """Test that `where` costs at most `ratio` times the reference, by differences of logarithms unit by unit."""
     ends = (End((-1.0, 1.0), math.log(ratio)),)
     return Comparison(MARGIN, (where, reference), (1.0, -1.0), measure, ends)
 
@@ -160,9 +160,9 @@ def cheaper(where: SettingFilter, reference: SettingFilter, ratio: float, measur
 def band(
     settings: Sequence[SettingFilter], measure: Measure, above: float | None = None, below: float | None = None
 ) -> Comparison:
-    """A setting, or by how much the first is above the second, lies in a band; None where it is open.
+    """Test that one setting, or the first of two minus the second, lies between `above` and `below`, if given.
 
-    Raises ValueError for a band without ends, or ends in the wrong order.
+    Raises ValueError if neither end is given, or the ends are in the wrong order.
     """
     if above is None and below is None:
         raise ValueError("a band must have an end, got above=None, below=None")
@@ -179,7 +179,7 @@ def band(
 
 @dataclass(frozen=True)
 class Agreement:
-    """Claim: our means are the published numbers, within the errors of both."""
+    """A test that our means agree with the published numbers, within the errors of both."""
 
     form: ClassVar[str] = AGREEMENT
 
@@ -206,7 +206,7 @@ class Agreement:
 
 @dataclass(frozen=True)
 class PrintedEpsilon:
-    """Claim: the moments accountant gives the printed epsilon, to its two decimals. No statistics."""
+    """An exact check that the moments accountant gives the printed epsilon, to its two decimals."""
 
     form: ClassVar[str] = EPSILON
     words: ClassVar[str] = "moments accountant, δ = N^−1.1"
@@ -234,7 +234,7 @@ ClaimTest = Comparison | Agreement | PrintedEpsilon
 
 
 def with_error(estimate: Estimate, what: str = "differences") -> str:
-    """`0.0209 ± 0.0011`, as many digits as the error allows; without an error, three significant ones."""
+    """Format as `0.0209 ± 0.0011`, with two digits of the error; without an error, with three significant digits."""
     if estimate.se is None:
         return number(estimate.value, None)
     if estimate.se == 0:
@@ -243,6 +243,6 @@ def with_error(estimate: Estimate, what: str = "differences") -> str:
 
 
 def number(value: float, se: float | None) -> str:
-    """With the digits that the error allows, and a true minus sign."""
+    """Format with the decimals of the error's second digit, or three significant digits; with a true minus sign."""
     digits = f"{value:.{max(0, 1 - math.floor(math.log10(se)))}f}" if se else f"{value:.3g}"
     return digits.replace("-", "−")

@@ -1,4 +1,4 @@
-"""Which runs a claim is about: settings chosen by their configuration, and the independent units among their seeds."""
+"""Selection of the runs that a claim is about, by their configuration, and of the independent units among them."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ _ABSENT = object()
 
 
 class NotRun(Exception):
-    """A setting has no finished run; its words."""
+    """A setting has no finished run; the message names the setting."""
 
 
 class Unclear(Exception):
@@ -33,16 +33,16 @@ class Unclear(Exception):
 
 @cache
 def published_yaml(name: str) -> Any:
-    """The content of a YAML file in analysis/published."""
+    """Return the content of a YAML file in analysis/published."""
     return yaml.load((PUBLISHED / name).read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 @dataclass(frozen=True)
 class Case:
-    """The subject of a published claim: a problem with N agents, T rounds and a metric. Other runs do not count.
+    """A problem with N agents, T rounds and a metric, which selects the runs that a claim is about.
 
-    problem: its name, or with `_` at the end how the name begins. variant: by the names of the problem's settings.
-    longest: the most rounds of a run that counts by its first T; T where not given. margin: the share of the metric
+    problem: its name, or the beginning of names if it ends in `_`. variant: required settings of the problem, by name.
+    longest: the most rounds of a run that is cut off after T, by default T. margin: relative difference of the metric
     within which two settings are level.
     """
 
@@ -60,7 +60,7 @@ class Case:
 
     @staticmethod
     def named(name: str) -> "Case":
-        """A case of `published/settings.yaml`."""
+        """Return the case of this name in `published/settings.yaml`."""
         known = published_yaml("settings.yaml")["cases"][name]
         return Case(**{**known, "variant": tuple(known.get("variant", {}).items())})
 
@@ -82,7 +82,7 @@ class Case:
         )
 
     def among(self, runs: Sequence[Run]) -> list[Run]:
-        """The runs that count, cut off after round T."""
+        """Return the runs of this case, with their curves cut off after round T."""
         return [
             replace(run, summary=run.summary | {"curve": {"mean": run.curve[: self.T + 1]}})
             for run in runs
@@ -92,7 +92,7 @@ class Case:
 
 @dataclass(frozen=True)
 class SettingFilter:
-    """A setting by what its configuration says. words: its name; keys: dotted names with values; free: without."""
+    """A setting by values of its configuration. words: its name; keys: (dotted name, value); free: ignored keys."""
 
     words: str = field(compare=False)
     keys: tuple[tuple[str, Any], ...]
@@ -101,7 +101,7 @@ class SettingFilter:
     @staticmethod
     @cache
     def of(text: str) -> "SettingFilter":
-        """`dp P=2 q=0.25 z=1`: a kind and options of `published/settings.yaml`. Raises ValueError for unknown ones."""
+        """Parse a kind and options such as `dp P=2 q=0.25 z=1`. Raises ValueError unless settings.yaml defines them."""
         known = published_yaml("settings.yaml")
         name, *parts = text.split()
         kind = _entry(known["kinds"], name, text)
@@ -131,7 +131,7 @@ class SettingFilter:
         return True
 
     def among(self, runs: Sequence[Run]) -> list[Run]:
-        """Its runs. Raises NotRun if there is none, Unclear if several settings could be meant."""
+        """Return the matching runs. Raises NotRun if there are none, Unclear if they are of several settings."""
         found = [run for run in runs if self.matches(run)]
         if not found:
             raise NotRun(self.words)
@@ -148,7 +148,7 @@ def _entry(known: dict[str, Any], name: str, text: str) -> Any:
 
 
 def blind_server(kind: str, text: str) -> SettingFilter:
-    """The control of a setting: queries of this kind in place of the server's, with the options it shares."""
+    """Return the control of a setting: a server of this kind, which queries blindly, with the options they share."""
     shared = published_yaml("settings.yaml")["blind_options"]
     options = " ".join(part for part in text.split() if part.partition("=")[0] in shared)
     return SettingFilter.of(f"{kind} {options}")
@@ -156,7 +156,7 @@ def blind_server(kind: str, text: str) -> SettingFilter:
 
 @dataclass(frozen=True)
 class Measure:
-    """A number of a run, the mean over its agents. words: what it is, with {metric} and {T} of the claim's case.
+    """A number `of` a run, by which settings are compared. words: its description, with fields {metric} and {T}.
 
     ratio: True for positive numbers that are compared by their ratio.
     """
@@ -166,9 +166,9 @@ class Measure:
     ratio: bool = False
 
     def by_unit(self, runs: Sequence[Run]) -> dict[int, float]:
-        """By independent unit: several starts of one function are one unit, their mean; of a ratio, its logarithm.
+        """Return the mean over the runs of each independent unit, or its logarithm if numbers are compared by ratio.
 
-        Raises Unclear if a run lacks the number.
+        Raises Unclear if a run lacks the number, or a number to compare by ratio is not positive.
         """
         grouped: dict[int, list[float]] = {}
         for run in runs:
@@ -186,7 +186,7 @@ class Measure:
         except (KeyError, IndexError, TypeError, ZeroDivisionError):
             value = math.nan
         if not math.isfinite(value):
-            raise Unclear(f"a run without what is compared: {run.setting}, seed {run.seed}")
+            raise Unclear(f"a run lacks the compared number: {run.setting}, seed {run.seed}")
         return value
 
 
@@ -207,18 +207,18 @@ MEASURES = {
 
 
 def at(t: int) -> Measure:
-    """The metric after round t."""
+    """Return the measure of the metric after round t."""
     return Measure(f"{{metric}} after round {t}", lambda run: run.curve[t])
 
 
 def unit(run: Run) -> int:
-    """The independent unit: the function where the problem draws one, else the seed."""
+    """Return the independent unit of a run: the seed of the function if the problem draws one, else the seed."""
     seed = run.config["problem"].get("function_seed")
     return run.seed if seed is None else int(seed)
 
 
 def units_in_words(n: int, runs: Sequence[Run]) -> str:
-    """`20 functions`, or seeds where runs have the same data, or samples of them."""
+    """Return n units in words, such as `20 functions`, `5 samples of one file` or `5 seeds, same data`."""
     if runs[0].config["problem"].get("function_seed") is not None:
         return f"{n} function{'s' * (n != 1)}"
     if n > 1 and all(run.own_sample for run in runs):
@@ -227,7 +227,7 @@ def units_in_words(n: int, runs: Sequence[Run]) -> str:
 
 
 def _defaults(config: dict[str, Any]) -> dict[str, Any]:
-    """The values of the paper and of the problem's preset, by dotted name; `_ABSENT` where they say nothing."""
+    """Return the values of the paper and of the problem's preset, by dotted name; `_ABSENT` if the preset has none."""
     known, preset = published_yaml("settings.yaml"), _value(config, "problem.preset")
     P, S = _value(config, "algorithm.P"), _value(preset, "S")
     by_P = S.get(P, S.get("default", _ABSENT)) if isinstance(S, dict) else _ABSENT
@@ -243,7 +243,7 @@ def _value(node: Any, dotted: str) -> Any:
 
 
 def _alike(found: Any, wanted: Any) -> bool:
-    """Numbers are alike to four digits: e^1.1 is run as 3.0042."""
+    """Compare two values; numbers need to agree to four digits only, since e^1.1 is run as 3.0042."""
     if isinstance(wanted, float | int) and isinstance(found, float | int):
         return math.isclose(found, wanted, rel_tol=1e-4)
     found = tuple(found) if isinstance(found, list) else found

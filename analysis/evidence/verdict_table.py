@@ -1,4 +1,4 @@
-"""The table of verdicts: Markdown and CSV on disk, and on the terminal."""
+"""The table of verdicts, as Markdown and CSV files and on the terminal."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -13,26 +13,26 @@ from analysis.evidence.claim import REIMPLEMENTATION, JudgedClaim
 from analysis.evidence.verdicts import CONTRARY, HOLDS, LEVEL, NEAR, NOT_RUN, OPEN, SAME, SHARP, VERDICTS
 from dpfbo.formats.files import replace_text
 
-WIDTH = 150  # columns, where there is no terminal to ask
+WIDTH = 150  # least characters in a line if the output is no terminal
 COLOURS = {HOLDS: "green", CONTRARY: "red", SAME: "cyan", OPEN: "yellow", NOT_RUN: "dim"}
 
-FAMILIES = f"""The claims about one figure or table are a family: all its tests together are wrong anywhere with a
-chance of at most {100 * LEVEL:g} % (Holm's correction). "Holds" and "contrary" are significant differences, as
-claimed or the other way; "level within m" is a difference significantly smaller than m of the number that was to be
+FAMILIES = f"""The claims about one figure or table are a family: the chance that any of its verdicts is wrong is at
+most {100 * LEVEL:g} % (Holm's correction). "Holds" and "contrary" are significant differences in the claimed or the
+opposite direction; "level within m" is a difference significantly smaller than m of the number that was to be
 beaten. All else is "not decided", with the number of units that would decide four times in five."""
-RULE = f"""Tests are one-sided t tests of differences between settings, seed by seed. The unit is an independent
-function, or a seed, with its own split of real data; a unit's number is the mean over its agents. A slope per step is
-the least-squares slope over the ranks of the settings, the best as claimed first; it is level if the whole change
-from first to last is. "Servers that query blindly" send random queries, and Sobol queries where these were run, in
-the same sub-regions; the claims of a family share their runs, so their errors are not independent, which Holm's
-correction does not need. A claim of no difference, or of no harm, holds where the difference is significantly inside
-the stated margin. A number lies in a band ("above", "below") where its mean is significantly inside each end. A
-published number is contrary where one of its points is excluded (two-sided), and holds where all are within {NEAR:g}
-standard errors of the difference (both errors; without a published one, our spread over the published number of
-runs), we are as precise (as many units, and at most twice the published error, or without one an error of the
-difference of less than {100 * SHARP:g} % of the number), and no published effect of its setting has the other sign
-here. Fewer than three units decide nothing, nor do units that are all equal. Standard errors: the estimate in its
-own, positive in support of the claim; inside a margin or a band, to its nearer end; of a published number, minus the
+RULE = f"""Tests are one-sided t tests of differences between settings, seed by seed. The independent unit is a
+function, or a seed with its own split of real data; the number of a unit is the mean over its agents. A slope per step
+is the least-squares slope over the ranks of the settings, the best as claimed first; it is level if the whole change
+from first to last is. "Servers that query blindly" send random queries, and Sobol queries where these were run, in the
+same sub-regions. The claims of a family share their runs, so their errors are dependent, which Holm's correction
+allows. A claim of no difference, or of no harm, holds if the difference is significantly inside the stated margin. A
+number lies in a band ("above", "below") if its mean is significantly inside each end. A published number is contrary if
+one of its points is excluded (two-sided). It holds if all points are within {NEAR:g} standard errors of the difference
+(from both errors; a missing published one is replaced by our spread over the published number of runs), if ours are as
+precise (as many units, and at most twice the published error or, without one, an error of the difference of less than
+{100 * SHARP:g} % of the number), and if no published effect of its setting has the other sign here. Fewer than three
+units decide nothing, nor do units that are all equal. Standard errors: the estimate divided by its own, positive in
+support of the claim; for a margin or a band, the distance to the nearer end; for a published number, minus the
 distance."""
 
 KINDS = {
@@ -46,13 +46,13 @@ KINDS = {
 }
 REIMPLEMENTED = (
     "Reimplementation: a program written independently of this one, with the paper's settings; its numbers were never "
-    "published, and stand here as a second opinion. A finding that is the contrary of a published effect is one "
-    "test, in both lines."
+    "published, and stand here as a second opinion. A finding that contradicts a published effect is the same "
+    "test, shown in both lines."
 )
 
 
 def distinct(found: Sequence[JudgedClaim]) -> list[JudgedClaim]:
-    """One of the claims that ask the same of the same settings: the one over the most controls, then the most units."""
+    """Return one of each group of repeated claims: with a verdict, then with most controls, then with most units."""
     best: dict[str, JudgedClaim] = {}
     for f in found:
         asked = f.repeats or f.id
@@ -67,13 +67,13 @@ def _evidence(finding: JudgedClaim) -> tuple[bool, int, int]:
 
 
 def counts(found: Sequence[JudgedClaim]) -> dict[str, int]:
-    """The number of claims with each verdict; those that ask the same of the same settings count once."""
+    """Return the number of claims with each verdict; repeated claims (`JudgedClaim.repeats`) count once."""
     once = distinct(found)
     return {verdict: sum(f.verdict == verdict for f in once) for verdict in VERDICTS}
 
 
 def kinds(found: Sequence[JudgedClaim]) -> list[tuple[str, dict[str, int]]]:
-    """The counts for each kind of claim: effects, agreement, printed losses, reimplementation, controls, own."""
+    """Return the counts by verdict for each kind of claim, in the order and words of `KINDS`."""
     by_kind: dict[str, list[JudgedClaim]] = {kind: [] for kind in KINDS}
     for f in found:
         outsourced = f.kind == "own" and f.experiment.startswith("po_")
@@ -82,7 +82,7 @@ def kinds(found: Sequence[JudgedClaim]) -> list[tuple[str, dict[str, int]]]:
 
 
 def summary(found: Sequence[JudgedClaim]) -> list[str]:
-    """`Published effects: 12 holds, 3 contrary, ...`, a line for each kind, and one for all together."""
+    """Return a line such as `Published effects: 12 holds, 3 contrary.` for each kind, and one for all together."""
     lines = [f"{words[0].upper()}{words[1:]}: {_in_words(n)}." for words, n in kinds(found)]
     return [*lines, f"All together: {_in_words(counts(found))}."]
 
@@ -92,7 +92,7 @@ def _in_words(n: Mapping[str, int]) -> str:
 
 
 def notes(found: Sequence[JudgedClaim]) -> list[str]:
-    """Notes for the reader: what counts once, and what these data are."""
+    """Return sentences on repeated claims, on the data, and on the sources of the claims."""
     result = _repeats(found, len(found) - len(distinct(found)))
     if any("same data" in f.units for f in found):
         result.append("Seeds on the same data: a verdict is about these data sets, not about others like them.")
@@ -100,30 +100,30 @@ def notes(found: Sequence[JudgedClaim]) -> list[str]:
         result.append(REIMPLEMENTED)
     if any(f.verdict != NOT_RUN and f.source == "paper" for f in found):
         result.append(
-            "Published effects were published because they were seen: smaller ones here are to be expected. The "
-            "wording of claims is a summary of each figure's message, not a quotation."
+            "Published effects were selected for being visible, so smaller ones are to be expected here. The wording "
+            "of claims is a summary of each figure's message, not a quotation."
         )
     return result
 
 
 def _repeats(found: Sequence[JudgedClaim], n: int) -> list[str]:
-    """Why n of the findings do not count."""
+    """Return sentences on why n of the judged claims are not counted."""
     same, result = sum(bool(f.repeats) and f.kind == "own" for f in found), []
     if same:
-        words = "own findings are" if same > 1 else "own finding is"
-        result.append(f"{same} {words} about runs that are the same as those of another, which counts once.")
+        words = "own findings repeat" if same > 1 else "own finding repeats"
+        result.append(f"{same} {words} another one on identical runs, which counts once.")
     if n > same:
         result.append(
-            f"{n - same} claim{'s ask' if n - same > 1 else ' asks'} what another figure's claim asks, of the same "
-            "settings: it counts once, with the answer over most controls and units."
+            f"{n - same} claim{'s repeat' if n - same > 1 else ' repeats'} a claim about another figure on the same "
+            "settings, which counts once, with the verdict over most controls and units."
         )
     return result
 
 
 def markdown(found: Sequence[JudgedClaim], facts: Mapping[str, str] | None = None, pictures: Path | None = None) -> str:
-    """The page: the rule, the counts, a row for each figure, and below, for each, its picture and its claims, folded.
+    """Return the page: the counts, a row for each figure, then each figure's picture and folded claims, and the rule.
 
-    facts: by experiment, what its runs are. pictures: a folder of what `analysis.figures` has drawn.
+    facts: by experiment, a sentence on its runs. pictures: the folder into which `analysis.figures` has drawn.
     """
     *kinds_of_claims, together = summary(found)
     lines = ["# Claims", "", " ".join(FAMILIES.split()), "", f"**{together}**", ""]
@@ -159,7 +159,7 @@ def markdown(found: Sequence[JudgedClaim], facts: Mapping[str, str] | None = Non
 
 
 def _picture(folder: Path, experiment: str) -> Path | None:
-    """The picture that says most: the experiment's own, else regret against r, else regret by iteration."""
+    """Return the picture of an experiment: its own, else regret against r, else regret by iteration, else None."""
     paths = [folder / f"{experiment}{kind}.png" for kind in ("", "_regret_by_r", "_regret_by_iteration")]
     return next(filter(Path.exists, paths), None)
 
@@ -169,8 +169,8 @@ def _anchor(figure: str) -> str:
 
 
 def write(found: Sequence[JudgedClaim], out: Path, facts: Mapping[str, str]) -> list[Path]:
-    """Write claims.md, and claims.csv with a row of all fields for each finding."""
-    import pandas as pd  # here: --help need not wait for it
+    """Write claims.md, and claims.csv with a row of all fields for each judged claim; return their paths."""
+    import pandas as pd  # imported here, so that --help does not load it
 
     table = pd.DataFrame([asdict(f) for f in found]).to_csv(index=False)
     out.mkdir(parents=True, exist_ok=True)
@@ -180,7 +180,7 @@ def write(found: Sequence[JudgedClaim], out: Path, facts: Mapping[str, str]) -> 
 
 
 def show(found: Sequence[JudgedClaim], paths: Sequence[Path]) -> None:
-    """The findings with a verdict, on the terminal."""
+    """Print the table of the claims that were run, their summary and the paths of the files."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=max(WIDTH, console.width))
@@ -210,7 +210,7 @@ def _cells(finding: JudgedClaim) -> tuple[str, ...]:
 
 
 def _not_run(found: Sequence[JudgedClaim]) -> list[str]:
-    """A line for each claim that was not run, one for all of an experiment without any verdict."""
+    """Return a line for each claim that was not run; the claims about an experiment without verdicts share one line."""
     begun = {f.experiment for f in found if f.verdict != NOT_RUN}
     lines = []
     for f in found:

@@ -1,10 +1,10 @@
-"""From estimates and their errors to verdicts: one rule for every claim.
+"""The rule that turns estimates and their errors into verdicts, for every claim.
 
-The unit is what is independent: another function, or another seed on the same data (an agent is not one). A claim is a
-linear contrast of settings, unit by unit over the units that all have. With `n` units its mean `d` has the standard
-error `s / sqrt(n)`, and `t = d / se` is held against Student's t with `n - 1` degrees of freedom, one-sided. Fewer than
-`FEWEST` units decide nothing, nor do units that are all equal. The claims about one figure are a family: all their
-tests together are wrong anywhere with a chance of at most `LEVEL` (Holm, 1979).
+The independent unit is a function, or a seed on the same data (an agent is not one). A claim is a linear contrast of
+settings, computed for each unit that all settings share. Its mean `d` over `n` units has the standard error `se =
+s / sqrt(n)`, where s is the standard deviation, and `d / se` is tested one-sided by Student's t with `n - 1` degrees of
+freedom. Fewer than `FEWEST` units decide nothing, nor do units that are all equal. The claims about one figure are a
+family, whose family-wise error rate is at most `LEVEL` (Holm, 1979).
 """
 
 import math
@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-LEVEL = 0.05  # chance of one wrong verdict or more in a family
-POWER = 0.8  # chance of a verdict with as many units as an open claim is said to need
-FEWEST = 3  # units that can decide
+LEVEL = 0.05  # family-wise error rate: chance of any wrong verdict in a family
+POWER = 0.8  # chance of a verdict with the reported number of needed units
+FEWEST = 3  # least number of units that can decide
 
 HOLDS = "holds"
 CONTRARY = "contrary"
@@ -24,14 +24,14 @@ OPEN = "not decided"
 NOT_RUN = "not run"
 VERDICTS = (HOLDS, CONTRARY, SAME, OPEN, NOT_RUN)
 
-NEAR = 2.0  # standard errors of the difference, within which a published number is reproduced
-SHARP = 0.15  # of a published number without an error: the standard error of the difference that can confirm it
-ROUNDING = 1e-12  # of the largest number in a sum: differences below it are none
+NEAR = 2.0  # largest deviation of a reproduced number, in standard errors of the difference
+SHARP = 0.15  # largest standard error of the difference that confirms a number published without error, relative to it
+ROUNDING = 1e-12  # relative to the largest summand: smaller differences count as 0
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean with its standard error and degrees of freedom; both None where there is one unit."""
+    """A mean over n units with its standard error and degrees of freedom, which are None for one unit."""
 
     value: float
     se: float | None
@@ -44,14 +44,14 @@ class Estimate:
 
     @property
     def standard_errors(self) -> float | None:
-        """The ratio value / se; None without an error, or with one of 0."""
+        """The ratio value / se; None if the error is missing or 0."""
         return self.value / self.se if self.se else None
 
     @property
     def p(self) -> float:
-        """The p-value of the one-sided test against "not above 0"; 1 where nothing can be tested."""
+        """The p-value of the one-sided test of the null hypothesis "not above 0"; 1 if nothing can be tested."""
         from scipy.special import (
-            stdtr,  # here, as below: --help need not wait for SciPy; scipy.stats has the same laws and loads slowly
+            stdtr,  # imported here, so that --help does not load SciPy; scipy.stats would load slowly
         )
 
         if not self.se or self.df is None or self.n < FEWEST:
@@ -62,7 +62,7 @@ class Estimate:
         return Estimate(-self.value, self.se, self.df, self.n)
 
     def units_needed(self, level: float) -> float:
-        """With how many units the test against "not above 0" holds with chance `POWER`, if this is the truth."""
+        """Return the number of units that rejects "not above 0" with power `POWER`, if the estimate is the truth."""
         from scipy.special import ndtri
 
         if not self.se or self.n < FEWEST or self.value <= 0:
@@ -72,10 +72,10 @@ class Estimate:
 
 @dataclass(frozen=True)
 class PublishedMean:
-    """A number to agree with.
+    """A published number that ours are compared with.
 
-    se: its standard error, over `runs` independent runs; None: not published, taken from our spread. Starts on one
-    function are one run where ours are over functions.
+    se: its standard error over `runs` independent runs; None if not published, to be replaced by our spread. Several
+    starts on one function are one run if ours are over functions.
     """
 
     value: float
@@ -88,7 +88,7 @@ class PublishedMean:
 
 
 def mean_of(values: Sequence[float]) -> Estimate:
-    """The mean over independent units."""
+    """Return the mean over independent units, with its standard error."""
     if not values:
         raise ValueError("a mean must be over at least one unit, got none")
     array, n = np.asarray(values, dtype=float), len(values)
@@ -99,9 +99,9 @@ def mean_of(values: Sequence[float]) -> Estimate:
 
 
 def contrast(weights: Sequence[float], values: Sequence[Mapping[int, float]], constant: float = 0.0) -> Estimate | None:
-    """Mean of `sum_k weight_k y_k[unit] + constant` over the units that all have; None if there is no such unit.
+    """Return the mean of `sum_k weight_k y_k[unit] + constant` over the units that all y_k share; None without any.
 
-    What is left by rounding where sums cancel is 0: a mean, or an error, below `ROUNDING` of the largest summand.
+    An error below `ROUNDING` times the largest summand counts as 0; then, or without an error, so does such a mean.
     """
     shared = sorted(set.intersection(*map(set, values)))
     if not shared:
@@ -115,10 +115,10 @@ def contrast(weights: Sequence[float], values: Sequence[Mapping[int, float]], co
 
 @dataclass(frozen=True)
 class Evidence:
-    """The tests of a claim, by the verdict that each would give.
+    """The tests of a claim, by the verdict that each supports.
 
-    holds: what must all be above 0 for the claim. level: what must all be above 0 where it is level within its margin.
-    excluded: the p-value of the test that excludes a published number. otherwise: the verdict if no test decides.
+    holds: estimates that are all above 0 if the claim is true. level: estimates that are all above 0 if it is level
+    within its margin. excluded: p-value of the test that rejects a published number. otherwise: verdict by default.
     """
 
     holds: tuple[Estimate, ...] = ()
@@ -128,7 +128,7 @@ class Evidence:
 
     @property
     def p(self) -> dict[str, float]:
-        """The p-value of each verdict: each of several conditions at its own level, or any of them with Bonferroni."""
+        """The p-value of each verdict: the largest if all conditions must hold, by Bonferroni if one must fail."""
         found = {}
         if self.holds:
             found[HOLDS] = max(d.p for d in self.holds)
@@ -140,7 +140,7 @@ class Evidence:
         return found
 
     def units_needed(self, level: float) -> int | None:
-        """With how many units a test at this level decides with chance `POWER`, if the estimates are the truth."""
+        """Return the least number of units at which a test decides with `POWER`, if the estimates are the truth."""
         wanted = [max(d.units_needed(level) for d in ds) for ds in (self.holds, self.level) if ds]
         wanted += [d.negated().units_needed(level / len(self.holds)) for d in self.holds]
         least = min(wanted, default=math.inf)
@@ -148,9 +148,9 @@ class Evidence:
 
 
 def family_verdicts(family: Sequence[Evidence]) -> list[tuple[str, int | None]]:
-    """The verdict on each claim of a family, and for an open one the number of units that would decide.
+    """Return the verdict on each claim of a family, and for an undecided one the number of units that would decide.
 
-    Holm's correction over all tests of the family. A claim has the first verdict of `VERDICTS` whose test stands.
+    All tests of the family share Holm's correction. A claim has the first significant verdict of `VERDICTS`.
     """
     tests = sorted((p, k, verdict) for k, claim in enumerate(family) for verdict, p in claim.p.items())
     stand = set[tuple[int, str]]()
@@ -166,10 +166,10 @@ def family_verdicts(family: Sequence[Evidence]) -> list[tuple[str, int | None]]:
 
 
 def deviation(ours: Estimate, published: PublishedMean) -> tuple[float | None, float | None]:
-    """(ours - published) in standard errors of the difference, and its degrees of freedom; None without our spread.
+    """Return (ours - published) in standard errors of the difference, and its degrees of freedom; None without error.
 
-    They are the fewer of both, not Welch's: two seeds that happen to agree would else pass for an exact number. A
-    published mean without an error is taken to have our spread over its number of runs.
+    The degrees of freedom are the smaller of both, not Welch's: two seeds that agree by chance would otherwise pass for
+    an exact number. A published mean without an error is assumed to have our spread over its number of runs.
     """
     if not ours.se or ours.df is None:
         return None, None
@@ -178,12 +178,12 @@ def deviation(ours: Estimate, published: PublishedMean) -> tuple[float | None, f
 
 
 def _error_of_difference(se: float, n: int, published: PublishedMean) -> float:
-    """se: of our mean, over n units."""
+    """Return the standard error of (ours - published), given that of our mean over n units."""
     return se * math.sqrt(1 + n / published.runs) if published.se is None else math.hypot(se, published.se)
 
 
 def exclusion(pairs: Sequence[tuple[Estimate, PublishedMean]]) -> float | None:
-    """The p-value of the test that a published number is another one: two-sided, the least of all (Bonferroni)."""
+    """Return the p-value of the test that a published number differs: two-sided, Bonferroni over the pairs, or None."""
     from scipy.special import stdtr
 
     known = [(z, df) for z, df in (deviation(*pair) for pair in pairs) if z is not None and df is not None]
@@ -191,11 +191,11 @@ def exclusion(pairs: Sequence[tuple[Estimate, PublishedMean]]) -> float | None:
 
 
 def agrees(pairs: Sequence[tuple[Estimate, PublishedMean]]) -> bool:
-    """True if the published numbers are reproduced, provided that none is excluded.
+    """Return True if all published numbers are reproduced, provided that none is excluded.
 
-    All are within `NEAR` standard errors of the difference and ours are as precise: means over as many units, with
-    errors at most twice theirs, or with the error of the difference below `SHARP` of a number without one (a large
-    error agrees with anything, and that of a few units may be small by chance).
+    Each deviation must be at most `NEAR` standard errors, and our mean as precise as the published one: over at least
+    as many units, with at most twice its error or, if it has none, an error of the difference below `SHARP` times the
+    number. A large error would agree with anything, and the error of a few units may be small by chance.
     """
     return all(_near(*pair) and _as_precise(*pair) for pair in pairs)
 

@@ -1,4 +1,4 @@
-"""The privacy of every private setting, beside the epsilon that the paper prints for it."""
+"""The report's table of privacy: epsilon of each private setting beside the one that the paper prints."""
 
 from collections.abc import Hashable, Mapping, Sequence
 
@@ -10,12 +10,12 @@ from analysis.load import SettingRuns
 from analysis.tables import epsilons_in_words
 from dpfbo.formats.words import large_delta
 
-COLUMNS = ("setting", "q", "z")  # always in the table
+COLUMNS = ("setting", "q", "z")  # columns of the table even if they are constant
 SYMBOLS = ("S", "N", "T", "δ")
 
 
 def row(group: SettingRuns) -> dict[str, str]:
-    """One private setting, by column; of an outsourced one, its release."""
+    """Return the cells of one private setting by column; an outsourced setting has no columns on agents' sampling."""
     s, p, federated = group.first.summary, group.first.config["privacy"], not group.first.outsourced
     found = {"setting": group.label}
     if federated:
@@ -32,7 +32,7 @@ def row(group: SettingRuns) -> dict[str, str]:
 
 
 def table(by_experiment: Sequence[tuple[str, Sequence[dict[str, str]]]]) -> TextTable | None:
-    """All rows, by experiment. What is the same in all rows of one is said once."""
+    """Return the table of all rows, grouped by experiment; settings that are constant in each group head it."""
     if not by_experiment:
         return None
     found = pd.concat([pd.DataFrame(rows).assign(experiment=name) for name, rows in by_experiment], ignore_index=True)
@@ -52,14 +52,14 @@ def table(by_experiment: Sequence[tuple[str, Sequence[dict[str, str]]]]) -> Text
 
 
 def _listed(row: Mapping[Hashable, str], keys: Sequence[str]) -> str:
-    """The public settings in words: `N = 200, T = 40, sampling poisson`."""
+    """Return the settings `keys` of a row in words, such as `N = 200, T = 40, sampling poisson`."""
     return ", ".join(
         f"{key} = {row[key]}" if key in SYMBOLS else f"{key} {row[key]}" for key in keys if row[key] != "–"
     )
 
 
 def _published(group: SettingRuns) -> str:
-    """Epsilon that the paper prints for this problem, N, T, q and z, with Poisson sampling; – for none."""
+    """Return the epsilon that the paper prints for this problem, N, T, q and z with Poisson sampling, or –."""
     s, p = group.first.summary, group.first.config["privacy"]
     if p.get("sampling", "poisson") != "poisson" or s["n_charges"] != s["rounds"]:
         return "–"

@@ -1,4 +1,4 @@
-"""The part of the report about an experiment: its pictures, tables and words, as text and without HTML."""
+"""The report's section about an experiment: its pictures, tables and notes, before they become HTML."""
 
 import base64
 import io
@@ -20,16 +20,16 @@ from analysis.labels import problem_label, value_in_words, variant_in_words
 from analysis.load import LoadError, Run, SettingRuns, by_metric, load, seeds_phrase, settings
 from dpfbo.formats.words import metric_in_words
 
-COLOURS = 256  # of an embedded picture: half its size or less; with 128, lines of like colours become one colour
-ROUNDS = 5  # of all, that the bounds of the theory are shown at
+COLOURS = 256  # in an embedded picture, which at least halves its size; with 128, similar line colours would merge
+ROUNDS = 5  # number of rounds at which the bounds of the theory are shown
 
 
 @dataclass(frozen=True)
 class Section:
-    """One experiment.
+    """The report's section about one experiment.
 
-    private: its rows of the privacy table; claimed: why published epsilons are no guarantee; notes: what is missing
-    here, and why.
+    private: its rows of the privacy table; claimed: reasons why published epsilons are no guarantee; notes: sentences
+    on what is missing in the section, and why.
     """
 
     experiment: str
@@ -51,7 +51,7 @@ class Section:
 
 
 def section(results_dir: Path, experiment: str) -> Section:
-    """Read and draw an experiment; what cannot be read or drawn becomes a note."""
+    """Read and draw an experiment; a part that cannot be read or drawn is replaced by a note."""
     try:
         runs = load(results_dir, experiment)
         by_axis = [settings(group) for group in by_metric(runs)]
@@ -76,13 +76,13 @@ def section(results_dir: Path, experiment: str) -> Section:
         found = replace(found, notes=(f"the bounds of {experiment} are left out: {error}",))
     try:
         return replace(found, pictures=_pictures(experiment, runs, groups))
-    except Exception as error:  # whatever a picture trips over, the tables can be shown
+    except Exception as error:  # no failure of a picture may hide the tables
         why = error if isinstance(error, LoadError) else f"{type(error).__name__}: {error}"
         return replace(found, notes=(*found.notes, f"{experiment} cannot be drawn: {why}"))
 
 
 def _pictures(experiment: str, runs: Sequence[Run], groups: Sequence[SettingRuns]) -> tuple[Mapping[str, Any], ...]:
-    """The figures of an experiment as base64 PNG, each with its caption; claims stand below the first that has them."""
+    """Draw the figures of an experiment as base64 PNG with captions; equal claims stand below the first figure only."""
     found: list[dict[str, Any]] = []
     for drawn in pictures.draw_experiment(experiment, runs):
         large, small = io.BytesIO(), io.BytesIO()
@@ -100,9 +100,9 @@ def _pictures(experiment: str, runs: Sequence[Run], groups: Sequence[SettingRuns
 
 
 def _bounds(group: SettingRuns) -> Mapping[str, Any] | None:
-    """The theory of a setting, from the `theory.json` beside a run; None where it was not computed.
+    """Read the bounds of a setting from the `theory.json` of one of its runs; None if they were not computed.
 
-    Raises LoadError for a file that cannot be read.
+    Raises LoadError if the file cannot be read.
     """
     file = next((file for run in group.runs if (file := run.path / "theory.json").is_file()), None)
     if file is None:
@@ -126,7 +126,7 @@ def _title(groups: Sequence[SettingRuns]) -> str:
 
 
 def _results(groups: Sequence[SettingRuns]) -> TextTable:
-    """Regret at some rounds beside epsilon, as `analysis.tables` prints them."""
+    """Return a table of regret at some rounds and epsilon, as `analysis.tables` prints it."""
     rounds, names = tables.default_rounds(groups), tables.accountants(groups)
     rough = {name for g in groups for name in g.first.summary.get("approximations", [])}
     rows = tuple(
@@ -145,7 +145,7 @@ def _caption(groups: Sequence[SettingRuns]) -> str:
 
 
 def _settings(groups: Sequence[SettingRuns]) -> tuple[TextTable | None, tuple[tuple[str, str], ...]]:
-    """The settings that differ between the groups that have them, and those that are the same."""
+    """Return a table of the keys whose values differ between the groups, and the other keys with their value."""
     known = [g.first.flat for g in groups]
     names = sorted({name for one in known for name in one})
     values = {name: [value_in_words(one[name]) if name in one else "–" for one in known] for name in names}

@@ -1,11 +1,11 @@
-"""A table of the report, as text."""
+"""A table of the report, whose cells are text."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class RowGroup:
-    """Rows of cells, the first of each its heading. experiment: that they belong to, or empty; words: about all."""
+    """Rows of cells; the first cell heads its row. experiment: of all rows, may be empty; words: shared by the rows."""
 
     rows: tuple[tuple[str, ...], ...]
     experiment: str = ""
@@ -14,7 +14,7 @@ class RowGroup:
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table of text. caption: above it, may be empty."""
+    """A table of text, with a caption above it that may be empty."""
 
     caption: str
     columns: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The content of the whole board: the experiments in some folders, and the best configurations of a setting."""
+"""The data of the whole board: the experiments in some folders, and the best configurations of a setting."""
 
 import threading
 import time
@@ -12,21 +12,21 @@ from runners.board.experiment_folder import ExperimentFolder, ReadSetting, exper
 from runners.board.trial_reading import MOST_LETTERS, number, read_object
 from runners.record.best_found import best_in
 
-_SHARE = 5.0  # an answer is used for so many times as long as its reading took
-MOST_ROWS = 200  # best configurations
+_SHARE = 5.0  # lifetime of a cached answer, as a multiple of the time that reading it took
+MOST_ROWS = 200  # best configurations in one answer
 
 
 class BoardData:
-    """The experiments in some folders. private: show the private records of real releases, too."""
+    """The experiments in some folders. private: True to show also the private records of real releases."""
 
     def __init__(self, folders: Sequence[Path], private: bool = False) -> None:
         self.folders, self.private = list(folders), private
         self._known: dict[Path, ExperimentFolder] = {}
         self._lock = threading.Lock()
-        self._last: tuple[Any, float, dict[str, Any]] = (None, 0.0, {})  # asked, until when it holds, answer
+        self._last: tuple[Any, float, dict[str, Any]] = (None, 0.0, {})  # last query, expiry, answer
 
     def content(self, drawn: Sequence[str] | None = None, find: str = "", most: int = MOST_DRAWN) -> dict[str, Any]:
-        """The content of the page. drawn: `KEY/SETTING` of the curves that are wanted, None for the first ones."""
+        """Return the content of the page. drawn: `KEY/SETTING` of the wanted curves, None for the first settings."""
         asked, begin = (drawn, find, most), time.monotonic()
         with self._lock:
             if asked == self._last[0] and begin < self._last[1]:
@@ -41,9 +41,9 @@ class BoardData:
             return content
 
     def best(self, key: str, name: str) -> dict[str, Any] | None:
-        """The best query of every agent of a setting by seed, at most `MOST_ROWS`; None if there is no such experiment.
+        """Return the best query of every agent of a setting, at most `MOST_ROWS`; None if there is no such experiment.
 
-        words: a sentence, if there is something to say. Of real releases nothing without `private`.
+        The entry `words` explains missing rows and may be empty. Without `private`, real releases have no rows.
         """
         with self._lock:
             folder = next((folder for folder in self._experiments() if folder.key == key), None)
@@ -52,7 +52,7 @@ class BoardData:
             setting = next((s for s in folder.read() if s.name == name), None)
             rows: list[dict[str, Any]] = []
             if setting is None:
-                words = "this setting is not there any more"
+                words = "this setting no longer exists"
             elif (reason := hidden(setting, self.private)) is not None:
                 words = reason
             else:
@@ -60,7 +60,7 @@ class BoardData:
         return {"words": words, "columns": list(dict.fromkeys(key for row in rows for key in row)), "rows": rows}
 
     def for_file(self) -> dict[str, Any]:
-        """The content of a page that is a file: with all curves that fit, and with the best configurations."""
+        """Return the content of a page that is a file: with up to `LISTED` curves, and best configurations."""
         every = [f"{folder.key}/{setting.name}" for folder in self._experiments() for setting in folder.read()]
         content = self.content(every, most=LISTED)
         content["best"] = {
@@ -71,14 +71,14 @@ class BoardData:
         return content
 
     def _experiments(self) -> list[ExperimentFolder]:
-        """The experiments that are there now; one that was known before keeps what it has read."""
+        """Return the experiments that exist now; those seen before keep their cached files."""
         paths = dict.fromkeys(inner for folder in self.folders for inner in experiments_in(folder))
         for path in paths:
             self._known.setdefault(path, ExperimentFolder(path))
         return [self._known[path] for path in paths]
 
     def _best_rows(self, folder: ExperimentFolder, setting: ReadSetting) -> tuple[str, list[dict[str, Any]]]:
-        """(Words, rows) of the finished runs of a setting."""
+        """Return (words, rows) for the finished runs of a setting: a sentence on missing rows, and best queries."""
         rows: list[dict[str, Any]] = []
         words, n = "", 0
         for trial, reading in zip(setting.trials, setting.readings, strict=True):
@@ -95,18 +95,18 @@ class BoardData:
                 words = f"seed {trial.seed} cannot be read: {str(error)[:MOST_LETTERS]}"
                 continue
             if not isinstance(found, list):
-                words = f"a summary lists no more than 100 agents: python -m runners.best {path} has them"
+                words = f"a summary lists at most 100 agents; python -m runners.best {path} shows all"
                 continue
             n += len(found)
             shown = (best for best in found[: MOST_ROWS - len(rows)] if isinstance(best, dict))
             rows += [_short(trial.seed, best, objective) for best in shown]
         if n > len(rows):
-            words = f"the first {len(rows)} of {n}: python -m runners.best {folder.path} has all"
+            words = f"the first {len(rows)} of {n}: python -m runners.best {folder.path} shows all"
         return words or ("" if rows else "no seed is finished yet"), rows
 
 
 def _short(seed: int, best: dict[str, Any], objective: str) -> dict[str, Any]:
-    """One agent's best query with values that are numbers or short texts. objective: the name of the entry `value`."""
+    """Return an agent's best query, with numbers and short texts as values. objective: new name for `value`."""
     row: dict[str, Any] = {"seed": seed}
     for key, value in best.items():
         given, text = number(value), "" if value is None else str(value)[:MOST_LETTERS]

@@ -1,4 +1,4 @@
-// The charts of one panel: settings of one problem and one metric.
+// The charts of one panel, which shows the settings of one problem and one metric.
 
 const CHARTS = {
   byRound: (...given) => lineChart(...given, { title: (metric) => `${metric} by round`, x: "round", y: "mean" }),
@@ -28,37 +28,37 @@ function layout(xaxis, yaxis) {
   };
 }
 
-/** Settings that spend a finite epsilon above 0. */
+/** The settings that spend a finite epsilon above 0. */
 function spending(settings) {
   return settings.filter((s) => s.epsilon && !s.epsilon.claim && s.epsilon.spent > 0);
 }
 
-/** The words for the accountants of some settings. */
+/** The notes on accountant, delta and relation of some settings. */
 function notesOf(experiment, settings) {
   const known = settings.map((s) => s.epsilon?.note).filter((note) => note !== null && note !== undefined);
   return [...new Set(known)].map((note) => experiment.notes[note]);
 }
 
-/** One line for each setting; on charts of epsilon, for each that spends it. x, y: names of columns of the curves. */
+/** A chart with a line for each setting or, with epsilon on an axis, for each that spends some. x, y: columns of the curves. */
 function lineChart(experiment, panel, settings, { title, x, y }) {
   const ofEpsilon = x === "epsilon" || y === "epsilon";
   const drawn = (ofEpsilon ? spending(settings) : settings).filter((s) => s.curve?.[y] && (!ofEpsilon || s.curve.epsilon.some((e) => e > 0)));
   if (!drawn.length) return null;
   const all = (name) => drawn.flatMap((s) => s.curve[name]).filter((value) => value !== null);
   const logX = x === "epsilon" && spans(all(x).filter((e) => e > 0)), logY = y === "mean" && panel.lower_is_better && spans(all(y));
-  const floor = logY ? Math.min(...all(y)) / 3 : -Infinity; // of a band
+  const floor = logY ? Math.min(...all(y)) / 3 : -Infinity; // lowest value of a band
   const traces = drawn.flatMap((s) => lineAndBand(experiment, s, x, y, logX, floor));
   const names = { round: "round", epsilon: "ε spent before the round", mean: panel.metric };
   const left = x === "epsilon" ? settings.filter((s) => s.curve?.mean && !drawn.includes(s)).map((s) => s.label) : [];
   const notes = [
-    ...(ofEpsilon ? notesOf(experiment, drawn) : []), logX && "rounds before the first release, at ε = 0, are left of the axis",
+    ...(ofEpsilon ? notesOf(experiment, drawn) : []), logX && "rounds before the first release, at ε = 0, are not shown on the logarithmic axis",
     left.length && `without an epsilon above 0, not drawn: ${some(left)}`,
   ];
   const ticks = x === "round" && Math.max(...all(x)) <= 12 ? { dtick: 1 } : {};
   return { title: title(panel.metric), notes, traces, layout: layout(axis(names[x], logX, ticks), axis(names[y], logY)) };
 }
 
-/** The line of one setting, and its band of one standard error. */
+/** The line of one setting, and a band of ± one standard error. */
 function lineAndBand(experiment, setting, x, y, logX, floor) {
   const { colour, dash } = look(experiment, setting.name), curve = setting.curve;
   const at = curve.round.map((_, k) => k).filter((k) => curve[y][k] !== null && curve[x][k] !== null && !(logX && curve[x][k] === 0));
@@ -82,7 +82,7 @@ function lineAndBand(experiment, setting, x, y, logX, floor) {
   return [band, line];
 }
 
-/** Final metric against final epsilon: a point with its error, or a level line at ε = 0. Symbols tell apart points that cover each other. */
+/** A chart of final metric against final epsilon: points with errors, and level lines for ε = 0; symbols distinguish overlapping points. */
 function frontier(experiment, panel, settings) {
   const ready = settings.filter((s) => s.final && s.epsilon && !s.epsilon.claim && s.epsilon.spent !== null);
   const points = spending(ready), level = ready.filter((s) => s.epsilon.spent === 0);
@@ -108,7 +108,7 @@ function frontier(experiment, panel, settings) {
 
 const resized = new ResizeObserver((entries) => entries.forEach(({ target }) => target.data && target.offsetWidth && Plotly.Plots.resize(target)));
 
-/** Draw a chart into its figure, unless it is there; a zoom stays, since `uirevision` does. */
+/** Draw a chart into its figure if it has changed; `uirevision` keeps the zoom. */
 function draw(figure, chart, label) {
   figure.hidden = chart === null;
   const now = JSON.stringify(chart);

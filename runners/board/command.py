@@ -1,4 +1,4 @@
-"""python -m runners.board: one page that shows experiments while they run."""
+"""python -m runners.board: a web page that shows experiments while they run."""
 
 import argparse
 import sys
@@ -13,18 +13,18 @@ from runners.board.page import NoBoard
 from runners.board.server import BoardServer, is_loopback
 from runners.record.terminal import say_error
 
-HELP = """One page with progress, curves, privacy and best configurations of experiments, live, from their files alone.
+HELP = """A live page with progress, curves, privacy and best configurations of experiments, from their files alone.
 
 Examples
-  python -m runners.board results/mine                       served on this machine; Ctrl-C ends it
-  python -m runners.board results/fig2a results/fig2b        several; of results: all experiments in it
-  python -m runners.board results/mine --file mine.html      one file that loads nothing
+  python -m runners.board results/mine                       serve the page on this machine until Ctrl-C
+  python -m runners.board results/fig2a results/fig2b        several experiments; `results` shows all in it
+  python -m runners.board results/mine --file mine.html      write one file that needs no server
 
 The private records of real releases (privacy.rng=os) are not shown without --private."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serve the board or write it; the exit code is 0, also after Ctrl-C, or 1 for an error."""
+    """Serve the board or write it to a file; the exit code is 0, also after Ctrl-C, or 1 after an error."""
     args = _parse(argv)
     try:
         for folder in args.folders:
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if not folder.exists() and args.file is not None:
                 raise NoBoard(f"there is no folder {folder}")
             if not folder.exists():
-                print(f"note: there is no folder {folder} yet; the board shows it when there is", file=sys.stderr)
+                print(f"note: there is no folder {folder} yet; the board will show it once it exists", file=sys.stderr)
         page.plotly_script()
         if args.file is not None:
             _write(args)
@@ -65,9 +65,9 @@ def _serve(args: argparse.Namespace) -> None:
         raise NoBoard(f"{said}; --port 0 takes a free one") from error
     with server:
         if not is_loopback(args.host):
-            private = "with the secret in the address also the private records of real releases; " * args.private
+            private = "and, with the secret in the address, private records of real releases; " * args.private
             print(
-                f"note: whoever reaches {args.host} reads names, settings, progress, epsilon, errors and, of "
+                f"note: whoever reaches {args.host} can read names, settings, progress, epsilon, errors and, of "
                 f"simulations, curves and best configurations; {private}nothing is encrypted",
                 file=sys.stderr,
             )
@@ -79,13 +79,13 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     raw = argparse.RawDescriptionHelpFormatter
     parser = Parser(prog="python -m runners.board", description=HELP, formatter_class=raw)
     add = parser.add_argument
-    add("folders", nargs="*", type=Path, metavar="FOLDER", help="of experiments; default: results")
+    add("folders", nargs="*", type=Path, metavar="FOLDER", help="folders of experiments; default: results")
     add("--file", type=Path, metavar="PAGE.html", help="write the page to a file instead of serving it")
-    add("--port", type=int, default=8765, help="0 for a free one (default: 8765)")
-    add("--every", type=float, default=3.0, metavar="SECONDS", help="between updates (default: 3)")
-    add("--host", default="127.0.0.1", metavar="ADDRESS", help="other than loopback with --expose alone")
+    add("--port", type=int, default=8765, help="port of the server, 0 for a free one (default: 8765)")
+    add("--every", type=float, default=3.0, metavar="SECONDS", help="time between updates (default: 3)")
+    add("--host", default="127.0.0.1", metavar="ADDRESS", help="address to serve; needs --expose unless it is loopback")
     add("--expose", action="store_true", help="let other machines reach the board")
-    add("--private", action="store_true", help="show private records of real releases, too")
+    add("--private", action="store_true", help="show also the private records of real releases")
     args = parser.parse_args(argv)
     args.folders = args.folders or [Path("results")]
     if not 0 <= args.port <= 65535:
@@ -97,5 +97,5 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     if not is_loopback(args.host) and not args.expose:
         shown = "private records" if args.private else "the curves of simulations"
         said = f"--host {args.host} can be reached from other machines: give --expose if they may read the board"
-        parser.error(f"{said}, and {shown} with it")
+        parser.error(f"{said}, including {shown}")
     return args

@@ -1,4 +1,4 @@
-"""The board's content as JSON: settings by experiment, without single trials, so that 10,000 trials stay cheap."""
+"""The board's content as JSON, by experiment and setting; it lists no trials, so that 10,000 of them stay cheap."""
 
 import math
 from collections import Counter
@@ -12,16 +12,16 @@ from runners.board.experiment_folder import ExperimentFolder, ReadSetting
 from runners.board.trial_reading import BoardPhase, TrialFacts, TrialReading, number
 from runners.sweep.trials import PHASES, seeds_in_words
 
-DRAWN = 20  # settings that are drawn unless others are chosen
-MOST_DRAWN = 40
-LISTED = 200  # settings in the table
-MOST_FAILED = 50  # failed or unreadable trials in a list
+DRAWN = 20  # settings that are drawn by default
+MOST_DRAWN = 40  # curves in one experiment
+LISTED = 200  # largest number of settings in the table
+MOST_FAILED = 50  # largest number of failed or unreadable trials in a list
 BOARD_PHASES: tuple[BoardPhase, ...] = (*PHASES, "unreadable")
 
 _COUNTED = ("done", "running", "interrupted")  # phases of trials whose rounds count
 _REAL = (
-    "of real releases (privacy.rng=os): metric, best configurations and the words of failures are private and not "
-    "shown; --private shows them"
+    "of real releases (privacy.rng=os): metric, best configurations and error messages are private and not shown; "
+    "--private shows them"
 )
 _UNKNOWN = "not known yet to be a simulation: the metric is not shown; --private shows it"
 
@@ -29,10 +29,10 @@ _UNKNOWN = "not known yet to be a simulation: the metric is not shown; --private
 def experiment_content(
     folder: ExperimentFolder, private: bool, drawn: Collection[str] | None, find: str = "", most: int = MOST_DRAWN
 ) -> dict[str, Any]:
-    """One experiment.
+    """Return the content of one experiment.
 
-    private: True to show the private records of real releases, too. drawn: names of the settings whose curves are
-    wanted, None for the first ones. find: letters of the labels that are listed where there are too many settings.
+    private: True to show also the private records of real releases. drawn: names of the settings whose curves are
+    wanted, None for the first ones. find: text that labels must contain to be listed, if there are too many settings.
     most: the largest number of curves.
     """
     settings = folder.read()
@@ -41,7 +41,7 @@ def experiment_content(
     shown = set((first if drawn is None else [s.name for s in settings if s.name in drawn])[:most])
     in_table = shown | {setting.name for setting in listed}
     inside = {s.name: folder.completed(s) for s in settings if s.name in in_table}
-    notes: list[str] = []  # words for accountant, delta and relation, to which settings refer by number
+    notes: list[str] = []  # texts on accountant, delta and relation; settings refer to them by index
     rows = [
         {**_row(setting, private, name in shown, notes), "drawn_first": name in first}
         for name, setting in inside.items()
@@ -68,9 +68,9 @@ def experiment_content(
 
 
 def hidden(setting: ReadSetting, private: bool) -> str | None:
-    """The reason why a setting's private records are not shown; None if they are.
+    """Return the reason why a setting's private records are not shown; None if they are.
 
-    Only a setting whose every begun trial is known as a simulation is shown without `private`.
+    Without `private`, they are shown only if all trials that have begun are known to be simulations.
     """
     kinds = {r.facts.rng for r in setting.readings if r.phase not in ("waiting", "unreadable") or r.facts.rng}
     if private or kinds == {"seeded"}:
@@ -79,7 +79,7 @@ def hidden(setting: ReadSetting, private: bool) -> str | None:
 
 
 def _listed(settings: Sequence[ReadSetting], private: bool, find: str) -> list[ReadSetting]:
-    """The settings of the table: all in their order, or of too many the best, running ones first."""
+    """Return the settings of the table: all in their order or, if too many, the running ones and then the best."""
     if len(settings) <= LISTED:
         return list(settings)
 
@@ -93,7 +93,7 @@ def _listed(settings: Sequence[ReadSetting], private: bool, find: str) -> list[R
 
 
 def _row(setting: ReadSetting, private: bool, draw: bool, notes: list[str]) -> dict[str, Any]:
-    """One row of the table, with its curve if it is drawn. notes: gets the words for its epsilon."""
+    """Return a row of the table, with its curve if it is drawn. notes: receives the note on its epsilon."""
     facts, why_hidden = _facts_of(setting), hidden(setting, private)
     visible = why_hidden is None
     under_way = [r.round or 0 for r in setting.readings if r.phase in ("running", "interrupted")]
@@ -118,12 +118,12 @@ def _row(setting: ReadSetting, private: bool, draw: bool, notes: list[str]) -> d
 
 
 def _facts_of(setting: ReadSetting) -> TrialFacts:
-    """The facts of the setting's seed of which most is known: a finished one, else one that has begun."""
+    """Return the facts of a finished seed of the setting, else of one whose accountant is known."""
     return max(setting.readings, key=lambda r: (r.phase == "done", r.facts.accountant is not None)).facts
 
 
 def _mean(setting: ReadSetting, phases: Collection[str]) -> dict[str, Any] | None:
-    """Mean and standard error of the metric now, over the n seeds in some phases; None while there is none."""
+    """Return mean, standard error and number n of the current metrics of seeds in some phases; None for no seed."""
     known = [r.mean for r in setting.readings if r.phase in phases and r.mean is not None]
     if not known:
         return None
@@ -133,7 +133,7 @@ def _mean(setting: ReadSetting, phases: Collection[str]) -> dict[str, Any] | Non
 
 
 def _spread(setting: ReadSetting) -> dict[str, float | None]:
-    """Quantiles over the agents of the final metric, mean over the finished seeds that have them."""
+    """Return quantiles of the final metric over the agents, averaged over the finished seeds that have them."""
     known = [r.quantiles for r in setting.readings if r.phase == "done" and r.quantiles]
     if not known or any(q.keys() != known[0].keys() for q in known):
         return {}
@@ -141,7 +141,7 @@ def _spread(setting: ReadSetting) -> dict[str, float | None]:
 
 
 def _curve(setting: ReadSetting, visible: bool) -> dict[str, Any] | None:
-    """By round, over the n seeds that have reached it: mean, standard error, and the largest epsilon before it."""
+    """Return by round mean and standard error over the n seeds that reached it, and the largest epsilon before it."""
     found = [r.curve for r in setting.readings if r.phase in _COUNTED and r.curve is not None]
     if not found:
         return None
@@ -156,7 +156,7 @@ def _curve(setting: ReadSetting, visible: bool) -> dict[str, Any] | None:
 
 
 def _epsilon(setting: ReadSetting, facts: TrialFacts, notes: list[str]) -> dict[str, Any] | None:
-    """The largest epsilon that a seed spent, unfinished and failed ones included, with its limits."""
+    """Return the largest epsilon that any seed spent, even an unfinished or failed one, with its limits."""
     known = [r.epsilon for r in setting.readings if r.epsilon is not None]
     if not known:
         return None
@@ -181,7 +181,7 @@ def _epsilon(setting: ReadSetting, facts: TrialFacts, notes: list[str]) -> dict[
 
 
 def _panels(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The settings by problem and metric: numbers of two metrics never share an axis."""
+    """Group the settings by problem and metric, so that two metrics never share an axis."""
     panels: dict[tuple[str, str, bool], list[str]] = {}
     for row in rows:
         if row["problem"] is not None and row["metric"] is not None:
@@ -193,7 +193,7 @@ def _panels(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _troubles(folder: ExperimentFolder, settings: Sequence[ReadSetting], private: bool) -> dict[str, Any]:
-    """The failed trials with their sentences, and files that cannot be read."""
+    """Return the failed trials with their error messages, unless private, and the files that cannot be read."""
     failed: list[dict[str, Any]] = []
     faults: list[dict[str, Any]] = []
     if folder.fault is not None:
@@ -203,7 +203,7 @@ def _troubles(folder: ExperimentFolder, settings: Sequence[ReadSetting], private
         for trial, reading in zip(setting.trials, setting.readings, strict=True):
             entry = {"label": setting.label, "seed": trial.seed}
             if reading.phase == "failed":
-                words = (reading.error or "not recorded") if public else "its words may be private"
+                words = (reading.error or "not recorded") if public else "the error may be private"
                 failed.append({**entry, "words": words})
             if reading.fault is not None:
                 faults.append({**entry, "words": reading.fault})
@@ -212,7 +212,7 @@ def _troubles(folder: ExperimentFolder, settings: Sequence[ReadSetting], private
 
 
 def _privacy_notes(settings: Sequence[ReadSetting], private: bool) -> list[str]:
-    """A sentence for each reason why something is not shown, or that private records are."""
+    """Return a sentence for each reason to hide records, or a warning that private records are shown."""
     begun = [s for s in settings if any(r.phase != "waiting" for r in s.readings)]
     if private and any(r.facts.rng != "seeded" for s in begun for r in s.readings if r.phase != "waiting"):
         return ["this page shows private records of real releases (--private): keep it to yourself"]
@@ -221,11 +221,11 @@ def _privacy_notes(settings: Sequence[ReadSetting], private: bool) -> list[str]:
 
 
 def _counts(readings: Iterable[TrialReading]) -> dict[str, int]:
-    """The number of trials in each phase that has any."""
+    """Return the number of trials in each phase, without empty phases."""
     found = Counter(reading.phase for reading in readings)
     return {phase: found[phase] for phase in BOARD_PHASES if found[phase]}
 
 
 def _number(value: float | None) -> float | None:
-    """A number with six digits, None if it is not finite."""
+    """Return a number rounded to six digits, None if it is not finite."""
     return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")

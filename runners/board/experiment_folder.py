@@ -1,4 +1,4 @@
-"""Repeated reads of an experiment's folder, which skip files that cannot have changed since the last read."""
+"""Cached reading of an experiment's folder: files that cannot have changed since the last read are not read again."""
 
 import hashlib
 import math
@@ -15,12 +15,12 @@ from runners.board.trial_reading import TrialReading, UnreadableFile, epsilon_cu
 from runners.identity.places import labelled_folders
 from runners.sweep.trials import PLAN, Trial, holds_a_run, known_trials, names_no_folders
 
-_SETTLED_SECONDS = 5.0  # after a folder's last change, before a list of its trials is used again
+_SETTLED_SECONDS = 5.0  # time since the last change of a folder from which a list of its trials is reused
 
 
 @dataclass(frozen=True)
 class ReadSetting:
-    """The trials of one setting with their readings. name: its folder's name, or its hash."""
+    """The trials of one setting with the contents of their files. name: its hash, or hash and T if T differs."""
 
     name: str
     label: str
@@ -29,28 +29,28 @@ class ReadSetting:
 
 
 class ExperimentFolder:
-    """The trials of one experiment and what their files said the last time."""
+    """The trials of one experiment, with cached contents of their files."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.key = hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:10]  # the same in every run of the board
-        self.fault: str | None = None  # a sentence about the plan, if it cannot be used
+        self.fault: str | None = None  # a sentence on why sweep.json cannot be used
         self._trials: list[Trial] = []
-        self._listed: object = None  # the folders of which `_trials` is the list
+        self._listed: object = None  # the folders, with times of change, for which `_trials` was listed
         self._folders: dict[tuple[str, int], RunFolder] = {}  # by key of a trial
         self._finished: dict[Path, tuple[object, TrialReading]] = {}
         self._epsilons: dict[tuple[object, ...], list[float | None]] = {}
         self._limits: dict[str, dict[str, Any]] = {}
 
     def read(self) -> list[ReadSetting]:
-        """All settings in the order of their first trials; none if the folder is not there."""
+        """Return all settings in the order of their first trials; none if the folder does not exist."""
         self._list_trials()
         by_length: dict[tuple[str, int | None], list[tuple[Trial, TrialReading]]] = {}
         for trial in self._trials:
             reading = self._reading(trial)
             rounds = trial.rounds if reading.rounds is None else reading.rounds
             by_length.setdefault((trial.setting, rounds), []).append((trial, reading))
-        lengths = Counter(setting for setting, _ in by_length)  # a folder of plain runs may hold some of more rounds
+        lengths = Counter(setting for setting, _ in by_length)  # plain runs of one setting may differ in T
         labels = Counter(map(_label, by_length.values()))
         found = []
         for (setting, rounds), pairs in by_length.items():
@@ -61,7 +61,7 @@ class ExperimentFolder:
         return found
 
     def completed(self, setting: ReadSetting) -> ReadSetting:
-        """A setting with what takes longer to read: the limits of its epsilon, and epsilon by round."""
+        """Return the setting with what takes longer to read: limits of epsilon, and epsilon by round."""
         return replace(setting, readings=list(map(self._completed, setting.trials, setting.readings)))
 
     def folder_of(self, trial: Trial) -> Path:
@@ -72,7 +72,7 @@ class ExperimentFolder:
         try:
             with os.scandir(self.path) as entries:
                 found = {e.name: e.stat().st_mtime_ns for e in entries if e.name == PLAN or e.is_dir()}
-        except OSError:  # not there, or removed at this moment
+        except OSError:  # it does not exist, or was removed just now
             self._trials, self._listed = [], None
             return
         if found == self._listed:
@@ -110,7 +110,7 @@ class ExperimentFolder:
         facts = replace(reading.facts, **self._limits[trial.setting])
         if reading.curve is None or reading.rounds is None or reading.epsilon == math.inf:
             return replace(reading, facts=facts)
-        # epsilon follows from the settings and the number of charges: seeds that agree in both share one file's content
+        # epsilon follows from setting and number of charges, so seeds that agree in both need one file to be read
         key = trial.setting, reading.rounds, reading.epsilon, reading.n_charges
         if key not in self._epsilons:
             try:
@@ -121,10 +121,10 @@ class ExperimentFolder:
 
 
 def experiments_in(path: Path) -> list[Path]:
-    """The folder itself if it is one of an experiment, else the experiments in it; itself if there are none."""
+    """Return the experiments in a folder, or the folder itself if it is an experiment or has none."""
     try:
         return [path] if _is_experiment(path) else sorted(filter(_is_experiment, path.iterdir())) or [path]
-    except OSError:  # not there, or removed at this moment
+    except OSError:  # it does not exist, or was removed just now
         return [path]
 
 
@@ -133,7 +133,7 @@ def _is_experiment(path: Path) -> bool:
 
 
 def _label(pairs: Sequence[tuple[Trial, TrialReading]]) -> str:
-    """The plan's label; of a plain run the one in its files, where known."""
+    """Return the label in sweep.json or, for runs outside a sweep, the one in their files if known."""
     trial = pairs[0][0]
     found = next((reading.facts.label for _, reading in pairs if reading.facts.label), None)
     return trial.label if trial.overrides or found is None else found

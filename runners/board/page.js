@@ -1,17 +1,17 @@
-// The page: one section an experiment, made once and updated in place, so that zoom, scroll and choices stay.
+// The page: each experiment has a section, which is made once and updated in place, so that zoom, scroll and choices stay.
 
 const settings = JSON.parse(document.getElementById("settings").textContent);
 const still = document.getElementById("content"); // the content of a page that is a file
 const sections = new Map(); // by key of an experiment
-const chosen = new Map(); // by KEY/SETTING: whether it is drawn, where the reader has chosen
-const FEW = 20; // settings up to which there is no search
+const chosen = new Map(); // by KEY/SETTING: whether the reader chose to draw it
+const FEW = 20; // largest number of settings without a search field
 let latest = null, find = "", timer = null, waiting = null;
 
 function isDrawn(experiment, setting) {
   return chosen.get(`${experiment.key}/${setting.name}`) ?? setting.drawn_first;
 }
 
-/** Fill an element anew only if its data changed; the focus stays where it was. */
+/** Refill an element if its data changed; the focus stays where it was. */
 function fill(element, data, make) {
   const now = JSON.stringify(data), focused = document.activeElement?.id;
   if (element.now === now) return;
@@ -48,14 +48,14 @@ function showExperiment(experiment) {
     show(latest);
     if (!still && on) poll(); // its curve may not be here yet
   };
-  experiment.settings.forEach((s) => look(experiment, s.name)); // colours go by the first order
+  experiment.settings.forEach((s) => look(experiment, s.name)); // the first order fixes the colours
   const drawn = experiment.settings.filter((s) => isDrawn(experiment, s)).slice(0, latest.most_drawn);
   fill(parts.progress, [experiment.counts, experiment.rounds, experiment.exists], () => progress(experiment));
   fill(parts.notices, experiment.private, () => experiment.private.map((words) => el("p", { class: "notice" }, words)));
   fill(parts.legend, drawn.map((s) => [s.name, s.label]), () => drawn.map((s) => el("span", {}, swatch(experiment, s.name), s.label)));
   experiment.panels.forEach((panel) => showPanel(experiment, panel, drawn, parts.panels, figures));
   const panels = experiment.panels.map(panelKey);
-  for (const block of parts.panels.children) block.hidden = !panels.includes(block.dataset.panel); // its runs were removed
+  for (const block of parts.panels.children) block.hidden = !panels.includes(block.dataset.panel); // hides panels whose runs were removed
   parts.search.hidden = experiment.n_settings <= FEW;
   const listed = experiment.settings.filter((s) => s.label.toLowerCase().includes(find.toLowerCase()));
   fill(parts.table, listed.map((s) => [{ ...s, curve: null }, isDrawn(experiment, s)]), () => settingsTable(experiment, listed, (s) => isDrawn(experiment, s), toggle));
@@ -86,7 +86,7 @@ async function showBest(key) {
   const { parts } = sections.get(key), name = parts.select.value;
   if (!name) return;
   const found = still ? latest.best[`${key}/${name}`] : await ask("best.json", { experiment: key, setting: name });
-  const missing = { words: "not part of this file: python -m runners.best has them", columns: [], rows: [] };
+  const missing = { words: "not part of this file: python -m runners.best shows them", columns: [], rows: [] };
   if (parts.select.value === name) fill(parts.best, [name, found], () => bestTable(found || missing));
 }
 
@@ -99,7 +99,7 @@ function show(content) {
   document.title = `${content.experiments.map((e) => e.name).join(", ")} · dpfbo board`;
   const changed = Math.max(...content.experiments.map((e) => e.changed || 0));
   const when = changed ? `last change ${new Date(1000 * changed).toLocaleString()}` : "nothing has begun yet";
-  document.getElementById("when").textContent = still ? `${when}; this page is a file and does not change` : `${when}; asked every ${settings.every} s`;
+  document.getElementById("when").textContent = still ? `${when}; this page is a file and does not change` : `${when}; updated every ${settings.every} s`;
 }
 
 async function ask(path, query) {
@@ -110,7 +110,7 @@ async function ask(path, query) {
   return answer.json();
 }
 
-/** The query for the curves that are wanted: none until the reader has chosen. */
+/** The query for the wanted curves; empty until the reader has chosen some. */
 function wanted() {
   if (!chosen.size || latest === null) return {};
   const names = latest.experiments.flatMap((e) => e.settings.filter((s) => isDrawn(e, s)).map((s) => `${e.key}/${s.name}`));

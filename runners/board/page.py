@@ -1,4 +1,4 @@
-"""The board's page: HTML, style and scripts of this folder, and plotly.js from the package plotly."""
+"""The board's page, made of the HTML, CSS and scripts in this folder and of plotly.js from the package plotly."""
 
 import json
 from functools import cache
@@ -18,7 +18,7 @@ class NoBoard(RuntimeError):
 
 @cache
 def plotly_script() -> str:
-    """The source of plotly.js. Raises NoBoard where it is not installed."""
+    """Return the source of plotly.js. Raises NoBoard if plotly is not installed."""
     try:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
@@ -35,14 +35,14 @@ def style() -> str:
 
 
 def served_page(settings: dict[str, Any]) -> str:
-    """The page that loads its parts from its server, and asks it for the content."""
+    """Return the page that loads its parts and its content from the server."""
     links = '<link rel="stylesheet" href="board.css">'
     scripts = '<script src="plotly.js"></script><script src="board.js"></script>'
     return _page(_SERVED, links, _data("settings", settings) + scripts)
 
 
 def whole_page(content: dict[str, Any]) -> str:
-    """The page with everything in it; it loads nothing."""
+    """Return a self-contained page, which loads nothing."""
     sources = (script.replace("</script", "<\\/script") for script in (plotly_script(), board_script()))
     scripts = "".join(f"<script>{source}</script>" for source in sources)
     return _page(_WHOLE, f"<style>{style()}</style>", _data("settings", {}) + _data("content", content) + scripts)
@@ -56,7 +56,7 @@ def _page(policy: str, head: str, end: str) -> str:
 
 
 def _data(name: str, content: dict[str, Any]) -> str:
-    """JSON inside a page: without a character that could end its element."""
+    """Return a page element with JSON in it, escaped so that no character can end the element."""
     text = json.dumps(content, allow_nan=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")

@@ -1,4 +1,4 @@
-"""The board's server, by the standard library: read-only, GET requests alone, on loopback by default."""
+"""The board's HTTP server: read-only, for GET requests only, on loopback by default."""
 
 import hmac
 import ipaddress
@@ -23,7 +23,7 @@ _HEADERS = {
 
 
 def is_loopback(host: str) -> bool:
-    """True for an address that this machine alone can reach."""
+    """Return True for an address that only this machine can reach."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -31,7 +31,7 @@ def is_loopback(host: str) -> bool:
 
 
 class BoardServer(ThreadingHTTPServer):
-    """A server of one board. With private records its address holds a secret, since other users reach loopback, too."""
+    """A server of one board. With private records its address holds a secret, since all local users reach loopback."""
 
     daemon_threads = True
 
@@ -47,13 +47,13 @@ class BoardServer(ThreadingHTTPServer):
         return f"http://{host}:{self.server_address[1]}/{f'?token={self.secret}' if self.secret else ''}"
 
     def admits(self, host_header: str) -> bool:
-        """True unless a page of another site asks: its name may have been pointed to loopback."""
+        """Return False for a foreign host name on loopback, which a web site may have pointed there (DNS rebinding)."""
         name = urlsplit(f"//{host_header}").hostname
         return not is_loopback(self.host) or name in (*_LOCAL_NAMES, self.host)
 
 
 class BoardRequest(BaseHTTPRequestHandler):
-    """One request to the board."""
+    """Handler of one request to the board."""
 
     server: BoardServer
     server_version, sys_version = "dpfbo", ""
@@ -63,16 +63,16 @@ class BoardRequest(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         try:
             self._send(*self._answer())
-        except ValueError:  # of an address or a host that cannot be read
-            self._send(HTTPStatus.BAD_REQUEST, "text/plain", "this is no address of the board")
+        except ValueError:  # the address or the host cannot be parsed
+            self._send(HTTPStatus.BAD_REQUEST, "text/plain", "this is not an address of the board")
 
     def _answer(self) -> tuple[HTTPStatus, str, str]:
-        """(Status, kind, content) of the answer."""
+        """Return (status, content type, content) of the answer."""
         parts, server = urlsplit(self.path), self.server
         asked = parse_qs(parts.query, max_num_fields=2 * MOST_DRAWN + 10)
         last = {key: values[-1] for key, values in asked.items()}
         if not server.admits(self.headers.get("Host", "")):
-            return HTTPStatus.FORBIDDEN, "text/plain", "this board answers to localhost alone"
+            return HTTPStatus.FORBIDDEN, "text/plain", "this board answers requests to localhost only"
         static: dict[str, tuple[str, Callable[[], str]]] = {
             "/board.css": ("text/css", page.style),
             "/board.js": ("text/javascript", page.board_script),
@@ -107,8 +107,8 @@ class BoardRequest(BaseHTTPRequestHandler):
     def handle_one_request(self) -> None:
         try:
             super().handle_one_request()
-        except ConnectionError:  # the browser left
+        except ConnectionError:  # the browser closed the connection
             self.close_connection = True
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Requests are not logged: a secret is in their address."""
+        """Do nothing: requests are not logged, since their address may hold a secret."""

@@ -1,25 +1,25 @@
-// Progress and tables of one experiment.
+// The progress bar and the tables of one experiment.
 
 function progress(experiment) {
   const { ended, all } = experiment.rounds, total = Math.max(experiment.trials, 1);
   const phases = Object.entries(experiment.counts).filter(([phase]) => phase !== "waiting");
   const parts = phases.map(([phase, n]) => el("span", { class: `part ${phase}`, style: `width: ${(100 * n) / total}%`, title: `${n} ${phase}` }));
   const percent = all ? Math.floor((100 * ended) / all) : 0;
-  const words = experiment.exists ? countsInWords(experiment.counts, experiment.trials) : "this folder is not there";
+  const words = experiment.exists ? countsInWords(experiment.counts, experiment.trials) : "this folder does not exist";
   return [
     el("p", { class: "counts" }, el("strong", {}, words), ` · ${percent}% of all rounds · ${experiment.n_settings} settings · ${experiment.folder}`),
     el("div", { class: "bar", role: "progressbar", "aria-valuenow": percent, "aria-label": `${experiment.name}: ${words}` }, parts),
   ];
 }
 
-/** A table that scrolls by itself. rows: lists of cells, the first of which is the row's head. */
+/** A scrollable table. rows: lists of cells, the first of which heads the row. */
 function table(label, heads, rows) {
   const head = el("thead", {}, el("tr", {}, heads.map((text) => el("th", { scope: "col" }, text))));
   const body = rows.map(([first, ...cells]) => el("tr", {}, el("th", { scope: "row" }, first), cells.map((cell) => el("td", {}, cell))));
   return el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, el("table", {}, head, el("tbody", {}, body)));
 }
 
-/** The table of settings. toggle: called with a name and whether it shall be drawn. */
+/** The table of settings. toggle: called with a setting's name and whether to draw it. */
 function settingsTable(experiment, settings, isDrawn, toggle) {
   const rows = settings.map((s) => {
     const at = s.at ? `${[...new Set(s.at)].join("..")} / ${s.rounds ?? "?"}` : `${s.rounds ?? "?"}`;
@@ -34,11 +34,11 @@ function settingsTable(experiment, settings, isDrawn, toggle) {
   const metric = metrics.size === 1 ? [...metrics][0].replaceAll("_", " ") : "metric";
   const left = experiment.n_settings - settings.length;
   const notes = [
-    "Mean of the finished seeds ± standard error; in brackets: of all begun seeds, so far.", "ε: the largest of a setting's seeds.",
+    "Mean of the finished seeds ± standard error; in brackets: of all begun seeds, so far.", "ε: the largest over the seeds of a setting.",
     ...notesOf(experiment, settings).map((note) => `${note}.`),
-    settings.some((s) => s.epsilon?.real) && "Each seed of a real release has a ledger of its own: on the same data they add up.",
-    settings.some((s) => Object.keys(s.spread).length) && "Agents: quantiles over the agents of a run, mean of its finished seeds.",
-    left > 0 && `${left} more settings: running ones, then the best are listed; find others by their names.`,
+    settings.some((s) => s.epsilon?.real) && "Each seed of a real release has its own ledger: on the same data, their privacy losses add up.",
+    settings.some((s) => Object.keys(s.spread).length) && "Agents: quantiles over the agents of a run, averaged over the finished seeds.",
+    left > 0 && `${left} more settings are not listed: running ones come first, then the best; search for others by name.`,
   ];
   return [
     table("settings", ["setting (drawn if checked)", "seeds", "trials", "round", `${metric} ± SE`, "ε spent"], rows),
@@ -46,7 +46,7 @@ function settingsTable(experiment, settings, isDrawn, toggle) {
   ];
 }
 
-/** The failed trials and unreadable files. */
+/** The lists of failed trials and unreadable files. */
 function troubles(experiment) {
   const list = (title, entries, n) => n > 0 && [
     el("h3", {}, `${title} (${n})`),
@@ -56,7 +56,7 @@ function troubles(experiment) {
   return [list("Failed trials", experiment.failed, experiment.n_failed), list("Unreadable files", experiment.faults, experiment.n_faults)].flat();
 }
 
-/** The best configurations of one setting. */
+/** The table of the best configurations of one setting. */
 function bestTable(found) {
   const rows = found.rows.map((row) => found.columns.map((name) => String(row[name] ?? "")));
   return [found.words && el("p", { class: "notes" }, found.words), rows.length > 0 && table("best configurations", found.columns, rows)];

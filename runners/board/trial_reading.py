@@ -1,4 +1,4 @@
-"""The content of one trial's files, checked value by value: a file may be of another program, damaged or hostile."""
+"""Checked reading of one trial's files, which may be of another program, damaged or hostile."""
 
 import json
 import math
@@ -16,19 +16,19 @@ from dpfbo.formats.run_folder import RunFolder
 from runners.sweep.trials import Phase, Trial, quantiles_in, state
 
 BoardPhase = Phase | Literal["unreadable"]
-MOST_BYTES = 50_000_000  # of a file that is read
-MOST_LETTERS = 300  # of a name or a sentence
+MOST_BYTES = 50_000_000  # largest size of a file that is read
+MOST_LETTERS = 300  # largest length of a name or a sentence
 MOST_ROUNDS = 10_000_000
-MOST_LEVELS = 9  # of quantiles
+MOST_LEVELS = 9  # largest number of quantiles
 
 
 class UnreadableFile(ValueError):
-    """A file is not what its name says; the message is one sentence."""
+    """A file does not have the content that its name promises; the message is one sentence."""
 
 
 @dataclass(frozen=True)
 class TrialFacts:
-    """The public settings of a run, as far as they are known. target, budget: limits of epsilon."""
+    """The public settings of a run, as far as they are known. Target and budget are limits of epsilon."""
 
     problem: str | None = None
     algorithm: str | None = None
@@ -48,12 +48,12 @@ class TrialFacts:
 
 @dataclass(frozen=True)
 class TrialReading:
-    """The files of one trial at one moment.
+    """The contents of one trial's files at one moment.
 
-    mean: the metric after `round`. epsilon: spent so far, inf if there is no finite one, None if not known. curve:
-    lists `round`, as far as the run is, `mean`, and `epsilon`, spent before the round; None where unknown. changed: the
-    time of the newest file. fault: a sentence about a file that cannot be read. quantiles: of the final metric over the
-    agents by percent, of a finished run with many agents.
+    mean: the metric after `round`, the last finished round. epsilon: spent so far, inf if not finite, None if unknown.
+    curve: lists `round` (up to the last finished one), `mean`, and `epsilon` spent before the round; None if unknown.
+    changed: time of the newest file. fault: a sentence on a file that cannot be read. quantiles: by percent, of the
+    final metric over the agents, in a finished run with many agents.
     """
 
     phase: BoardPhase
@@ -71,7 +71,7 @@ class TrialReading:
 
 
 def number(value: object) -> float | None:
-    """A finite number; None for anything else."""
+    """Return a finite number as a float, and None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -81,7 +81,7 @@ def number(value: object) -> float | None:
 
 
 def text(value: object) -> str | None:
-    """A string, shortened; None for anything else."""
+    """Return a string, shortened, and None for anything else."""
     return short(value) if isinstance(value, str) else None
 
 
@@ -95,7 +95,7 @@ def _count(value: object) -> int | None:
 
 
 def _facts(given: dict[str, Any]) -> TrialFacts:
-    """The facts in a summary or a progress file, each None, or True, where it is of another type."""
+    """Return the facts in a summary or a progress file; a value of a wrong type becomes None or, if a flag, True."""
     readers: dict[Any, Callable[[object], Any]] = {
         str | None: text, float | None: number, bool: lambda value: value is not False
     }  # fmt: skip
@@ -104,7 +104,7 @@ def _facts(given: dict[str, Any]) -> TrialFacts:
 
 
 def read_trial(trial: Trial, folder: RunFolder) -> TrialReading:
-    """The reading of one trial, without the epsilon in the curve of a finished one (see `epsilon_curve`)."""
+    """Read one trial; the curve of a finished one has no epsilon, which `epsilon_curve` reads."""
     summary = folder.path / "summary.json"
     try:
         return _finished(read_object(summary), summary.stat().st_mtime) if summary.exists() else _begun(trial, folder)
@@ -115,18 +115,18 @@ def read_trial(trial: Trial, folder: RunFolder) -> TrialReading:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """A JSON object. Raises UnreadableFile if it is none, and OSError."""
+    """Read a JSON object. Raises UnreadableFile if the file holds something else, or OSError."""
     try:
         content = json.loads(read_plain(path, MOST_BYTES))
     except (ValueError, RecursionError) as error:
         raise UnreadableFile(f"{path.name} cannot be read: {error}") from error
     if not isinstance(content, dict):
-        raise UnreadableFile(f"{path.name} cannot be read: it holds no object")
+        raise UnreadableFile(f"{path.name} cannot be read: it holds no JSON object")
     return content
 
 
 def limits_in_config(path: Path) -> dict[str, float | None]:
-    """The limits of epsilon in a config.yaml, as facts; none where they cannot be read."""
+    """Return the limits of epsilon in a config.yaml, by names of `TrialFacts`; empty if it cannot be read."""
     try:
         privacy = read_yaml(path)["privacy"]
         budget = privacy.get("budget") or {}
@@ -137,16 +137,16 @@ def limits_in_config(path: Path) -> dict[str, float | None]:
 
 
 def epsilon_curve(path: Path, rounds: int, n_charges: int | None) -> list[float | None]:
-    """Epsilon before each of the shown rounds of a finished run, from its server.parquet.
+    """Return the epsilon before each of the shown rounds of a finished run, from its server.parquet.
 
-    Unknown before the first release where the ledger holds more of them than this run made. Raises UnreadableFile.
+    It is None before the first release if the ledger also has charges of earlier runs. Raises UnreadableFile.
     """
     try:
         if path.stat().st_size > MOST_BYTES:
             raise ValueError("it is too large")
         table = pq.read_table(plain(path), columns=["round", "epsilon"])
         sent, spent = (table[name].to_numpy().astype(float).tolist() for name in ("round", "epsilon"))
-    except Exception as error:  # of many kinds: the format is pyarrow's
+    except Exception as error:  # pyarrow raises many kinds
         raise UnreadableFile(f"{path.name} cannot be read: no curve against epsilon ({short(error)})") from error
     first = 0.0 if n_charges is None or n_charges <= len(sent) else None
     return epsilon_before(shown_rounds(rounds), sent, spent, first)
@@ -169,7 +169,7 @@ def _finished(summary: dict[str, Any], changed: float) -> TrialReading:
 
 
 def _begun(trial: Trial, folder: RunFolder) -> TrialReading:
-    """The reading of a trial that has no summary."""
+    """Read a trial that has no summary."""
     now, progress = state(folder), folder.progress()
     files = [folder.path / name for name in ("progress.json", "failure.json")]
     changed = max((path.stat().st_mtime for path in files if path.is_file()), default=None)
@@ -177,7 +177,7 @@ def _begun(trial: Trial, folder: RunFolder) -> TrialReading:
     facts = {"rng": trial.rng, "metric": trial.metric}
     reached, rounds = (None, None) if progress is None else (_count(progress.round), _count(progress.rounds))
     if progress is None or reached is None or rounds is None or reached > rounds:
-        fault = None if progress is None else "progress.json has no rounds"
+        fault = None if progress is None else "progress.json has no valid rounds"
         return TrialReading(facts=_facts(facts), rounds=trial.rounds, fault=fault, **seen)
     facts |= progress.facts if isinstance(progress.facts, dict) else {}
     seen |= {"mean": number(progress.mean), "curve": _curve(progress.curve, rounds, reached)}
@@ -186,7 +186,7 @@ def _begun(trial: Trial, folder: RunFolder) -> TrialReading:
 
 
 def _curve(given: Any, rounds: int, reached: int) -> dict[str, list[Any]] | None:
-    """The shown rounds of a curve with lists `round`, `mean` and perhaps `epsilon`; None if there is none."""
+    """Return the shown rounds of a curve that has lists `round`, `mean` and perhaps `epsilon`; None for others."""
     if not isinstance(given, dict) or not all(isinstance(given.get(name), list) for name in ("round", "mean")):
         return None
     at = {t: k for k, t in enumerate(given["round"]) if isinstance(t, int)}

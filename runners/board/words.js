@@ -1,7 +1,7 @@
 "use strict";
-// Elements, numbers and words that the other scripts share.
+// Functions for elements, numbers and words, which the other scripts share.
 
-/** An element with attributes and children; text is never read as HTML. */
+/** Make an element with attributes and children; text is never parsed as HTML. */
 function el(name, attributes = {}, ...children) {
   const element = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
@@ -12,12 +12,12 @@ function el(name, attributes = {}, ...children) {
   return element;
 }
 
-/** A number with so many digits; a dash where there is none. */
+/** Format a number with n significant digits; a dash if it is missing. */
 function digits(value, n = 3) {
   return value === null || value === undefined ? "–" : String(Number(value.toPrecision(n)));
 }
 
-/** `0.123 ± 0.004`, both with the decimals of the error. */
+/** Format mean and standard error as `0.1234 ± 0.0045`, with two digits of the error. */
 function withError(found) {
   if (!found) return "–";
   if (!found.se) return digits(found.mean, 4);
@@ -25,7 +25,7 @@ function withError(found) {
   return `${found.mean.toFixed(decimals)} ± ${found.se.toFixed(decimals)}`;
 }
 
-/** Epsilon spent, and its limits. */
+/** Describe the spent epsilon and its limits. */
 function epsilonInWords(epsilon) {
   if (!epsilon) return "–";
   if (epsilon.claim) return "none (a claim is no guarantee)";
@@ -37,25 +37,25 @@ function epsilonInWords(epsilon) {
   return [`${digits(epsilon.spent)}${words}`, epsilon.nothing && "nothing is released", epsilon.so_far && "so far", above].filter(Boolean).join(", ");
 }
 
-/** `3 of 5 done, 1 running`. */
+/** Describe counts by phase, as in `3 of 5 done, 1 running`. */
 function countsInWords(counts, total) {
   const others = Object.entries(counts).filter(([phase]) => phase !== "done");
   return [`${counts.done || 0} of ${total} done`, ...others.map(([phase, n]) => `${n} ${phase}`)].join(", ");
 }
 
-/** A few names, and how many more there are. */
+/** Join a few names, and say how many more there are. */
 function some(names) {
   return names.length <= 5 ? names.join(", ") : `${names.slice(0, 4).join(", ")} and ${names.length - 4} more`;
 }
 
-/** Text for plotly, which would read some tags. */
+/** Escape text for plotly, which would interpret some tags. */
 function plain(text) {
   return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 }
 
 const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#b8589a", "#8a6d00", "#3d9bd1", "#6a51a3", "#5b5b5b", "#c2185b", "#4e7a1e"];
-const DASHES = [["solid", "solid"], ["dash", "dashed"], ["dot", "dotted"], ["dashdot", "double"]]; // of plotly, and of CSS
-const places = new Map(); // by KEY/SETTING: the place in the order of colours
+const DASHES = [["solid", "solid"], ["dash", "dashed"], ["dot", "dotted"], ["dashdot", "double"]]; // names in plotly and in CSS
+const places = new Map(); // by KEY/SETTING: index of its look
 
 /** The colour and dash of a setting, the same in every chart and after every update. */
 function look(experiment, name) {
@@ -65,7 +65,7 @@ function look(experiment, name) {
   return { colour: COLOURS[places.get(key) % COLOURS.length], dash, css };
 }
 
-/** A line in the look of a setting. */
+/** Make a short line in the look of a setting, for legends. */
 function swatch(experiment, name) {
   const { colour, css } = look(experiment, name);
   return el("span", { class: "swatch", style: `border-top: 4px ${css} ${colour}`, "aria-hidden": "true" });

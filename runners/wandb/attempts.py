@@ -1,9 +1,9 @@
-"""The W&B runs of a run folder: their ids, and where their files are.
+"""The W&B runs (attempts to log) of a run folder: their ids and the places of their files.
 
-All online attempts of a run have one id until it is finished, so that the server has one curve. An offline attempt has
-an id of its own, and replaces earlier ones that were not uploaded: W&B's service may still hold the id of a killed
-process. All runs of an experiment share the folder `<results>/<experiment>/wandb`, where a run's ids begin with a
-digest of its folder's name. wandb.json in the run folder has its id, and whether it was logged to the end.
+All online attempts of a run share one id until it is finished, so that the server has one curve. Each offline attempt
+has a new id, since W&B's service may still hold the id of a killed process, and replaces earlier ones that were not
+uploaded. All runs of an experiment share the folder `<results>/<experiment>/wandb`, where the ids of a run begin with a
+digest of its folder's name. wandb.json in the run folder has the last id, and whether the run was logged to the end.
 """
 
 import hashlib
@@ -19,13 +19,13 @@ from dpfbo.formats.bounded import read_object
 from dpfbo.formats.files import replace_file
 
 NOTE = "wandb.json"
-_DIGITS = 10  # hexadecimal digits of an id that say which run folder it belongs to
-_RANDOM = 6  # further digits: W&B never gives an id twice, even if its run was deleted
+_DIGITS = 10  # hexadecimal digits of an id that identify its run folder
+_RANDOM = 6  # random digits, since W&B never accepts an id twice, even of a deleted run
 
 
 @dataclass(frozen=True)
 class WandbNote:
-    """The last attempt to log a run. finished: all its rounds and its summary are logged. rounds: how many, then."""
+    """The last attempt to log a run. finished: True if all rounds and the summary are logged. rounds: last round."""
 
     id: str
     mode: str
@@ -37,7 +37,7 @@ class WandbNote:
 
 
 def read_note(run_dir: Path) -> WandbNote | None:
-    """The note of a run folder; None if there is none to read."""
+    """Read the note of a run folder; None if it is missing or unreadable."""
     try:
         return WandbNote(**(read_object(run_dir / NOTE) or {}))
     except TypeError:
@@ -45,7 +45,7 @@ def read_note(run_dir: Path) -> WandbNote | None:
 
 
 def id_of_attempt(run_dir: Path, mode: str) -> str:
-    """The id of the attempt that begins; in a W&B sweep it is that of its agent."""
+    """Return the id for a new attempt; in a W&B sweep, the agent has chosen it."""
     if in_sweep():
         return os.environ["WANDB_RUN_ID"]
     note = read_note(run_dir)
@@ -55,22 +55,22 @@ def id_of_attempt(run_dir: Path, mode: str) -> str:
 
 
 def in_sweep() -> bool:
-    """True in a process that an agent of a W&B sweep started."""
+    """Return True in a process that an agent of a W&B sweep started."""
     return bool(os.environ.get("WANDB_SWEEP_ID") and os.environ.get("WANDB_RUN_ID"))
 
 
 def id_prefix(run_dir: Path) -> str:
-    """The first characters of the ids of all attempts of a run."""
+    """Return the prefix of the ids of all attempts of a run."""
     return hashlib.sha256(f"{run_dir.parent.name}/{run_dir.name}".encode()).hexdigest()[:_DIGITS]
 
 
 def not_uploaded(folder: Path, id: str = "") -> list[Path]:
-    """The offline runs in `<folder>/wandb` that were not uploaded. id: the first characters of theirs."""
+    """Return the folders of the offline runs in `<folder>/wandb` that were not uploaded. id: prefix of their ids."""
     found = folder.glob(f"wandb/offline-run-*-{id}*")
     return sorted(attempt for attempt in found if not any(attempt.glob("*.synced")))
 
 
 def delete(attempts: Iterable[Path]) -> None:
-    """Delete attempts that another one replaces, once that is open."""
+    """Delete attempts, after the one that replaces them has been opened."""
     for attempt in attempts:
         shutil.rmtree(attempt, ignore_errors=True)

@@ -1,7 +1,7 @@
 """Logging of finished runs to W&B from their files, as a tracker would have logged them while they ran.
 
-config.yaml, summary.json, rounds.parquet and server.parquet hold the same history, config, summary and tags;
-only the seconds of each round are not in them (their sums are). `show: auto` means what it means for a live run.
+config.yaml, summary.json, rounds.parquet and server.parquet yield the same history, config, summary and tags, except
+for the seconds of each round, of which they have the sums. `show: auto` has the same effect as in a live run.
 """
 
 import importlib.util
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class LoggedExperiment:
-    """The numbers of runs that were logged now, had been before, are in use or damaged, or that W&B did not take."""
+    """Numbers of runs that were logged now, logged before, skipped (in use or damaged), or not accepted by W&B."""
 
     logged: int = 0
     before: int = 0
@@ -35,9 +35,9 @@ class LoggedExperiment:
 
 
 def log_run(run: RunOnDisk, mode: str, artifacts: bool = False) -> None:
-    """Log a finished run, whose folder nobody else may use. As for a tracker, a failure of W&B is a warning.
+    """Log a finished run, whose folder no other process may use; a failure of W&B is logged as a warning.
 
-    artifacts: also its records, as `tracker.wandb.artifacts` of the run itself.
+    artifacts: True to log also its records, as `tracker.wandb.artifacts` does.
     """
     summary, show = run.summary, "all" if run.shown else "released"
     asked = {"mode": mode, "show": show, **({"artifacts": True} if artifacts else {})}
@@ -57,11 +57,11 @@ def log_experiment(
     experiment: Path, mode: str, again: bool = False, only: Container[Path] | None = None,
     console: Console | None = None, settings: Mapping[str, Any] | None = None, ended: str = "",
 ) -> LoggedExperiment:  # fmt: skip
-    """Log the finished runs in the folder of an experiment that W&B does not have yet, and the summary if it is new.
+    """Log the finished runs of an experiment that W&B does not have yet, and the summary if it has changed.
 
-    again: also what W&B has already, as new runs. only: folders of the runs to log, None for all; the summary is about
-    all of the experiment. console: shows a bar for several runs, if it is a terminal. settings: `tracker.wandb` of the
-    summary, whose `artifacts` hold for the runs, too; None for those of the first run. ended: see `log_summary`.
+    again: log also runs that W&B has, as new ones. only: folders of the runs to log, None for all; the summary covers
+    the whole experiment. console: shows a progress bar for several runs, if it is a terminal. settings: `tracker.wandb`
+    of the summary, whose `artifacts` also apply to the runs; None for that of the first run. ended: see `log_summary`.
     """
     found = LoggedExperiment()
     if mode == "disabled":
@@ -69,7 +69,7 @@ def log_experiment(
     whole, missing = [], []
     for run in finished_runs(experiment):
         try:
-            logged, _ = run.is_logged, run.shown  # reads its summary and its settings
+            logged, _ = run.is_logged, run.shown  # these read its summary and its settings
         except DAMAGED as error:
             logger.warning("%s is not logged, it cannot be read: %s", run.folder, error)
             found.skipped += 1
@@ -85,9 +85,9 @@ def log_experiment(
         done = log_finished(run, mode, bool(settings and settings.get("artifacts")))
         found.logged += done is True
         found.skipped += done is None
-        if done is False:  # W&B takes none of the others either, and each would wait for it
+        if done is False:  # W&B would accept none of the others either, each after a wait
             found.failed = len(missing) - number
-            said = "W&B took %d of %d runs; runners.wandb backfill tries the others"
+            said = "W&B accepted %d of %d runs; use runners.wandb backfill for the others"
             logger.warning(said, found.logged, len(missing))
             return found
     if settings is None:
@@ -99,16 +99,16 @@ def log_experiment(
 def log_sweep(
     experiment: Path, finished: Container[Path], settings: Mapping[str, Any], console: Console, ended: str = ""
 ) -> None:
-    """Log what is left of a sweep, if W&B is installed: the runs in `finished` that it does not have; a summary.
+    """If W&B is installed, log the runs in `finished` that it does not have yet, and the summary of the sweep.
 
-    settings: its `tracker.wandb`. ended: see `log_summary`.
+    settings: `tracker.wandb` of the sweep. ended: see `log_summary`.
     """
     if importlib.util.find_spec("wandb") is not None:
         log_experiment(experiment, settings["mode"], only=finished, console=console, settings=settings, ended=ended)
 
 
 def log_finished(run: RunOnDisk, mode: str, artifacts: bool = False) -> bool | None:
-    """Log a finished run; returns True if W&B took it, None, with a warning, if it is in use or damaged."""
+    """Log a finished run; return whether W&B accepted it, or None, with a warning, if it is in use or damaged."""
     before = read_note(run.folder)
     try:
         with RunFolder(run.folder).opened():

@@ -1,4 +1,4 @@
-"""python -m runners.wandb: upload offline runs, log finished ones, save dashboard and report, write a W&B sweep."""
+"""python -m runners.wandb: upload offline runs, log finished ones, save dashboards and reports, write W&B sweeps."""
 
 import argparse
 import inspect
@@ -25,28 +25,28 @@ from runners.wandb.workspace import build, build_report, save, specification, ti
 HELP = """Weights & Biases beside the files of a run: docs/guides/wandb.md.
 
 Examples
-  python -m runners.wandb sync                       every experiment in results (make wandb-sync)
-  python -m runners.wandb sync fig2c --finished      without the runs that go on
-  python -m runners.wandb backfill fig2c             into results/fig2c/wandb; upload with sync
-  python -m runners.wandb backfill fig2c --online    to the server
-  python -m runners.wandb workspace fig2c            sections and panels; --json: its specification
-  python -m runners.wandb workspace fig2c --save     a view that everyone in the team can open
-  python -m runners.wandb report fig2c --save        a report: regret against epsilon, the summary
+  python -m runners.wandb sync                       upload every experiment in results (make wandb-sync)
+  python -m runners.wandb sync fig2c --finished      without unfinished runs
+  python -m runners.wandb backfill fig2c             log to results/fig2c/wandb; upload with sync
+  python -m runners.wandb backfill fig2c --online    log to the server
+  python -m runners.wandb workspace fig2c            print sections and panels; --json: specification
+  python -m runners.wandb workspace fig2c --save     save a view that everyone in the team can open
+  python -m runners.wandb report fig2c --save        save a report: regret against epsilon, the summary
   python -m runners.wandb sweep problem=branin privacy.z=1,2 seeds=0..4 experiment_name=mine --save mine.yaml
-                                                     a file for `wandb sweep` and `wandb agent`
+                                                     write a file for `wandb sweep` and `wandb agent`
 
-What reaches the server needs `wandb login` or WANDB_API_KEY. Exit code: 0, that of `wandb sync`, 1 if there is nothing
-to log, or something could not be logged or saved, 2 for a command line that cannot be read, 130 when interrupted."""
+Access to the server needs `wandb login` or WANDB_API_KEY. Exit code: 0, that of `wandb sync`, 1 if there is nothing to
+log or something could not be logged or saved, 2 for an invalid command line, 130 after Ctrl-C."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line `argv`; returns the exit code."""
+    """Run the command line `argv`; return the exit code."""
     args = _parse(argv)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     try:
         return args.do(args)
     except KeyboardInterrupt:
-        say_error("interrupted; the same command goes on with what is left")
+        say_error("interrupted; run the command again to do the rest")
         return 130
     except ImportError as error:
         say_error(f"W&B is not installed ({error}): pip install 'dpfbo[wandb]'")
@@ -56,13 +56,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def sync(args: argparse.Namespace) -> int:
-    """Upload the offline W&B runs of experiments. Those that go on are followed to their end, or until Ctrl-C."""
+    """Upload the offline W&B runs of experiments. Unfinished runs are followed to their end, or until Ctrl-C."""
     return upload(args.folders, follow=not args.finished)
 
 
 def backfill(args: argparse.Namespace) -> int:
-    """Log finished runs to W&B from their files, and the summary of the experiment if it changed."""
-    import wandb  # noqa: F401  # before all else, or there would be a warning for each run
+    """Log finished runs to W&B from their files, and the summary of each experiment if it changed."""
+    import wandb  # noqa: F401  # fails here if W&B is missing, instead of warning for each run
 
     found = [folder for folder in args.folders if finished_runs(folder)]
     if not found or (args.experiments and found != args.folders):
@@ -78,26 +78,26 @@ def backfill(args: argparse.Namespace) -> int:
 
 
 def _with_artifacts(folder: Path) -> dict[str, Any]:
-    """`tracker.wandb` of an experiment, with artifacts. Raises ValueError if one of its runs may not show them."""
+    """Return an experiment's `tracker.wandb` with artifacts on. Raises ValueError if a run may not show them."""
     found = [run for run in finished_runs(folder) if not run.shown]
     if found:
         raise ValueError(
-            "--artifacts uploads records with values that are not released: it needs runs whose tracker.wandb.show is "
-            f"all, or auto in simulations, got {found[0].folder}"
+            "--artifacts uploads records with values that are not released: tracker.wandb.show must be all, or auto "
+            f"for simulations, in all runs, got {found[0].folder}"
         )
     return {**finished_runs(folder)[0].config["tracker"]["wandb"], "artifacts": True}
 
 
 def _in_words(result: LoggedExperiment) -> str:
-    """`3 runs logged, 22 logged before, summary logged`."""
-    others = {"logged before": result.before, "in use or damaged": result.skipped, "not taken by W&B": result.failed}
+    """Return the counts in words, such as `3 runs logged, 22 logged before, summary logged`."""
+    others = {"logged before": result.before, "in use or damaged": result.skipped, "not accepted by W&B": result.failed}
     parts = [f"{result.logged} run{'s' * (result.logged != 1)} logged"]
     parts += [f"{count} {words}" for words, count in others.items() if count]
     return ", ".join([*parts, "summary logged" if result.summary else "summary as before"])
 
 
 def workspace(args: argparse.Namespace) -> int:
-    """The dashboard of an experiment, built without a server; --save stores it in the project."""
+    """Build the dashboard of an experiment without a server; --save stores it in the project."""
     built, project = _built(build, args)
     if not _saved_or_printed(built, args):
         print(f"workspace {args.experiment} of project {project}, runs grouped by label")
@@ -110,9 +110,9 @@ def workspace(args: argparse.Namespace) -> int:
 
 
 def report(args: argparse.Namespace) -> int:
-    """A report of an experiment, with regret against epsilon, built without a server; --save stores it in the project.
+    """Build a report of an experiment, with regret against epsilon, without a server; --save stores it in the project.
 
-    Every --save makes a new report.
+    Each --save makes a new report.
     """
     built, project = _built(build_report, args)
     if not _saved_or_printed(built, args):
@@ -122,7 +122,7 @@ def report(args: argparse.Namespace) -> int:
 
 
 def _built(make: Callable[[str, str, str], Any], args: argparse.Namespace) -> tuple[Any, str]:
-    """The workspace or report that `make` builds for the experiment, and its project."""
+    """Return the workspace or report that `make` builds for the experiment, and its project."""
     logging.getLogger("wandb").setLevel(logging.CRITICAL)
     default = yaml.safe_load((CONF / "tracker" / "default.yaml").read_text())["wandb"]
     project = args.project or default["project"]
@@ -138,11 +138,11 @@ def _saved_or_printed(built: Any, args: argparse.Namespace) -> bool:
 
 
 def sweep(args: argparse.Namespace) -> int:
-    """A file for `wandb sweep`: W&B chooses values and seeds, and its agents run `python -m runners.run` with them.
+    """Write a file for `wandb sweep`: W&B chooses values and seeds, with which its agents run `python -m runners.run`.
 
-    The values have the syntax of runners.sweep. random and bayes are for simulations of one problem.
+    Values have the syntax of runners.sweep. The methods random and bayes are for simulations of one problem.
     """
-    from runners.wandb.sweep_file import sweep_file  # here: it loads torch
+    from runners.wandb.sweep_file import sweep_file  # imported here, since it loads torch
 
     here = [] if args.results_dir == Path("results") else [f"results_dir={args.results_dir}"]
     try:
@@ -167,27 +167,27 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         made = commands.add_parser(do.__name__, help=help, description=inspect.getdoc(do), formatter_class=raw)
         made.set_defaults(do=do)
         if do in (sync, backfill):
-            made.add_argument("experiments", nargs="*", metavar="EXPERIMENT", help="its experiment_name; default: all")
+            made.add_argument("experiments", nargs="*", metavar="EXPERIMENT", help="an experiment_name; default: all")
         return made
 
-    add = command(sync, "offline runs to the server, also those that go on").add_argument
-    add("--finished", action="store_true", help="leave out the runs that go on")
-    add = command(backfill, "finished runs, from their files").add_argument
-    add("--online", dest="mode", action="store_const", const="online", default="offline", help="upload")
-    add("--again", action="store_true", help="also runs that were logged already, as new runs")
-    add("--artifacts", action="store_true", help="also their records, and the figures of sweep.report")
-    for do, help in ((workspace, "the dashboard of an experiment"), (report, "a report of an experiment")):
+    add = command(sync, "upload offline runs, also unfinished ones").add_argument
+    add("--finished", action="store_true", help="leave out unfinished runs")
+    add = command(backfill, "log finished runs from their files").add_argument
+    add("--online", dest="mode", action="store_const", const="online", default="offline", help="log to the server")
+    add("--again", action="store_true", help="also log runs that were logged before, as new runs")
+    add("--artifacts", action="store_true", help="also log their records, and the figures of sweep.report")
+    for do, help in ((workspace, "build a dashboard of an experiment"), (report, "build a report of one")):
         view = command(do, help)
         add, form = view.add_argument, view.add_mutually_exclusive_group()
-        add("experiment", metavar="EXPERIMENT", help="the experiment_name of the runs, their group in W&B")
-        add("--project", metavar="NAME", help="default: that of conf/tracker/default.yaml")
-        add("--entity", metavar="NAME", help="user or team; default: that of the key")
+        add("experiment", metavar="EXPERIMENT", help="experiment_name of the runs, which is their group in W&B")
+        add("--project", metavar="NAME", help="project; default: that of conf/tracker/default.yaml")
+        add("--entity", metavar="NAME", help="user or team; default: that of the API key")
         form.add_argument("--json", action="store_true", help="print the specification that --save would send")
         form.add_argument("--save", action="store_true", help="store it in the W&B project")
-    add = command(sweep, "a file for `wandb sweep`").add_argument
+    add = command(sweep, "write a file for `wandb sweep`").add_argument
     add("overrides", nargs="*", type=quoted, metavar="KEY=VALUE", help="settings and values, as for runners.sweep")
     add("--method", choices=["grid", "random", "bayes"], default="grid", help="how W&B chooses (default: grid)")
-    add("--save", type=Path, metavar="FILE", help="write it into a file; default: print it")
+    add("--save", type=Path, metavar="FILE", help="write to this file; default: print")
     args = parser.parse_args(argv)
     for word in getattr(args, "overrides", ()):
         if "=" not in word and not word.startswith("~"):

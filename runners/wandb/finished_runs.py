@@ -1,4 +1,4 @@
-"""The finished runs of an experiment, and a table of its settings over the seeds, read from their files."""
+"""Reading of the finished runs of an experiment, and a table of its settings with statistics over the seeds."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from runners.wandb import layout
 from runners.wandb.attempts import read_note
 from runners.wandb.layout import Metrics
 
-# errors of reading files that are not those of a finished run
+# errors from reading damaged files
 DAMAGED = (
     OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError, yaml.YAMLError,
 )  # fmt: skip
@@ -26,7 +26,7 @@ DAMAGED = (
 
 @dataclass(frozen=True)
 class RunOnDisk:
-    """A finished run in its folder. Reading it raises one of `DAMAGED` where a file is damaged."""
+    """A finished run in its folder. Its attributes raise an error of `DAMAGED` if a file is damaged."""
 
     folder: Path
 
@@ -45,40 +45,40 @@ class RunOnDisk:
 
     @property
     def shown(self) -> bool:
-        """True if metrics that are not released may be shown of it."""
+        """True if `tracker.wandb.show` of the run allows metrics that are not released."""
         return not layout.released_only(self.config["tracker"]["wandb"]["show"], self.is_real)
 
     @property
     def is_logged(self) -> bool:
-        """True if W&B has all its rounds."""
+        """True if W&B has all rounds of the run."""
         note = read_note(self.folder)
         return note is not None and note.finished and note.rounds == self.summary["rounds"]
 
     def rounds(self) -> Iterator[Metrics]:
-        """Yield the metrics of each round, as `WandbTracker.log_round` takes them."""
+        """Yield the metrics of each round, as arguments of `WandbTracker.log_round`."""
         rounds = pq.read_table(plain(self.folder / "rounds.parquet"), columns=["round", "agent", "best", "regret"])
         number, agent, best, regret = (np.asarray(column) for column in rounds.columns)
-        metric = np.where(np.isnan(regret), best, regret)  # without a reference there is no regret
+        metric = np.where(np.isnan(regret), best, regret)  # there is no regret without a reference value
         columns = released(SERVER_SCHEMA).names if self.is_real else None
         table = pq.read_table(plain(self.folder / "server.parquet"), columns=columns)
         server = {row["round"]: row for row in table.to_pylist()}
         levels = list(layout.QUANTILES.values())
         for round, mean in enumerate(self.summary["curve"]["mean"]):
             at = number == round
-            last = metric[at].reshape(len(np.unique(agent[at])), -1)[:, -1]  # of each agent's queries in the round
+            last = metric[at].reshape(len(np.unique(agent[at])), -1)[:, -1]  # the last query of each agent in the round
             known = last[~np.isnan(last)]
             quantiles = np.quantile(known, levels).tolist() if len(known) else []
             yield layout.regret_metrics(mean, quantiles) | layout.server_metrics(server.get(round, {}))
 
 
 def finished_runs(experiment: Path) -> list[RunOnDisk]:
-    """The finished runs in the folder of an experiment, in the order of their names."""
+    """Return the finished runs in the folder of an experiment, sorted by path."""
     paths = (path.parent for path in experiment.glob("*/*/summary.json") if path.parent.name.isdecimal())
     return [RunOnDisk(path) for path in sorted(paths)]
 
 
 def settings_table(runs: Sequence[RunOnDisk]) -> list[dict[str, Any]]:
-    """A row for each setting, in the order of labels, with a column for each accountant that one of them has."""
+    """Return a row for each setting, sorted by label, with an epsilon by each accountant that any setting has."""
     by_setting: dict[str, list[RunOnDisk]] = {}
     for run in runs:
         by_setting.setdefault(run.summary["setting"], []).append(run)
@@ -88,7 +88,7 @@ def settings_table(runs: Sequence[RunOnDisk]) -> list[dict[str, Any]]:
 
 
 def _row(runs: Sequence[RunOnDisk], accountants: Sequence[str]) -> dict[str, Any]:
-    """The row of one setting, over its seeds; the final metric is null unless all of them may show it."""
+    """Return the row of one setting over its seeds; its final metric is null unless all runs may show it."""
     s, seeds = runs[0].summary, sorted(run.summary["seed"] for run in runs)
     finals = np.array([run.summary["final"]["mean"] for run in runs], dtype=float)
     errors = finals.std(ddof=1) / len(runs) ** 0.5 if len(runs) > 1 else np.nan

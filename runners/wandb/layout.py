@@ -1,4 +1,4 @@
-"""The names of all metrics on the W&B dashboard, and which of them an outsider may see."""
+"""The names of all metrics on the W&B dashboard, and the choice of those that an outsider may see."""
 
 import math
 import numbers
@@ -7,40 +7,40 @@ from typing import Any, TypeGuard
 
 from dpfbo.formats.record_tables import SERVER_SCHEMA
 
-# A workspace sorts charts by name: each prefix ("server/") is a section, metrics without a prefix are in the section
-# "Charts", charts of tables without one in "Custom Charts". Only regret against epsilon, round by round and at the
-# end, has no prefix, so that both sections come first.
+# A workspace groups charts by prefix: "server/" is a section, metrics without a prefix are in the section "Charts", and
+# charts of tables without a prefix in "Custom Charts". Only regret against epsilon, by round and at the end, has no
+# prefix, so that these two sections come first.
 TRADE_OFF, END_POINT = "regret_vs_epsilon", "final_regret_vs_epsilon"
-REGRET = "regret/mean"  # over the agents
-QUANTILES = {"regret/q10": 0.1, "regret/median": 0.5, "regret/q90": 0.9}  # over the agents, the level by name
-SERVER, SECONDS = "server/", "seconds/"  # and a column of server.parquet, or a phase of a round
+REGRET = "regret/mean"  # mean over the agents
+QUANTILES = {"regret/q10": 0.1, "regret/median": 0.5, "regret/q90": 0.9}  # levels of the quantiles over the agents
+SERVER, SECONDS = "server/", "seconds/"  # prefixes of a column of server.parquet, and of a phase of a round
 SERVER_METRICS = [SERVER + name for name in SERVER_SCHEMA.names if name not in ("round", "epsilon")]
 SECONDS_LEFT = "progress/seconds_left"
-PHASES = [SECONDS + phase for phase in ("objective", "message", "server", "acquisition", "own_draw")]  # with a panel
+PHASES = [SECONDS + phase for phase in ("objective", "message", "server", "acquisition", "own_draw")]  # have panels
 EPSILON, BEST = "privacy/epsilon", "best_configurations"
-FINAL_REGRET, FINAL_EPSILON = "final_regret", "final_epsilon"  # the table of runs sorts by names without a slash only
-SETTINGS, CLAIMS = "settings", "claims"  # of the summary of an experiment
-BUDGET = "A privacy budget is spent"  # title of an alert
+FINAL_REGRET, FINAL_EPSILON = "final_regret", "final_epsilon"  # without a slash, as the table of runs needs for sorting
+SETTINGS, CLAIMS = "settings", "claims"  # tables in the summary of an experiment
+BUDGET = "A privacy budget is spent"  # title of the alert
 
-# (metric, horizontal axis, value in the table of runs). No metric may match two lines: W&B takes one definition only.
-# The regret belongs to the best query so far, so its last value is also its best one.
+# (metric, horizontal axis, value in the table of runs). No metric may match two lines, since W&B uses only one of them.
+# The regret is that of the best query so far, so its last value is its best.
 METRICS = (
     (EPSILON, "round", "last"),
     (TRADE_OFF, EPSILON, "last"),
     ("regret/*", "round", "last"),
     (f"{SERVER}*", "round", "mean"),
     (SECONDS_LEFT, "round", "last"),
-    (f"{SECONDS}*", "round", "none"),  # the summary brings their sums over the rounds
+    (f"{SECONDS}*", "round", "none"),  # their sums over the rounds are in the summary
 )
 
-PATHS = ("results_dir", "data_dir", "file")  # settings that name folders and files of a machine
-# settings of the algorithm that agents who work alone do not use
+PATHS = ("results_dir", "data_dir", "file")  # settings that are paths on a machine
+# settings of the algorithm without effect if agents work alone
 _OF_SHARING = (
     "M", "lengthscale", "paired", "message", "message_noise", "message_center", "message_normalize", "momentum",
     "broadcasts", "follow",
 )  # fmt: skip
 
-# keys of summary.json that follow from public settings and the ledger alone
+# keys of summary.json that depend on public settings and the ledger only
 RELEASED_SUMMARY = (
     "experiment", "setting", "label", "problem", "algorithm", "seed", "n_agents", "rounds", "metric", "private",
     "delta", "relation", "accountant", "approximations", "epsilon", "epsilon_before", "rng", "n_charges", "commit",
@@ -50,17 +50,17 @@ Metrics = dict[str, float | None]
 
 
 def regret_metrics(mean: float | None, quantiles: Sequence[float]) -> Metrics:
-    """The metric after a round. quantiles: at the levels of `QUANTILES`, or none where no agent has a value."""
+    """Return the metric after a round. quantiles: at the levels of `QUANTILES`; empty if no agent has a value."""
     return {REGRET: mean, **(dict(zip(QUANTILES, quantiles, strict=True)) if len(quantiles) else {})}
 
 
 def server_metrics(row: Mapping[str, float | int | None]) -> Metrics:
-    """The columns of a row of server.parquet: `epsilon`, and the others as `server/<column>`."""
+    """Return a row of server.parquet without its round: `epsilon`, and other columns as `server/<column>`."""
     return {name if name == "epsilon" else SERVER + name: row[name] for name in row if name != "round"}
 
 
 def visibility() -> dict[str, list[str]]:
-    """The metrics that an outsider of a real deployment would see (`released`), and the others (`simulation-only`)."""
+    """Return the metrics that an outsider of a real deployment sees (`released`), and others (`simulation-only`)."""
     names: dict[str, list[str]] = {"released": [], "simulation-only": []}
     for column in SERVER_SCHEMA:
         name = {"round": "round", "epsilon": EPSILON}.get(column.name, SERVER + column.name)
@@ -71,21 +71,21 @@ def visibility() -> dict[str, list[str]]:
 
 
 def is_real(config: Mapping[str, Any]) -> bool:
-    """True for a run about real data (privacy.rng=os), whether its algorithm is private or releases nothing."""
+    """Return True for a run on real data (privacy.rng=os), whether its algorithm is private or releases nothing."""
     privacy = config.get("privacy")
     return isinstance(privacy, Mapping) and privacy.get("rng") == "os"
 
 
 def released_only(show: str, real: bool) -> bool:
-    """True if only released metrics of a run may be shown. show: `tracker.wandb.show`; real: about real data."""
+    """Return True if only released metrics may be shown. show: `tracker.wandb.show`; real: True for real data."""
     return show == "released" or (show == "auto" and real)
 
 
 def config_of(config: Mapping[str, Any], setting: str, label: str, released_only: bool) -> dict[str, Any]:
-    """The settings with `setting`, `method` and `label`, and null for those that the method does not use.
+    """Return the settings with `setting`, `method` and `label` added, and null for those that the method does not use.
 
-    So grouping by any setting never averages runs that are not alike. If only released metrics are shown, the settings
-    that name folders and files are left out.
+    Grouping by any of them then never averages runs of different settings. If only released metrics are shown, paths
+    of folders and files are left out.
     """
     algorithm = config.get("algorithm", {})
     alone = algorithm.get("server", "") is None
@@ -104,7 +104,7 @@ def config_of(config: Mapping[str, Any], setting: str, label: str, released_only
 
 
 def unique_label(label: str, setting: str) -> str:
-    """A label with the first digits of its setting's hash: settings that differ elsewhere have the same words."""
+    """Return a label with the first digits of its setting's hash, since different settings may have the same label."""
     return f"{label} ({setting[:6]})" if setting else label
 
 
@@ -113,7 +113,7 @@ def _nulls(node: Any) -> Any:
 
 
 def row_of(metrics: Mapping[str, float | None], spent: float | None) -> dict[str, float]:
-    """The row of one round, its finite metrics; spent: epsilon before the round, None if there is no finite one."""
+    """Return the finite metrics of a round as a row. spent: epsilon before the round, None if it is not finite."""
     row = _finite({key: value for key, value in metrics.items() if key != "epsilon"})
     if spent is not None:
         row[EPSILON] = spent
@@ -123,7 +123,7 @@ def row_of(metrics: Mapping[str, float | None], spent: float | None) -> dict[str
 
 
 def summary_of(summary: Mapping[str, Any], released_only: bool) -> dict[str, float | str | bool]:
-    """The scalars of summary.json, or the released ones only, with the end point of the run."""
+    """Return the scalars of summary.json with final regret and epsilon; if `released_only`, only released ones."""
     point = end_point(summary)
     if released_only:
         point.pop(FINAL_REGRET, None)
@@ -132,7 +132,7 @@ def summary_of(summary: Mapping[str, Any], released_only: bool) -> dict[str, flo
 
 
 def end_point(summary: Mapping[str, Any]) -> dict[str, float]:
-    """The finite ones of the final regret and epsilon (by the run's accountant) of a summary."""
+    """Return final regret and epsilon (by the run's accountant) of a summary, each if it is finite."""
     epsilon = summary.get("epsilon", {}).get(summary.get("accountant"))
     return _finite({FINAL_REGRET: summary.get("final", {}).get("mean"), FINAL_EPSILON: epsilon})
 

@@ -1,8 +1,9 @@
 """The W&B run that sums up an experiment: a table of its settings, and its claims.
 
-It has one id: logged again as trials are added, it replaces what it said. Runners never import `analysis`, so the
-claims come from a file that it writes (`python -m analysis.claims NAME --keep`). Settings whose data are real have
-their epsilon in the table and no metric; then there are no claims, which quote metrics.
+It keeps its id: when it is logged again, with more trials, it replaces its earlier content. Runners never import
+`analysis`, so the claims come from a file that `python -m analysis.claims NAME --keep` writes. If `tracker.wandb.show`
+allows only released metrics, as on real data by default, a setting has its epsilon in the table and no metric, and
+there are no claims, since they quote metrics.
 """
 
 import json
@@ -19,7 +20,7 @@ from runners.wandb import attempts, layout
 from runners.wandb.finished_runs import RunOnDisk, settings_table
 from runners.wandb.tracker import log_files, open_run, table
 
-CLAIMS_FILE, NOTE = "claims.json", "sweep.json"  # in the experiment's folder, in its folder `wandb`
+CLAIMS_FILE, NOTE = "claims.json", "sweep.json"  # in the experiment's folder, and in its folder `wandb`
 ALERT_TITLE = 63  # characters, W&B's own limit
 
 logger = logging.getLogger(__name__)
@@ -28,12 +29,12 @@ logger = logging.getLogger(__name__)
 def log_summary(
     experiment: Path, runs: Sequence[RunOnDisk], settings: Mapping[str, Any], again: bool = False, ended: str = ""
 ) -> bool:
-    """Log the summary of an experiment's finished runs; returns False if it has not changed (unless `again`) or failed.
+    """Log the summary of an experiment's finished runs; return False if it is unchanged (unless `again`) or fails.
 
-    settings: `tracker.wandb`. ended: how many trials a sweep had when it ended, in the words of an alert; none is sent
-    twice with the same words. A damaged file or a failure of W&B is a warning.
+    settings: `tracker.wandb`. ended: text of an alert that a sweep ended, or empty; no alert is sent again with the
+    text of the last one. A damaged file or a failure of W&B is logged as a warning.
     """
-    known = read_object(experiment / "wandb" / NOTE) or {}  # the last one's id, a digest of what it shows, its alert
+    known = read_object(experiment / "wandb" / NOTE) or {}  # id, digest of the content, and alert of the last summary
     alert = ended if settings.get("alerts") and ended != known.get("alert") else ""
     if settings["mode"] == "disabled" or not (runs or alert):
         return False
@@ -85,7 +86,7 @@ def _log(
 
 
 def _report(experiment: Path, shown: bool) -> list[Path]:
-    """The figures and the report of `sweep.report` in the folder of an experiment, if its metrics may be shown."""
+    """Return the files of `sweep.report` in an experiment's folder; none unless metrics may be shown."""
     found = sorted(path for path in (experiment / "figures").glob("*") if path.is_file())
     found += [path for path in [experiment / "report.html"] if path.is_file()]
     if found and not shown:
@@ -94,7 +95,7 @@ def _report(experiment: Path, shown: bool) -> list[Path]:
 
 
 def _claims(experiment: Path) -> list[dict[str, Any]]:
-    """The judged claims about the experiment, as text; none if there is no file with them."""
+    """Return the judged claims about the experiment, with values as text; none if there is no file of claims."""
 
     def text(value: Any) -> str | None:
         return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""The file of a W&B sweep, whose agents run `python -m runners.run` with the values that W&B chooses."""
+"""The YAML file of a W&B sweep, whose agents run `python -m runners.run` with the values that W&B chooses."""
 
 import itertools
 import json
@@ -13,9 +13,9 @@ from runners.compose.configuration import Composer, composing
 from runners.compose.sweep_line import Interval, Space, SweepError
 from runners.wandb import layout
 
-_MODE = "tracker.wandb.mode=online"  # agents of W&B need its server
-_OF_A_SWEEP = ("sweep", "launcher")  # keys of runners.sweep alone
-_DISTRIBUTIONS: dict[tuple[bool, bool], dict[str, Any]] = {  # by: whole numbers, over the logarithm
+_MODE = "tracker.wandb.mode=online"  # agents of a W&B sweep need the server
+_OF_A_SWEEP = ("sweep", "launcher")  # keys that only runners.sweep uses
+_DISTRIBUTIONS: dict[tuple[bool, bool], dict[str, Any]] = {  # by (integer, logarithmic)
     (False, False): {"distribution": "uniform"},
     (True, False): {"distribution": "int_uniform"},
     (False, True): {"distribution": "log_uniform_values"},
@@ -24,10 +24,10 @@ _DISTRIBUTIONS: dict[tuple[bool, bool], dict[str, Any]] = {  # by: whole numbers
 
 
 def sweep_file(words: Sequence[str], method: str) -> str:
-    """The YAML file of a W&B sweep over the values and seeds of a command line of `runners.sweep`.
+    """Return the YAML file of a W&B sweep over the values and seeds of a command line of `runners.sweep`.
 
-    Every combination of values is composed and checked, with both ends of intervals. Raises SweepError for words that a
-    W&B sweep cannot have, and the errors of `runners.sweep.plan` for others.
+    Every combination of values, and of both ends of intervals, is composed and checked. Raises SweepError for words
+    that a W&B sweep does not support, and the errors of `runners.sweep.plan` for invalid ones.
     """
     for word in words:
         _check(word)
@@ -37,8 +37,8 @@ def sweep_file(words: Sequence[str], method: str) -> str:
         seeds, entries = sweep_line.scaled(base)
         if entries is not None or base.sweep.experiments is not None:
             raise SweepError(
-                f"a W&B sweep chooses the settings from lists of values: add sweep.settings=null and such lists, "
-                f"experiment={base.experiment_name} names its settings one by one"
+                f"a W&B sweep takes settings from lists of values, but experiment={base.experiment_name} names its "
+                f"settings one by one: add sweep.settings=null and lists of values"
             )
         given = sweep_line.parsed([word for word in words if sweep_line.name_of(word) not in ("seeds", "scale")], space)
         fixed = [word for values in given.values() for word in values]
@@ -66,7 +66,7 @@ def sweep_file(words: Sequence[str], method: str) -> str:
 
 
 def _check(word: str) -> None:
-    """Raise SweepError for a word that the runs of a W&B sweep cannot have."""
+    """Raise SweepError for a word that a W&B sweep does not support."""
     name, value = sweep_line.name_of(word), word.partition("=")[2]
     if name in ("seed", "again"):
         raise SweepError(f"{name} cannot be given to a sweep, use seeds, such as seeds=0..4 or seeds=0,1,5")
@@ -85,15 +85,15 @@ def _check_space(space: Space, method: str) -> None:
 
 
 def _combinations(space: Space) -> list[tuple[str, ...]]:
-    """The overrides of every combination of values, of intervals their ends."""
+    """Return the overrides of every combination of values, where intervals are replaced by their ends."""
     values = {k: (v.word(v.low), v.word(v.high)) if isinstance(v, Interval) else v for k, v in space.items()}
     return list(itertools.product(*([f"{key}={word}" for word in words] for key, words in values.items())))
 
 
 def _metric(found: Sequence[Composition], method: str) -> dict[str, Any]:
-    """The metric that W&B may look at, if all runs log one that compares.
+    """Return the metric that W&B optimises, or nothing if it is hidden or its goals differ between runs.
 
-    Raises SweepError for a method that chooses by metrics, unless all are simulations of one problem that show theirs.
+    Raises SweepError for random and bayes unless all runs are comparable simulations that show their metric.
     """
     problems = [composition.experiment.problem for composition in found]
     if method != "grid":
@@ -114,7 +114,7 @@ def _parameter(values: Interval | tuple[str, ...]) -> dict[str, Any]:
 
 
 def _number(word: str) -> int | float | str:
-    """The number that agents print as this word, or the word."""
+    """Return the number whose text is this word, so that agents pass the same word on; else the word."""
     try:
         value = json.loads(word)
     except ValueError:

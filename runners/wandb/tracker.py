@@ -1,7 +1,7 @@
-"""Weights & Biases as a mirror of a run: the result files come first, and W&B never stops a run.
+"""Tracking of a run in Weights & Biases, which mirrors the result files and never stops a run.
 
-One thread of a tracker calls W&B, in the order of the tracker's own calls. At the first failure, whatever it is, one
-warning is logged and the tracker does nothing from then on.
+A tracker calls W&B in a thread of its own, in the order of the calls that it receives. At the first failure of any kind
+it logs one warning, and does nothing from then on.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 INIT_SECONDS = 20.0  # W&B's own limit for opening a run
 FINISH_SECONDS = 30.0  # W&B's own limit for the last upload
-ANSWER_SECONDS = 10.0  # limit for an answer of W&B's local service, on top of the two above
+ANSWER_SECONDS = 10.0  # limit for an answer of W&B's local service, in addition to the two above
 RECORDS = ("config.yaml", "summary.json", "rounds.parquet", "server.parquet", "ledger.jsonl", "theory.json")
-REASON_CHARACTERS = 240  # length of W&B's error in our warning
+REASON_CHARACTERS = 240  # largest length of W&B's error in our warning
 
 logger = logging.getLogger(__name__)
-_missing: set[str | None] = set()  # packages that are not installed, said once a process and not for every run
+_missing: set[str | None] = set()  # packages that are not installed; each is reported once in a process
 
 
 @dataclass(eq=False)
 class WandbTracker:
-    """One W&B run: regret against epsilon and against the round, the config, the final figure.
+    """A tracker of one W&B run: its config, regret by epsilon and by round, and its end point.
 
-    The fields are the settings `tracker.wandb`; others raise ValueError. No method raises because of W&B, which is not
-    imported before `start`, prints nothing and asks for no key. Only `start`, `finish` and `fail` wait for it, as long
-    as the limits above say. Stop on the dashboard of an online run interrupts the process, as Ctrl-C does.
+    The fields are the settings `tracker.wandb`; invalid values raise ValueError. No method raises because of W&B, which
+    is not imported before `start`, prints nothing and asks for no key. Only `start`, `finish` and `fail` wait for W&B,
+    within the limits above. "Stop" on the dashboard of an online run interrupts the process, as Ctrl-C does.
     """
 
     mode: str = "offline"
@@ -53,13 +53,13 @@ class WandbTracker:
         checks.one_of("tracker.wandb.show", self.show, ("auto", "all", "released"))
         checks.one_of("tracker.wandb.mode", self.mode, ("online", "offline", "disabled"))
         self._released_only = self.show == "released"
-        self._worker: threading.Thread | None = None  # None before the run, or if it does not answer
+        self._worker: threading.Thread | None = None  # None before the run, or if W&B does not answer
         self._actions: queue.SimpleQueue[Callable[[], object]] | None = None  # None unless the run is open
         self._ending = threading.Lock()
         self._run: Any = None  # wandb.Run, which only the worker uses
         self._spent: float | None = None  # epsilon so far; None if there is no finite one
-        self._held: list[dict[str, float]] = []  # rows that wait for the end, if only released metrics are shown
-        self._run_dir, self._id, self._rounds = Path(), "", 0  # folder and W&B's id of the run, its last round
+        self._held: list[dict[str, float]] = []  # rows to log at the end, if only released metrics are shown
+        self._run_dir, self._id, self._rounds = Path(), "", 0  # folder, W&B id, last round
 
     def start(
         self, config: dict, run_dir: Path, name: str, group: str, tags: list[str], commit: str | None = None,
@@ -69,10 +69,10 @@ class WandbTracker:
         """Open the W&B run, and delete the files of the run's earlier attempts that were not uploaded.
 
         config: resolved settings, which may be nested. run_dir: the run's folder, which no other process uses.
-        tags: beside `simulation`, if more is shown than of a real deployment, or `released`. commit: of the code.
-        epsilon: before the first broadcast: 0, or None if agents send something without protection. setting, label: the
-        hash of the settings, and their words. folder: gets the folder `wandb`, which runs may share; None for run_dir.
-        refused: True for a run that does not begin; what W&B has of earlier attempts then stays.
+        tags: tags in addition to `released` if only released metrics are shown, else `simulation`. commit: of the code.
+        epsilon: before the first broadcast: 0, or None if agents send something without protection. setting, label:
+        hash and label of the settings. folder: parent of the folder `wandb`, which runs may share; None for run_dir.
+        refused: True for a run that will not begin; earlier attempts are then kept.
         """
         if self.mode == "disabled":
             return
@@ -98,8 +98,8 @@ class WandbTracker:
     def log_round(self, round: int, metrics: dict[str, float | None]) -> None:
         """Log the finite metrics of one round at step `round`, without waiting for W&B.
 
-        The row's epsilon is that of the broadcasts before the round, which paid for its regret. The `epsilon` of
-        `metrics` is that after the broadcast of this round: None or infinite if no finite one covers it.
+        The logged epsilon is that of the broadcasts before the round, on which its regret depends. `metrics["epsilon"]`
+        is that after the broadcast of this round; None or infinite if it is not finite.
         """
         if self._actions is None:
             return
@@ -109,13 +109,13 @@ class WandbTracker:
         row = {**layout.row_of(metrics, self._spent), "round": int(round)}
         if self._spent is not None:
             self._spent = metrics.get("epsilon", self._spent)
-        if self._released_only:  # logged at the end: W&B stamps a row with the time, which depends on agents' data
+        if self._released_only:  # logged at the end: W&B stores the time of a row, which depends on agents' data
             self._held.append({key: row[key] for key in row if key in layout.visibility()["released"]})
         else:
             self._hand_over(lambda: self._log(row))
 
     def finish(self, summary: dict) -> None:
-        """Close the run as finished, with the scalars of summary.json, nested ones as `outer/inner`."""
+        """Close the run as finished, with the scalars of summary.json; nested keys become `outer/inner`."""
 
         def record() -> None:
             self._run.summary.update(layout.summary_of(summary, self._released_only))
@@ -128,23 +128,23 @@ class WandbTracker:
         self._close(record, exit_code=0)
 
     def alert(self, title: str, text: str) -> None:
-        """Let W&B send a message to whoever has asked for its alerts, if `alerts` is set."""
+        """If `alerts` is set, let W&B send a message to the users who subscribed to its alerts."""
         if self.alerts:
             self._hand_over(lambda: self._run.alert(title=title, text=text))
 
     def fail(self, message: str) -> None:
-        """Close the run as failed, with exit code 1 and `message` under `error` in its summary.
+        """Close the run as failed, with exit code 1 and `message` as `error` in its summary.
 
-        A run that shows only released metrics leaves the message out, since it may quote an agent's data.
+        If only released metrics are shown, the message is left out, since it may quote an agent's data.
         """
-        error = "the run failed; its own log says why" if self._released_only else message
+        error = "the run failed; its log has the reason" if self._released_only else message
         self._close(lambda: self._run.summary.update({"error": error}), exit_code=1)
 
     def _open(self, folder: Path, facts: dict[str, Any], real: bool, refused: bool) -> None:
-        # W&B would quietly use the temporary folder if it could not make this one.
+        # If W&B could not make this folder, it would silently use a temporary one.
         (folder / "wandb").mkdir(parents=True, exist_ok=True)
         if real and not self._released_only:
-            (folder / "wandb").chmod(0o700)  # the user wants private records there
+            (folder / "wandb").chmod(0o700)  # it will hold private records, as the user asked
         self._id = attempts.id_of_attempt(self._run_dir, self.mode)
         earlier = attempts.not_uploaded(folder, attempts.id_prefix(self._run_dir))
         self._run = open_run(self.mode, folder, id=self._id, project=self.project, entity=self.entity, **facts)
@@ -156,11 +156,11 @@ class WandbTracker:
             self._run.define_metric(metric, step_metric=axis, summary=summary)
 
     def _log(self, row: dict[str, float]) -> None:
-        if row["round"] >= self._run.starting_step:  # the server has those before it, from an attempt that crashed
+        if row["round"] >= self._run.starting_step:  # the server has earlier rows, from an attempt that crashed
             self._run.log(row, step=int(row["round"]), commit=True)
 
     def _close(self, record: Callable[[], object], exit_code: int) -> None:
-        """Hand over the end of the run, and wait for it as long as W&B takes rounds."""
+        """Let the worker close the run, and wait for it as long as W&B makes progress."""
 
         def close() -> None:
             try:
@@ -183,12 +183,12 @@ class WandbTracker:
             self._worker.join(FINISH_SECONDS + ANSWER_SECONDS)
 
     def _hand_over(self, action: Callable[[], object]) -> None:
-        """Let the worker do `action` after those before it."""
+        """Let the worker do `action` after the earlier ones."""
         if (actions := self._actions) is not None:
             actions.put(action)
 
     def _work(self, actions: queue.SimpleQueue, opened: threading.Event) -> None:
-        """Do the actions of the run in their order, until it is closed or given up."""
+        """Do the actions of the run in order, until it is closed or given up."""
         try:
             while self._actions is not None:
                 actions.get()()
@@ -203,30 +203,30 @@ class WandbTracker:
             opened.set()
 
     def _no_answer(self, seconds: float) -> None:
-        self._worker = None  # `_close` does not wait for it again
+        self._worker = None  # so that `_close` does not wait again
         self._give_up(f"no answer within {seconds:g} s", wait_seconds=0.0)
 
     def _give_up(self, reason: str, wait_seconds: float) -> None:
-        """Warn once, unless the reason is empty or the run is over, and do nothing from now on."""
+        """Stop tracking, with a warning unless the reason is empty or the run is closed."""
         with self._ending:
             is_open, self._actions = self._actions is not None, None
         if is_open and reason:
-            logger.warning("W&B tracking is off for the rest of this run, its files are unaffected: %s", reason)
+            logger.warning("W&B tracking is off for the rest of this run; its files are unaffected: %s", reason)
         if is_open:
             private_apis.drop_wandb_service(wait_seconds)
 
 
 def open_run(mode: str, folder: Path, **facts: Any) -> wandb.Run:
-    """Open a W&B run whose files are in `<folder>/wandb`; nothing is printed or asked. May raise anything.
+    """Open a W&B run whose files are in `<folder>/wandb`, without output or prompts; may raise any exception.
 
-    facts: arguments of wandb.init; they go before what variables of W&B say, such as WANDB_RUN_ID. An online run with
-    the id of an earlier one goes on.
+    facts: arguments of wandb.init, which override environment variables such as WANDB_RUN_ID. An online run with the id
+    of an earlier one resumes it.
     """
     # W&B's error reports carry tracebacks, and delay the exit when the server does not answer.
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     import wandb
 
-    # W&B may print and look for a key before it opens the run, so this holds for the whole process.
+    # W&B may print and look for a key before it opens the run, so this applies to the whole process.
     wandb.setup(wandb.Settings(mode=mode, silent=True))  # type: ignore[arg-type]
     if mode == "online" and not wandb.login(prompt=False, verify=False):
         raise RuntimeError("no W&B API key: run `wandb login` or set WANDB_API_KEY")
@@ -235,7 +235,7 @@ def open_run(mode: str, folder: Path, **facts: Any) -> wandb.Run:
         finish_timeout=FINISH_SECONDS, finish_timeout_raises=True, **private_apis.wandb_settings_without_machine(),
     )  # fmt: skip
     resume = "allow" if mode == "online" else "never"
-    # create_new: other runs of the process are left alone
+    # create_new: other runs of the process stay open
     return wandb.init(mode=mode, dir=str(folder), resume=resume, reinit="create_new", settings=settings, **facts)  # type: ignore[arg-type]
 
 
@@ -244,13 +244,13 @@ def log_files(run: wandb.Run, name: str, kind: str, files: Sequence[Path]) -> No
     import wandb
 
     artifact = wandb.Artifact(name, type=kind)
-    for path in files:  # uploaded from where they are: a copy elsewhere might be read by others
+    for path in files:  # uploaded in place: others might read a copy elsewhere
         artifact.add_file(str(path), name=path.name, policy="immutable", skip_cache=True)
     run.log_artifact(artifact)
 
 
 def table(rows: Sequence[dict[str, Any]]) -> wandb.Table:
-    """A table of W&B, of rows with the same columns."""
+    """Return a W&B table of rows, which must have the same columns."""
     import wandb
 
     columns: list[Any] = list(rows[0])
@@ -263,8 +263,8 @@ def _show_end(run: wandb.Run, summary: dict[str, Any]) -> None:
 
     point = layout.end_point(summary)
     if len(point) == 2:
-        # The chart shows a table, because W&B then joins the tables of all runs; it draws no metric against another
-        # where each run has only one value of both.
+        # The chart is made of a table, since W&B joins the tables of all runs; it cannot plot two metrics of which each
+        # run has a single value.
         data = table([{"epsilon": point[layout.FINAL_EPSILON], "regret": point[layout.FINAL_REGRET]}])
         title = "final regret against epsilon, a point for each run"
         run.log({layout.END_POINT: wandb.plot.scatter(data, "epsilon", "regret", title, split_table=True)})

@@ -1,4 +1,4 @@
-"""Upload of offline W&B runs by W&B's own `wandb sync`; unfinished runs are uploaded until they end."""
+"""Upload of offline W&B runs by `wandb sync`; unfinished runs are followed and uploaded until they end."""
 
 import os
 import signal
@@ -12,12 +12,12 @@ from dpfbo.formats.run_folder import RunFolder
 from runners.wandb.attempts import NOTE, not_uploaded, read_note
 
 AT_A_TIME = 200  # runs in one call of `wandb sync`
-LEAVE_SECONDS = 10.0  # for W&B to end after it was asked to
-POLL_SECONDS, GRACE_SECONDS = 1.0, 45.0  # between looks at the runs that go on; W&B writes its file every 15 s
+LEAVE_SECONDS = 10.0  # time that `wandb` has to end after SIGINT
+POLL_SECONDS, GRACE_SECONDS = 1.0, 45.0  # between checks; after the last run, as W&B writes every 15 s
 
 
 def upload(experiments: Sequence[Path], follow: bool) -> int:
-    """Upload the runs of experiments, those that go on only if `follow`; returns the exit code of W&B."""
+    """Upload the runs of experiments, including unfinished ones if `follow` is set; return the exit code of W&B."""
     runs = [run for folder in experiments for run in not_uploaded(folder) if any(run.glob("*.wandb"))]
     in_progress = _ids_in_progress(experiments)
     waiting = [run for run in runs if _id(run) not in in_progress]
@@ -29,20 +29,20 @@ def upload(experiments: Sequence[Path], follow: bool) -> int:
             return code
     if not going:
         return 0
-    print(f"{len(going)} runs go on and are followed until they end; Ctrl-C stops that", flush=True)
+    print(f"{len(going)} runs are not finished and are followed until they end; Ctrl-C stops this", flush=True)
     return _follow(going)
 
 
 def _follow(runs: Sequence[Path]) -> int:
-    """Upload runs while they go on, until W&B has all of them or none of them goes on for a while."""
+    """Upload runs while they write, until W&B has all of them or none was active for `GRACE_SECONDS`."""
     experiments, ids = {run.parents[1] for run in runs}, set(map(_id, runs))
     child, seen = _wandb("beta", "sync", "--live", runs=runs), time.monotonic()
     try:
         while (code := child.poll()) is None:
             if ids & _ids_in_progress(experiments):
                 seen = time.monotonic()
-            if time.monotonic() > seen + GRACE_SECONDS:  # those that are left crashed, and W&B would wait for ever
-                print("the runs that are left ended without W&B; the same command uploads what they wrote")
+            if time.monotonic() > seen + GRACE_SECONDS:  # the remaining runs crashed; W&B would wait for ever
+                print("the remaining runs ended without closing W&B; run the command again to upload what they wrote")
                 return 0
             time.sleep(POLL_SECONDS)
         return code
@@ -56,7 +56,7 @@ def _follow(runs: Sequence[Path]) -> int:
 
 
 def _ids_in_progress(experiments: Iterable[Path]) -> set[str]:
-    """The W&B ids of the runs that a process is at."""
+    """Return the W&B ids of the runs that a process is computing."""
     folders = (path.parent for experiment in experiments for path in experiment.glob(f"*/*/{NOTE}"))
     return {note.id for folder in folders if (note := read_note(folder)) and RunFolder(folder).busy()}
 

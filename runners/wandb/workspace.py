@@ -1,7 +1,7 @@
-"""The workspace of an experiment on the W&B dashboard, and its report, built without a server.
+"""Construction of an experiment's workspace on the W&B dashboard, and of its report, without a server.
 
-Their lines are means over the runs of one label, with their standard error. All runs of the experiment's group are
-shown, up to W&B's limit.
+Each line is the mean over the runs of one label, with a band of one standard error. All runs of the experiment's group
+are shown, up to W&B's limit.
 """
 
 import json
@@ -10,18 +10,18 @@ from typing import Any
 
 from runners.wandb import layout
 
-MOST_RUNS = 1000  # in one panel; W&B's own limit
-OPEN_SECTIONS = 3  # the others are there, and closed
+MOST_RUNS = 1000  # W&B's own limit of runs in one panel
+OPEN_SECTIONS = 3  # number of sections that are not collapsed
 COLUMNS = ["run:displayName", "config:label.value", f"summary:{layout.FINAL_REGRET}", f"summary:{layout.FINAL_EPSILON}"]
 REPORT_TEXT = (
-    "Each line is the mean of the runs of one setting, with the standard error over its seeds as a band. Epsilon is "
-    "that of the broadcasts before a round, by the accountant of the runs and at the delta in their summaries."
+    "Each line is the mean of the runs of one setting, with the standard error over its seeds as a band. Epsilon "
+    "covers the broadcasts before a round, by the accountant of the runs and at the delta in their summaries."
 )
 SECONDS = 15  # longest wait for an answer of the server
 
 
 def build(experiment: str, project: str, entity: str) -> Any:
-    """The workspace of the runs in the group `experiment`. Raises ImportError without wandb-workspaces."""
+    """Build the workspace of the runs in the group `experiment`. Raises ImportError without wandb-workspaces."""
     from wandb_workspaces import expr
     from wandb_workspaces import workspaces as ws
 
@@ -38,7 +38,7 @@ def build(experiment: str, project: str, entity: str) -> Any:
 
 
 def build_report(experiment: str, project: str, entity: str) -> Any:
-    """The report of the runs in the group `experiment`: the workspace's open sections, each below its heading."""
+    """Build the report of the runs in the group `experiment`: the workspace's open sections, each with a heading."""
     from wandb_workspaces import expr
     from wandb_workspaces.reports import v2 as wr
 
@@ -54,11 +54,11 @@ def build_report(experiment: str, project: str, entity: str) -> Any:
 
 
 def _sections() -> dict[str, list[Any]]:
-    """The panels of each section, by its name."""
+    """Return the panels of the sections, by name of the section."""
     from wandb_workspaces.reports import v2 as wr
 
     def line(y: str, title: str = "", x: str = "round", title_x: str = "round") -> Any:
-        """A line for each label: the mean of its runs, and their standard error as a band."""
+        """Make a plot with a line for each label: the mean of its runs, with their standard error as a band."""
         return wr.LinePlot(
             title=title or y.partition("/")[2], x=wr.Metric(x), y=[wr.Metric(y)], title_x=title_x, title_y=y,
             groupby=wr.Config("label"), groupby_aggfunc="mean", groupby_rangefunc="stderr", aggregate=True,
@@ -86,7 +86,7 @@ def _sections() -> dict[str, list[Any]]:
 
 
 def title(panel: dict[str, Any]) -> str:
-    """The title of a panel in a specification; a table of the summary has none, and is known by its name."""
+    """Return the title of a panel in a specification; a table of the summary, which has none, gets its name."""
     given = panel["config"].get("chartTitle")
     if given:
         return given
@@ -95,14 +95,14 @@ def title(panel: dict[str, Any]) -> str:
 
 
 def specification(built: Any) -> dict[str, Any]:
-    """The specification of a workspace or a report, as it is sent to the server."""
+    """Return the specification of a workspace or a report, as it is sent to the server."""
     return json.loads(built._to_model().spec.model_dump_json(by_alias=True, exclude_none=True))
 
 
 def save(built: Any) -> str:
-    """Store a workspace or a report in its project, by default that of the key's team; returns its address.
+    """Store a workspace or a report in its project, by default of the API key's entity; return its address.
 
-    Raises ConnectionError, in one sentence, without a key or a server.
+    Raises ConnectionError, with a message of one sentence, if there is no key or no server.
     """
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     import wandb
@@ -116,6 +116,6 @@ def save(built: Any) -> str:
             for runs in getattr(grid, "runsets", ()):
                 runs.entity = built.entity
         return str(built.save().url)
-    except Exception as error:  # W&B has many
+    except Exception as error:  # W&B raises many kinds
         said = " ".join(str(error).split())[:200] or type(error).__name__
         raise ConnectionError(f"the {type(built).__name__.lower()} was not saved: {said}") from error

@@ -200,7 +200,7 @@ def test_a_run_without_the_number_decides_nothing(tmp_path):
     assert (found.verdict, found.ours) == (OPEN, "a run without a finite ε of the moments accountant")
     write(tmp_path, "fig4", spread(2), server="Server", q=0.25, z=1, S=8, clip_fraction=None)
     found = verdict(tmp_path, "fig4.clipped")
-    assert found.verdict == OPEN and found.ours.startswith("a run without what is compared: setting")
+    assert found.verdict == OPEN and found.ours.startswith("a run lacks the compared number: setting")
 
 
 def test_variants_are_told_apart(tmp_path):
@@ -281,7 +281,7 @@ def test_what_is_asked_twice_counts_once(tmp_path):
     found = judged(tmp_path, "fig2c", "fig2d")
     assert sum(f.verdict == HOLDS for f in found) == 2
     assert dict(verdict_table.kinds(found))["printed privacy losses"][HOLDS] == 1
-    assert verdict_table.notes(found)[0].startswith("1 claim asks what another")
+    assert verdict_table.notes(found)[0].startswith("1 claim repeats a claim about another")
 
 
 def test_agreement_is_not_said_where_the_effect_has_the_other_sign(tmp_path):

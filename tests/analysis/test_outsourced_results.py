@@ -181,7 +181,7 @@ def test_pages_by_iteration(groups):
     assert {e for e in entries(claimed) if "ε" in e} == {"claimed ε = 3.00", "claimed ε = 4.48"}
     assert "ε = 1.00, unaware" in entries(guaranteed) and not [e for e in entries(guaranteed) if "claimed" in e]
     words = " ".join(heads[0][-1].split())
-    assert "One and the same set of runs, number for number: PO-GP-UCB, r = 10, claimed ε = 3.00 / 4.48." in words
+    assert "Identical runs, seed by seed: PO-GP-UCB, r = 10, claimed ε = 3.00 / 4.48." in words
     assert "claimed ε as published (δ = 1e-05), no guarantee" in words.replace("\u00a0", " ")
     assert "one row moved (GP-UCB on Gaussian rows)" in " ".join(heads[1][-1].split())
     left, right = claimed.axes
@@ -206,7 +206,7 @@ def test_nothing_is_cut_off_in_any_style(style, groups):
 def test_claimed_and_guaranteed_epsilons_share_no_axes(groups):
     figure = releases.releases_by_epsilon(groups, 50).figure
     left, right = figure.axes
-    assert "number for number: PO-GP-UCB, r = 10, claimed ε = 3.00 / 4.48." in caption_of(figure)
+    assert "seed by seed: PO-GP-UCB, r = 10, claimed ε = 3.00 / 4.48." in caption_of(figure)
     assert left.get_xlabel() == "claimed ε, no guarantee"
     assert right.get_xlabel() == "ε (guaranteed, δ = 1e-05)"
     np.testing.assert_allclose(points_of(left), [[3.0042, groups[4].at(50)[0]], [4.4817, groups[7].at(50)[0]]])
@@ -511,7 +511,7 @@ def test_equal_runs_decide_nothing_and_count_once(tmp_path):
     assert [found[name].verdict for name in names] == [HOLDS] * 4
     assert [found[name].repeats for name in names] == ["", *[f"po_branin.{names[0]}"] * 3]
     assert verdict_table.counts(pairs)[HOLDS] == 1
-    assert verdict_table.notes(pairs)[0].startswith("3 own findings are about runs that are the same")
+    assert verdict_table.notes(pairs)[0].startswith("3 own findings repeat another one on identical runs")
 
 
 def test_tables_of_what_is_claimed_alone_guarantee_nothing(tmp_path, capsys):

@@ -204,7 +204,7 @@ def test_the_figure_has_a_row_for_each_problem_and_a_panel_for_each_length(few):
         "random server, P = 2 (ε = 0)",
         "Sobol server, P = 2 (ε = 0)",
     }
-    assert "were run for T = 10 or 20 with noise of their own" in " ".join(one.figure.texts[-1].get_text().split())
+    assert "were run for T = 10 or 20, each with its own noise" in " ".join(one.figure.texts[-1].get_text().split())
     assert {axes.get_xlabel() for axes in one.figure.axes} == {"privacy loss ε of the whole run"}
     rows = one.table[(one.table["algorithm"] == "dp_prior") & (one.table["target_epsilon"] == 1)]
     assert sorted(rows["rounds"]) == [10] * 2 + [20] * 2

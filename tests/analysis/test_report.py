@@ -215,7 +215,7 @@ def test_theory_at_a_few_rounds(page):
 
 
 def test_commits(page):
-    assert f"The runs come from 2 states of the code: commit {'a' * 12} (4 runs), " in page.words
+    assert f"The runs were made with 2 versions of the code: commit {'a' * 12} (4 runs), " in page.words
     assert f"commit {'b' * 12} with changes that were not committed (1 run)." in page.words
 
 
@@ -234,7 +234,7 @@ def test_the_report_opens_with_results_and_ends_with_what_was_not_run(page):
     own = [name for name in ids if name.startswith("experiment-")]
     assert own == ["experiment-fig4", "experiment-fig10x", "experiment-fig2c"]  # without claims, then with
     words = page.words
-    before, _, after = words.partition("○ 2 not run claims of 2 experiments, which no finished run is about")
+    before, _, after = words.partition("○ 2 not run claims about 2 experiments, for which there is no finished run")
     assert "not run" not in before.partition("Contents")[2].replace("Not run", "")
     assert f"Fig. 2c (fig2c) {HOSTILE}, claim 3" in after and "Fig. 5 (fig5) Weights matter (reimplementation)" in after
     details = [k for k, (tag, _) in enumerate(page.tags) if tag == "details"]
@@ -255,7 +255,7 @@ def test_only_what_is_named(results, undrawn, tmp_path):
     assert report.main(["fig10x", f"results_dir={results}", "--out", str(tmp_path / "r.html")]) == 0
     page = Page((tmp_path / "r.html").read_text(encoding="utf-8"))
     assert "Verdicts" not in page.words and "Theory" not in page.words  # no section is empty
-    assert f"All runs are of git commit {'b' * 12} , with changes that were not committed." in page.words
+    assert f"All runs were made with git commit {'b' * 12} , with changes that were not committed." in page.words
     assert not [a for _, a in page.tags if a.get("id") == "experiment-fig2c"]
 
 

@@ -181,7 +181,7 @@ def test_private_records_are_shown_when_asked_for(tmp_path):
 
 
 def test_a_failure_before_the_first_round_is_told_if_the_plan_says_simulation(tmp_path):
-    for rng, words in (("seeded", "no data"), ("os", "its words may be private"), (None, "its words may be private")):
+    for rng, words in (("seeded", "no data"), ("os", "the error may be private"), (None, "the error may be private")):
         shutil.rmtree(tmp_path / "mine", ignore_errors=True)
         plan(tmp_path, {"aaa": "x"}, [0], rng=rng)
         record_failure(RunFolder(tmp_path / "mine" / "aaa" / "0"), "no data", "")
@@ -237,7 +237,7 @@ def test_damaged_files_beside_the_summary(tmp_path):
         '{"round": 7, "rounds": 2, "mean": 1, "epsilon": 0, "facts": {}, "curve": {}}',
     ):
         (progress / "progress.json").write_text(text)
-        assert content(tmp_path)["faults"][-1]["words"] == "progress.json has no rounds"
+        assert content(tmp_path)["faults"][-1]["words"] == "progress.json has no valid rounds"
 
 
 def test_a_progress_without_facts_is_read_and_hidden(tmp_path):

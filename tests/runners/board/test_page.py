@@ -93,7 +93,7 @@ def test_a_folder_that_is_removed_leaves_no_curves(tmp_path):
 
     dom, messages = served(Vanishing([tmp_path / "mine"]), tmp_path, 2000)
     assert messages == []
-    assert "this folder is not there" in dom
+    assert "this folder does not exist" in dom
     assert re.search(r'<div data-panel="[^"]*" hidden=""', dom)
 
 

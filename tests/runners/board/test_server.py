@@ -187,7 +187,7 @@ def test_exposing_it_says_what_that_means(results, capsys, monkeypatch):
     monkeypatch.setattr(BoardServer, "serve_forever", lambda self: None)
     assert command.main([str(results / "mine"), "--port", "0", "--host", "0.0.0.0", "--expose"]) == 0
     printed = capsys.readouterr()
-    assert "whoever reaches 0.0.0.0 reads names, settings, progress" in printed.err
+    assert "whoever reaches 0.0.0.0 can read names, settings, progress" in printed.err
     assert printed.out.startswith("http://0.0.0.0:")
 
 

@@ -63,7 +63,7 @@ def test_a_grid_of_real_releases_has_no_metric_because_it_shows_none(capsys):
         (["sweep.search=optuna"], "sweep.search=optuna is for runners.sweep"),
         (["seed=1"], "seed cannot be given to a sweep"),
         (["seeds=x"], "seeds must be integers"),
-        (["experiment=fig2c"], "add sweep.settings=null and such lists, experiment=fig2c names its settings"),
+        (["experiment=fig2c"], "experiment=fig2c names its settings one by one: add sweep.settings=null"),
     ],
 )
 def test_words_that_a_wandb_sweep_cannot_have_are_refused_in_one_sentence(tmp_path, capsys, words, says):

@@ -79,7 +79,7 @@ def test_a_run_that_is_killed_is_not_waited_for(server, tmp_path, monkeypatch, c
     process.kill()
     process.communicate()
     following.join(60)
-    assert codes == [0] and "ended without W&B" in capfd.readouterr().out
+    assert codes == [0] and "ended without closing W&B" in capfd.readouterr().out
     assert command.main(["sync", "mine", f"results_dir={tmp_path}"]) == 0
     (run,) = server.runs.values()
     steps = {row["_step"] for row in run.history}  # `wandb sync` sends rows again that were sent while the run lived
