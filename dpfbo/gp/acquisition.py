@@ -19,9 +19,9 @@ from dpfbo.space.regions import EDGE, Regions
 _AGENTS = 256  # agents whose functions are maximised at once on a CPU
 _ACCELERATOR_BLOCK = 2**28  # entries in the slopes of all starts of a block on an accelerator: 2 GB
 _CELLS = 8  # parts of either half of the axes; a cell of the box is a product of two parts and gives at most one start
-_APART = 0.3  # length-scales; a start at most this far from a better one would climb to the same maximum
-_GAIN = 2.0  # largest gain of an ascent, in units of `spread (h / l)^2` (see `_within_reach`); 1/4 is typical
-_BORDER = 2.0  # largest additional gain if the start is less than h from a border, in units of `spread h / l`
+_APART = 0.3  # length-scales: a start at most this far from a better one would climb to the same maximum
+_GAIN = 2.0  # assumed limit of an ascent's gain, in units of `spread (h / l)^2` (see `_within_reach`); 1/4 is typical
+_BORDER = 2.0  # assumed limit of the extra gain if the start is less than h from a border, in units of `spread h / l`
 _SWEEPS = 2  # final searches along all discrete axes, each followed by an ascent along the continuous axes
 _SURFACE = 2**22  # values in a block of improvement surfaces, over all points and models
 _SCREENED = 512  # most points at which a surface or a posterior draw is evaluated at once
@@ -88,7 +88,7 @@ def _sobol(n: int, dimension: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Acquisition:
-    """Settings and methods of the search for the maximisers of functions over the domain.
+    """A search for the maximisers of functions over the domain.
 
     On a grid, `maximize` and `maximize_shared` are exact. In a box, the candidates are shifted Sobol points. The box is
     divided into cells, and the best candidate of each of the best `1 + n_starts` cells is a start. If there are
@@ -195,7 +195,7 @@ class Acquisition:
     def maximize_shared(
         self, features: RandomFeatures, weights: Tensor, regions: Regions, domain: Domain, shift: Tensor
     ) -> Tensor:
-        """Maximise functions of one shared feature map. weights: `B x P x M`, or `1 x P x M` for one function."""
+        """Apply `maximize` to functions of one feature map. weights: `B x P x M`, or `1 x P x M` for one function."""
         length = features.frequencies.pow(2).mean().rsqrt().expand(len(weights))
         return self.maximize(FeatureFunction(features, weights, regions, length), domain, shift)
 

@@ -35,7 +35,7 @@ from dpfbo.space.domain import CLUSTERS, Grid
 
 _NU = 1.0  # nu, degrees of freedom of the Gamma prior of 1 / s^2, whose mean is 1
 _LENGTH = (math.log(0.4), 0.7)  # mean and standard deviation of the prior of log(length-scale)
-_FLAT = 1e-12  # observations count as equal if their standard deviation is at most this fraction of the largest
+_FLAT = 1e-12  # observations count as equal if their standard deviation is at most this fraction of the largest |y|
 _MOST_POINTS = 2048  # most points of a grid whose kernels are tabulated, in 32 MB each
 LEAST_WEIGHT = 0.01  # models less probable than this fraction of the most probable one are left out
 MODELS = 12  # an agent averages at most this number of models, the most probable ones

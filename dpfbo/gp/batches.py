@@ -57,7 +57,7 @@ def in_blocks(function: Callable[[Tensor], Tensor], n: int, rows_at_once: int, d
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Run tensor operations on one thread: more threads would compete with those of blocks, and round differently."""
+    """Use one thread per tensor operation: more would compete with threads for other blocks, and round differently."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

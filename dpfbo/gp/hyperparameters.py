@@ -36,7 +36,7 @@ def start(own: OwnGP, n_agents: int, dimension: int, device: torch.device) -> An
 
 
 def fit_own(x: Tensor, y: Tensor, own: OwnGP, kernel_parameters: bool = False) -> AnyHyperparameters:
-    """Fit every agent's hyper-parameters to x (N x t x D), y (N x t). kernel_parameters: do not convert GPyTorch's."""
+    """Fit all agents' hyper-parameters to x (N x t x D), y (N x t). kernel_parameters: keep GPyTorch's raw ones."""
     if own.fit == "closed_form":
         return fit(x, y, own.start(len(x), x.device))
     from dpfbo.gp import gpytorch_fit

@@ -25,7 +25,7 @@ TINY = 1e-300
 
 @dataclass(frozen=True)
 class Limits:
-    """When a problem stops: its next step is predicted to gain at most `decrease`, or it took `evaluations` steps."""
+    """A problem ends if its next step is predicted to gain at most `decrease`, or after `evaluations` steps."""
 
     decrease: float
     evaluations: int

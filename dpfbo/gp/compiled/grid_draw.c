@@ -66,7 +66,7 @@ static int coefficients(const Sizes *sizes, const Arrays *arrays, const double *
     return 1;
 }
 
-/* The first row of the largest value on the grid, or -1 if values are not finite. values: width, in single precision. */
+/* The first row of the largest value on the grid, or -1 if values are not finite. values: width, single precision. */
 static long maximiser(const Sizes *sizes, const double *basis, const double *c, const float *values)
 {
     double norm = 0.0, best = -INFINITY;
@@ -94,7 +94,7 @@ static long maximiser(const Sizes *sizes, const double *basis, const double *c, 
 /* The grid row of the maximiser of each agent's draw, or -1 if it cannot be computed.
 
    line: G; basis: G x padded F; columns: F x width, the basis in single precision; index: n x t; rest: n x t, y - e;
-   normals: n x F; hyper: 3 x n, length-scales, variances, noise variances. Paddings are 0. Returns 1 if memory is short. */
+   normals: n x F; hyper: 3 x n, length-scales, variances, noises. Paddings are 0. Returns 1 if memory is short. */
 int grid_draw(const Sizes *sizes, const double *line, const double *basis, const float *columns, const int *index,
               const double *rest, const double *normals, const double *hyper, double circle, long *out)
 {

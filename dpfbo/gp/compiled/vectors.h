@@ -1,5 +1,5 @@
 /* Vectors of 64 bytes: products, exponentials, and cosines and sines of many angles at once. The compiler splits the
-   vectors if registers are shorter. Angles are in half turns, t = angle / pi: their reduction to |t| <= 1/2 is exact. */
+   vectors if registers are shorter. Angles are in half turns, t = angle / pi: reducing them to |t| <= 1/2 is exact. */
 
 #ifndef DPFBO_VECTORS_H
 #define DPFBO_VECTORS_H
