@@ -1,4 +1,4 @@
-"""Maximises feature functions: exactly on a grid, and in a box by batched ascents from the best candidates."""
+"""Maximisation of many functions at once: over the points of a grid, or in a box by ascents from candidates."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,27 +16,28 @@ from dpfbo.space.domain import CLUSTERS, Box, Domain, Grid
 from dpfbo.space.mixed import MixedBox
 from dpfbo.space.regions import EDGE, Regions
 
-_AGENTS = 256  # agents that are searched at once on a CPU
-_ACCELERATOR_BLOCK = 2**28  # numbers in the slopes of all starts that are searched at once on an accelerator: 2 GB
-_CELLS = 8  # parts of each half of the axes; each cell of the box, a product of two parts, gives at most one start
-_APART = 0.3  # length-scales: a start this close to a better one would climb to the same maximum
-_GAIN = 2.0  # times `spread (h / l)^2`: most that an ascent gains inside its region; a typical bump gives 1/4
-_BORDER = 2.0  # times `spread h / l`: most that it gains besides if it begins less than h from a border
-_SWEEPS = 2  # final searches along every discrete axis, each with an ascent along the others
-_SURFACE = 2**22  # values of all models in a block of improvement surfaces
-_SCREENED = 512  # points of a grid that are evaluated at once
-_SURFACE_STARTS = 5  # ascents of an improvement surface
-_SLOPE = 1e-2  # of a log improvement by a coordinate of the unit cube: an ascent ends below it
-_LOG_GAIN = 1e-5  # of a log improvement: an ascent ends when a step gains less
-_STEP = 0.05  # of the unit cube: length of a first step on an improvement surface
-_PROMISE = 1e-10  # decrease that the next step of a converged ascent promises; values lie within [-1, 1]
+_AGENTS = 256  # agents whose functions are maximised at once on a CPU
+_ACCELERATOR_BLOCK = 2**28  # entries in the slopes of all starts of a block on an accelerator: 2 GB
+_CELLS = 8  # parts of either half of the axes; a cell of the box is a product of two parts and gives at most one start
+_APART = 0.3  # length-scales: a start at most this far from a better one would climb to the same maximum
+_GAIN = 2.0  # assumed limit of an ascent's gain, in units of `spread (h / l)^2` (see `_within_reach`); 1/4 is typical
+_BORDER = 2.0  # assumed limit of the extra gain if the start is less than h from a border, in units of `spread h / l`
+_SWEEPS = 2  # final searches along all discrete axes, each followed by an ascent along the continuous axes
+_SURFACE = 2**22  # values in a block of improvement surfaces, over all points and models
+_SCREENED = 512  # most points at which a surface or a posterior draw is evaluated at once
+_SURFACE_STARTS = 5  # number of ascents on each improvement surface
+_SLOPE = 1e-2  # slope of the log improvement, per unit-cube coordinate, below which an ascent ends
+_LOG_GAIN = 1e-5  # relative gain in log improvement below which a step ends the ascent
+_STEP = 0.05  # length of the first step on an improvement surface, in the unit cube
+_PROMISE = 1e-10  # an ascent ends if its next step is predicted to gain at most this; values lie within [-1, 1]
 
 
 @dataclass(frozen=True)
 class BoxCandidates:
-    """Points `(left_i, right_j)` of a box. left: a x D1, right: b x D2, sorted by cells; a and b are powers of two.
+    """Candidates in a box, all pairs `(left_i, right_j)` of points in the first D1 and in the other D2 axes.
 
-    conditional: the box if it has conditions, which may relate coordinates of left to some of right; else None.
+    left: a x D1; right: b x D2, both sorted by cell; a and b are powers of two. conditional: the box if it has
+    conditions, which may relate left to right coordinates; else None.
     """
 
     left: Tensor
@@ -45,7 +46,7 @@ class BoxCandidates:
 
     @staticmethod
     def of(domain: Box | MixedBox, size: int, shift: Tensor) -> "BoxCandidates":
-        """Make at least `size` points, shifted by shift (D) modulo 1, and snapped to the values of a mixed box."""
+        """Make at least `size` Sobol points, shifted by `shift` (D) modulo 1, and snapped to values of a mixed box."""
         D, k = domain.dimension, -(-domain.dimension // 2)
         log_size = (size - 1).bit_length()
         log_a = log_size if D == 1 else -(-log_size // 2)
@@ -59,12 +60,12 @@ class BoxCandidates:
 
     @property
     def points(self) -> Tensor:
-        """All points, ab x D, j fastest."""
+        """All candidates, ab x D; j varies fastest."""
         points = product(self.left, self.right)
         return points if self.conditional is None else self.conditional.imputed(points)
 
     def starts(self, values: Tensor, n: int) -> Tensor:
-        """The indices, B x k, of the best candidates of the k <= n best cells, best first. values: B x ab."""
+        """Return the best candidates of the k <= n best cells as indices, B x k, best first. values: B x ab."""
         (a, b), cells = (len(self.left), len(self.right)), _CELLS if self.right.shape[1] else _CELLS**2
         rows, columns = min(a, cells), min(b, cells)
         boxes = values.view(-1, rows, a // rows, columns, b // columns).transpose(2, 3).flatten(3).flatten(1, 2)
@@ -78,7 +79,7 @@ class BoxCandidates:
 
 @lru_cache(maxsize=16)
 def _sobol(n: int, dimension: int) -> Tensor:
-    """The first n points of a Sobol sequence, n x dimension, sorted by cells; on the CPU."""
+    """Return the first n points of a Sobol sequence, n x dimension, sorted by cell, on the CPU."""
     if dimension == 0:
         return torch.zeros(n, 0, dtype=torch.float64, device="cpu")
     points = torch.quasirandom.SobolEngine(dimension).draw(n, dtype=torch.float64)
@@ -87,15 +88,15 @@ def _sobol(n: int, dimension: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Acquisition:
-    """Maximises functions over the domain.
+    """A search for the maximisers of functions over the domain.
 
     On a grid, `maximize` and `maximize_shared` are exact. In a box, the candidates are shifted Sobol points. The box is
     divided into cells, and the best candidate of each of the best `1 + n_starts` cells is a start. If there are
     discrete axes, every start is moved to the best value of each discrete axis in turn. Starts close to a better one in
-    the same sub-region (`Regions`) are dropped, and so are starts that cannot become the best. Newton's method climbs
-    from each remaining start. An ascent may leave the cell of its start, but not the sub-region in which it began. It
-    ends early if it can no longer become the best. With discrete axes, the best end point is moved in the same way and
-    climbs again, and this is done twice.
+    the same sub-region (`Regions`) are dropped, and so are, without discrete axes, starts that are too low to become
+    the best. Newton's method climbs from each remaining start. An ascent may leave the cell of its start, but not the
+    sub-region in which it began. It ends early if it is not expected to become the best. With discrete axes, the best
+    end point is moved in the same way and climbs again, and this is done twice.
 
     In a box, `maximize_improvement` climbs with BFGS from the best candidates of the 5 best cells, whatever n_starts
     is, and each ascent may cross the whole box; discrete axes are treated in the same way.
@@ -122,12 +123,12 @@ class Acquisition:
         checks.integer("max_iterations", self.max_iterations, minimum=0)
 
     def shift(self, domain: Domain, streams: Streams, purpose: str, round: int, device: torch.device) -> Tensor:
-        """The random shift of the candidates, D numbers in [0, 1) that all agents share in a round; empty on a grid."""
+        """Draw the shift of the candidates, D numbers in [0, 1) that all agents share in a round; empty on a grid."""
         everybody = torch.zeros(1, dtype=torch.long, device=device)
         return streams.uniform(purpose, everybody, round, 0 if isinstance(domain, Grid) else domain.dimension)[0]
 
     def maximize(self, function: FeatureFunction, domain: Domain, shift: Tensor) -> Tensor:
-        """The maximiser of each of B functions: unit-cube points, `B x D`.
+        """Return the maximiser of each of B functions, as unit-cube points `B x D`.
 
         Args:
             function: The functions.
@@ -150,7 +151,7 @@ class Acquisition:
         )
 
     def candidates(self, domain: Domain, shift: Tensor) -> Tensor:
-        """The points, k x D, at which a posterior draw is evaluated: all points of a grid, or at most 512 of a box."""
+        """Return the points, k x D, at which posterior draws are evaluated: the whole grid, or at most 512 in a box."""
         if isinstance(domain, Grid):
             return domain.unit_points
         return BoxCandidates.of(domain, min(self.n_candidates, _SCREENED), shift).points
@@ -158,14 +159,14 @@ class Acquisition:
     def maximize_improvement(
         self, surface: ImprovementSurface, domain: Domain, shift: Tensor, known: Tensor | None = None
     ) -> Tensor:
-        """The maximiser of each of B improvement surfaces: unit-cube points, B x D.
+        """Return the maximiser of each of B improvement surfaces, as unit-cube points B x D.
 
         Args:
             surface: The surfaces.
-            domain: The domain. A grid of more than 512 points is screened (`Grid.screening`), not evaluated whole.
+            domain: The domain. Of a grid of more than 512 points, only some are evaluated (`Grid.screening`).
             shift: The result of `shift`.
-            known: The rows of the grid to exclude for each surface, B x t; none is excluded if they are all rows. Not
-                used in a box.
+            known: The rows of the grid to exclude for each surface, B x t. If these are all rows, none is excluded.
+                Not used in a box.
         """
         models, device = surface.n_models, shift.device
         if isinstance(domain, Grid):
@@ -182,7 +183,7 @@ class Acquisition:
         )
 
     def _climb(self, surface: ImprovementSurface, domain: Box | MixedBox, candidates: BoxCandidates) -> Tensor:
-        """The best ends of ascents from the best candidates, B x D; discrete axes are searched before each ascent."""
+        """Climb from the best candidates to the best end points, B x D; search discrete axes before each ascent."""
         points, mixed = candidates.points, domain if isinstance(domain, MixedBox) else None
         best = points[candidates.starts(surface(points[None]), _SURFACE_STARTS)]  # B x k x D
         for _ in range(1 if mixed is None else 1 + _SWEEPS):
@@ -194,7 +195,7 @@ class Acquisition:
     def maximize_shared(
         self, features: RandomFeatures, weights: Tensor, regions: Regions, domain: Domain, shift: Tensor
     ) -> Tensor:
-        """`maximize` for functions of one shared feature map. weights: `B x P x M`, or `1 x P x M` for one function."""
+        """Apply `maximize` to functions of one feature map. weights: `B x P x M`, or `1 x P x M` for one function."""
         length = features.frequencies.pow(2).mean().rsqrt().expand(len(weights))
         return self.maximize(FeatureFunction(features, weights, regions, length), domain, shift)
 
@@ -207,7 +208,7 @@ class Acquisition:
 
     @torch.inference_mode()  # saves a tenth of the time of small operations
     def _search(self, function: FeatureFunction, mixed: MixedBox | None, candidates: BoxCandidates) -> Tensor:
-        """The maximisers in a box by tensor operations, B x D."""
+        """Find the maximisers of functions in a box by tensor operations, B x D."""
         values = function.to(torch.float32).on_product(candidates.left.float(), candidates.right.float())
         chosen = candidates.starts(values, 1 + self.n_starts)  # B x k
         starts = candidates.points[chosen]  # B x k x D
@@ -233,7 +234,7 @@ class Acquisition:
 
 
 def _distinct(starts: Tensor, function: FeatureFunction) -> Tensor:
-    """A mask of starts (B x k x D, best first), false within `_APART` length-scales of a better one in its region."""
+    """Return a mask, B x k: False for starts within `_APART` length-scales of an earlier start in the same region."""
     distance = torch.cdist(starts, starts, compute_mode="donot_use_mm_for_euclid_dist")  # B x k x k
     near = distance <= (_APART * function.length)[:, None, None]
     if function.regions.P > 1:
@@ -243,10 +244,10 @@ def _distinct(starts: Tensor, function: FeatureFunction) -> Tensor:
 
 
 def _within_reach(values: Tensor, chosen: Tensor, starts: Tensor, function: FeatureFunction) -> Tensor:
-    """A mask, B x k, of the starts whose ascents may end above the best of all candidates (values: B x n).
+    """Return a mask, B x k, of the starts whose ascents may end above the best of all n candidates.
 
-    A maximum lies about `h = n^(-1/D)` from the nearest candidate, which is lower by no more than the function falls
-    over h, given its length-scale and its spread. chosen: B x k, the indices of the starts (B x k x D), best first.
+    A maximum lies about `h = n^(-1/D)` from the nearest candidate. `_GAIN` and `_BORDER` limit the gain over that
+    distance, given the length-scale and the range of values (B x n). chosen: B x k, indices of starts, best first.
     """
     h = values.shape[1] ** (-1 / starts.shape[2])
     value, steps = values.gather(1, chosen), (h / function.length)[:, None]
@@ -257,7 +258,7 @@ def _within_reach(values: Tensor, chosen: Tensor, starts: Tensor, function: Feat
 
 
 def _other_values(function: FeatureFunction | ImprovementSurface, points: Tensor, mixed: MixedBox) -> Tensor:
-    """The points (B x k x D), moved to the best value of one discrete axis after the other."""
+    """Move points, B x k x D, to the best value of each discrete axis, one axis after the other."""
     B, k, D = points.shape
     for axis in mixed.discrete:
         neighbours = mixed.neighbours(points.reshape(B * k, D), axis)  # Bk x m x D
@@ -269,7 +270,7 @@ def _other_values(function: FeatureFunction | ImprovementSurface, points: Tensor
 def _ascend(
     function: FeatureFunction, x0: Tensor, owner: Tensor, limits: newton.Limits, mixed: MixedBox | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The ends (b x D) and values (b) of ascents from x0 (b x D), each on its owner's function and in its region."""
+    """Climb from x0, b x D, on the functions `owner` (b), each in its region; return the end points and values."""
     region = function.regions.region_of(x0)
     lower, upper = function.regions.bounds(region, x0.dtype)
     if mixed is not None:
@@ -281,7 +282,7 @@ def _ascend(
 
 
 def _best_on_grid(surface: ImprovementSurface, grid: Grid, known: Tensor | None) -> Tensor:
-    """The row, B, of each surface's largest value at points that are not known (B x t rows), or at all if all are."""
+    """Return the grid row of each surface's maximum, B, without the known rows (B x t) unless these are all rows."""
     every = torch.arange(len(grid.points), device=grid.points.device)
     rows = every if grid.screening is None else grid.screening[0]
 
@@ -305,7 +306,7 @@ def _best_on_grid(surface: ImprovementSurface, grid: Grid, known: Tensor | None)
 
 
 def _best_ascent(surface: ImprovementSurface, starts: Tensor, mixed: MixedBox | None, iterations: int) -> Tensor:
-    """The best end, B x D, of each surface's BFGS ascents from its starts, B x k x D, along continuous axes."""
+    """Climb each surface by BFGS from its starts, B x k x D, on continuous axes; return the best end points, B x D."""
     B, k, D = starts.shape
     x0 = starts.flatten(0, 1)
     lower, upper = torch.zeros_like(x0), torch.ones_like(x0)

@@ -1,19 +1,19 @@
-"""An agent's own optimiser: expected improvement under an average of Gaussian processes, all agents as one batch.
+"""Expected improvement under a Bayesian average of Gaussian processes, for a batch of agents.
 
-A model j is a kernel k_j, a noise v_j and a factor r_j of a known mean function g:
+Model j has a kernel k_j, a noise variance v_j and a factor r_j of a known mean function g. Observations y at x are
 
     y = c 1 + r_j g(x) + f + e,    f ~ GP(0, s^2 k_j),    e ~ N(0, s^2 v_j)
 
-Without a known mean, or with r_j = 0, k_j is the SE kernel k_l of one length-scale; with r_j > 0 it is
-`own k_l(x, x') + psi(x)' covariance psi(x')` (`KnownMean`). c is flat and `1 / s^2` Gamma distributed. With
-`K = k_j(x, x) + v_j I`, `p = 1' K^-1 1` and S the squared length of `K^-1/2 (y - r_j g - c)` at the best c, the
-restricted likelihood of a model is
+If r_j = 0, k_j is the SE kernel k_l of one length-scale; if r_j > 0, it is `own k_l(x, x') + psi(x)' covariance
+psi(x')` (see `KnownMean`). The prior of c is flat, that of `1 / s^2` a Gamma distribution with nu degrees of freedom
+and mean 1. With `K = k_j(x, x) + v_j I`, `p = 1' K^-1 1` and S the least squared length of `K^-1/2 (y - r_j g - c 1)`
+over c, the restricted log likelihood of a model from t observations is, up to a constant,
 
     -(1/2) (t - 1 + nu) log s^2 - (1/2) log |K| - (1/2) log p,    s^2 = (S + nu) / (t - 1 + nu)
 
-and its posterior at x has mean `r_j g(x) + c + k' K^-1 (y - r_j g - c)` and variance
-`s^2 (k(x, x) - k' K^-1 k + (1 - 1' K^-1 k)^2 / p)` (universal kriging). The agent maximises the expected improvement
-averaged over all models by their posterior probabilities.
+and its posterior at a new point x has mean `r_j g(x) + c + k' K^-1 (y - r_j g - c 1)` and variance
+`s^2 (k_j(x, x) - k' K^-1 k + (1 - 1' K^-1 k)^2 / p)`, k being the covariances of x and the observed points (universal
+kriging). The agent maximises the expected improvement, averaged over models by their posterior probabilities.
 """
 
 import math
@@ -33,23 +33,23 @@ from dpfbo.gp.nystrom import scaled_kernels
 from dpfbo.gp.posterior import cholesky
 from dpfbo.space.domain import CLUSTERS, Grid
 
-_NU = 1.0  # degrees of freedom of the prior of the variance, whose mean is 1
+_NU = 1.0  # nu, degrees of freedom of the Gamma prior of 1 / s^2, whose mean is 1
 _LENGTH = (math.log(0.4), 0.7)  # mean and standard deviation of the prior of log(length-scale)
-_FLAT = 1e-12  # standard deviation over the largest value, below which observations count as equal
-_MOST_POINTS = 2048  # of a grid whose kernels are tables: 32 MB each
-LEAST_WEIGHT = 0.01  # probability of a model over the largest, below which an agent leaves it out
-MODELS = 12  # most probable models of an agent, which it averages
-_DRAW_JITTER = 1e-6  # added to the variances of a draw, over s^2
-_LEAST = 1e-9  # least variance of a prediction, over s^2
+_FLAT = 1e-12  # observations count as equal if their standard deviation is at most this fraction of the largest |y|
+_MOST_POINTS = 2048  # most points of a grid whose kernels are tabulated, in 32 MB each
+LEAST_WEIGHT = 0.01  # models less probable than this fraction of the most probable one are left out
+MODELS = 12  # an agent averages at most this number of models, the most probable ones
+_DRAW_JITTER = 1e-6  # added to the variances of a draw, relative to s^2
+_LEAST = 1e-9  # least variance of a prediction, relative to s^2
 
 
 @dataclass(frozen=True)
 class KnownMean:
-    """The posterior of the function that all agents share, in features psi: a mean and a covariance.
+    """The posterior of the function that all agents share, `psi(x) . w` with features psi and random weights w.
 
-    mean: M, the weights of `g = psi . w`, in units of an objective's standard deviation. covariance: M x M, of what is
-    left of the shared function. own: the part of an objective's variance that is the agent's own. log_weights: L, of
-    models that use g, relative to those of the same length-scale that do not.
+    mean: M, the mean of w, which defines g, in units of an objective's standard deviation. covariance: M x M, of w.
+    own: the fraction of an objective's variance that is not shared. log_weights: L, the log prior weights of models
+    with g, relative to the models of the same length-scales without g.
     """
 
     mean: Tensor
@@ -60,7 +60,7 @@ class KnownMean:
 
 @dataclass(frozen=True)
 class Places:
-    """Points as kernels see them. x: `n x k x D`, embedded; psi: `n x k x M`, or None without a known mean."""
+    """Points as inputs of the kernels. x: `n x k x D`, embedded; psi: features, `n x k x M`, if a mean is known."""
 
     x: Tensor
     psi: Tensor | None = None
@@ -71,19 +71,19 @@ class Places:
 
 @dataclass(frozen=True)
 class AveragedGP:
-    """Averages Gaussian processes over length-scales, noises and uses of a shared mean.
+    """A Bayesian average of Gaussian processes that differ in length-scale, noise and use of a shared mean.
 
     Args:
-        lengthscales: The length-scales l of `scaled_kernels`.
+        lengthscales: The length-scales l, to be multiplied by sqrt(D / 3) in D dimensions (`scaled_kernels`).
         noises: The noise variances, relative to the variance of the kernel.
-        factors: The factors r of the shared mean, beside 0; not used without a shared mean.
+        factors: The factors r of the shared mean, in addition to 0. Not used without a shared mean.
         warp: True to replace values below an agent's median by normal quantiles of their ranks, so that a few bad
-            values do not decide about the fit (Song et al., The Vizier Gaussian process bandit algorithm, 2024).
-        acquisition: `ei`, the expected improvement averaged over all models; or `ts`, Thompson sampling: a posterior
-            draw, at the candidates of the search, of one model that is drawn by its probability.
+            values do not dominate the fit (Song et al., The Vizier Gaussian process bandit algorithm, 2024).
+        acquisition: `ei` for the expected improvement, averaged over models; `ts` for Thompson sampling: a posterior
+            draw, at the candidates of the search, from a model that is itself drawn by its posterior probability.
 
     Raises:
-        SettingError: A number is not positive, none is given, or a word is unknown.
+        SettingError: A number is not positive, a list is empty, or an option is unknown.
 
     Example:
         >>> x = torch.tensor([[[0.0], [0.4], [1.0]]]).double()
@@ -146,20 +146,20 @@ class AveragedGP:
         )  # fmt: skip
 
     def transformed(self, y: Tensor) -> Tensor:
-        """The observations in the units of the models, n x t."""
+        """Return the observations, n x t, in the units of the models: standardised, and half-ranked with `warp`."""
         return standardised(half_ranked(standardised(y))) if self.warp else standardised(y)
 
     def _factors(self, known: KnownMean | None, like: Tensor) -> Tensor:
-        """All factors of the known mean, R: 0 first."""
+        """Return the R factors of the known mean, of which the first is 0."""
         return torch.tensor((0.0, *self.factors) if known is not None else (0.0,), dtype=like.dtype, device=like.device)
 
     def maximizers_on_grid(
         self, grid: Grid, index: Tensor, y: Tensor, known: KnownMean | None = None, psi: Tensor | None = None
     ) -> tuple[Tensor, Tensor] | None:
-        """By compiled code, the grid row where each agent expects the largest improvement, and `Fitted.shared`; n each.
+        """Find the grid rows of largest expected improvement (n) and `Fitted.shared` (n) by compiled code.
 
-        index: n x t rows of the observations; psi: G x M. A row is -1 where tensor operations have to find it. None if
-        there is no compiled code, or the grid is too large for tables.
+        index: n x t, rows of the observations; psi: G x M, features of the grid. A row of -1 is left to tensor
+        operations. Returns None for `ts`, without compiled code, or if the grid is too large for tables.
         """
         if self.acquisition != "ei" or len(grid.points) > _MOST_POINTS or not computes(y, grid.points):
             return None
@@ -189,7 +189,7 @@ class AveragedGP:
         )
 
     def kernels(self, a: Places, b: Places, known: KnownMean | None) -> Tensor:
-        """The C kernels between points, n x C x s x t; with a known mean, L more: `own k_l + psi' covariance psi'`."""
+        """Return all k_l between points and, with a known mean, all `own k_l + psi' covariance psi'`, n x C x s x t."""
         plain = scaled_kernels(a.x, b.x, self.lengthscales)
         if known is None or a.psi is None or b.psi is None:
             return plain
@@ -197,7 +197,7 @@ class AveragedGP:
         return torch.cat([plain, known.own * plain + common[:, None]], 1)
 
     def variances(self, a: Places, known: KnownMean | None) -> Tensor:
-        """The diagonals of `kernels`, n x C x s."""
+        """Return the diagonals of `kernels(a, a, known)`, n x C x s."""
         plain = torch.ones_like(a.x[..., :1]).mT.expand(-1, len(self.lengthscales), -1)
         if known is None or a.psi is None:
             return plain
@@ -205,7 +205,7 @@ class AveragedGP:
         return torch.cat([plain, known.own * plain + common[:, None]], 1)
 
     def _log_prior(self, known: KnownMean | None, r: Tensor) -> Tensor:
-        """The log prior weights of all models, J x R: r = 0 has the kernels k_l, and r > 0 those of the known mean."""
+        """Return the log prior weights of all models, J x R; -inf where a kernel and a factor r do not match."""
         l = torch.tensor(self.lengthscales, dtype=r.dtype, device=r.device)
         prior = (-0.5 * ((l.log() - _LENGTH[0]) / _LENGTH[1]).square())[:, None]  # L x 1
         if known is not None:
@@ -217,10 +217,10 @@ class AveragedGP:
 
 @dataclass(frozen=True)
 class Fitted:
-    """Posteriors of n agents, each under its m most probable models; what `AveragedGP.fit` returns.
+    """The posteriors of n agents, each under its m most probable models, as `AveragedGP.fit` returns them.
 
-    log_probability: n x m. kernel: the row of each model's kernel in `kernels`, n x m. best: the largest observation in
-    the units of the models, n. shared: the probability of the models that use the known mean, n.
+    log_probability: n x m. kernel: n x m, indices of the models' kernels among the C of `AveragedGP.kernels`. best: n,
+    the largest observations in the units of the models. shared: n, the probability of all models with the known mean.
     """
 
     gp: AveragedGP
@@ -246,7 +246,7 @@ class Fitted:
         return Fitted(self.gp, self.known, self.observed.select(rows), *parts)
 
     def predict(self, at: Places) -> tuple[Tensor, Tensor]:
-        """Means and standard deviations at places under every model, each n x m x k."""
+        """Return the means and standard deviations at places under every model, each n x m x k."""
         each = torch.arange(len(self), device=self.best.device)[:, None]
         k = self.gp.kernels(self.observed, at, self.known)[each, self.kernel]  # n x m x t x k
         V = torch.linalg.solve_triangular(self.L, k, upper=False)
@@ -259,7 +259,7 @@ class Fitted:
         return mean, (self.variance[..., None] * unit).sqrt()
 
     def draw(self, at: Places, u: Tensor, e: Tensor) -> Tensor:
-        """A posterior draw at k places, n x k, of one model each. u: n uniforms; e: n x k standard normals."""
+        """Draw from the posterior of a random model at k places, n x k. u: n uniforms; e: n x k standard normals."""
         model = (u[:, None] >= self.log_probability.exp().cumsum(1)[:, :-1]).sum(1)
         each = torch.arange(len(self), device=u.device)
         c, one = self.kernel[each, model], self.one[each, model][:, None]  # n, n x 1 x t
@@ -276,26 +276,26 @@ class Fitted:
         )
 
     def log_expected_improvement(self, at: Places) -> Tensor:
-        """The logarithm of the expected improvement over the best observation, averaged over all models, n x k."""
+        """Return the log expected improvement over the best observation, averaged over the models, n x k."""
         mean, sd = self.predict(at)
         u = (mean - self.best[:, None, None]) / sd
         return torch.logsumexp(self.log_probability[..., None] + sd.log() + log_improvement(u), 1)
 
 
 def standardised(y: Tensor) -> Tensor:
-    """Each row less its mean, over its standard deviation; zeros if all its values are equal."""
+    """Subtract each row's mean and divide by its standard deviation; rows of equal values become 0."""
     mean, sd = y.mean(1, keepdim=True), y.std(1, correction=0, keepdim=True)
     flat = sd <= _FLAT * y.abs().amax(1, keepdim=True)
     return torch.where(flat, 0.0, (y - mean) / torch.where(flat, 1.0, sd))
 
 
 def normal_scores(y: Tensor) -> Tensor:
-    """The normal quantiles of the mid-ranks of each row, `Phi^-1((rank - 1/2) / t)`."""
+    """Return the normal scores of rows of t values, `Phi^-1((rank - 1/2) / t)`; equal values share their mean rank."""
     return torch.special.ndtri((_ranks(y) - 0.5) / y.shape[1])
 
 
 def half_ranked(y: Tensor) -> Tensor:
-    """Each value below its row's median m becomes `m + d Phi^-1(rank / (t + 1))`, d the rms of what lies above m."""
+    """Replace values below their row's median m by `m + d Phi^-1(rank / (t + 1))`, d the rms of `y - m` over y >= m."""
     m = y.quantile(0.5, 1, keepdim=True)
     above = (y - m).clamp(min=0)
     d = (above.square().sum(1, keepdim=True) / (y >= m).sum(1, keepdim=True)).sqrt()
@@ -304,16 +304,16 @@ def half_ranked(y: Tensor) -> Tensor:
 
 
 def _ranks(y: Tensor) -> Tensor:
-    """Ranks from 1; equal values share their mean rank."""
+    """Rank the values of each row from 1; equal values share their mean rank."""
     less = (y[:, None, :] < y[:, :, None]).sum(2)
     equal = (y[:, None, :] == y[:, :, None]).sum(2)
     return less + (equal.to(y.dtype) + 1) / 2
 
 
 def log_improvement(u: Tensor) -> Tensor:
-    """`log(phi(u) + u Phi(u))`, accurate far below 0 (Ament et al., Unexpected improvements to EI, NeurIPS 2023).
+    """Compute `log(phi(u) + u Phi(u))`, also for u << 0 (Ament et al., Unexpected improvements to EI, NeurIPS 2023).
 
-    Below -1 it is `log phi(u) + log(1 - |u| m)`, with m = Phi(u) / phi(u) the Mills ratio; far below, m is expanded.
+    For u < -1 it is `log phi(u) + log(1 - |u| m)` with the Mills ratio m = Phi(u) / phi(u), expanded for u << -1.
     """
     near = u.clamp(min=-1)
     direct = (torch.exp(-0.5 * near * near) / math.sqrt(2 * math.pi) + near * torch.special.ndtr(near)).log()
@@ -325,25 +325,25 @@ def log_improvement(u: Tensor) -> Tensor:
 
 @lru_cache(maxsize=1)
 def _improvements() -> Tensor:
-    """`phi(u) + u Phi(u)` at 8193 points u in [-16, 16]."""
+    """Tabulate `phi(u) + u Phi(u)` at 8193 points u in [-16, 16]."""
     return log_improvement(torch.linspace(-16, 16, 8193, dtype=torch.float64, device="cpu")).exp()
 
 
 @lru_cache(maxsize=4)
 def _tables(grid: Grid, lengthscales: tuple[float, ...]) -> tuple[calls.GridColumns, Tensor]:
-    """The kernels between all points of a grid, L x G x W, with the order of their columns."""
+    """Return the order of the columns of a grid's tables, and the kernels between its points, L x G x W."""
     order = calls.GridColumns.of(grid)
     return order, scaled_kernels(grid.unit_points, grid.unit_points, lengthscales)[..., order.rows].contiguous()
 
 
 @lru_cache(maxsize=2)
 def _common_table(covariance: Tensor, psi: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """The covariance of what all agents share between the points of a grid, G x W, and the variances, W. psi: G x M."""
+    """Return the shared function's covariances between grid points, G x W, and its variances, W. psi: G x M."""
     columns = psi[rows]
     return psi @ covariance @ columns.mT, ((columns @ covariance) * columns).sum(1)
 
 
-Locate = Callable[[Tensor], Places]  # unit-cube points, n x k x D, as places
+Locate = Callable[[Tensor], Places]  # converts unit-cube points, n x k x D, to places
 
 
 @dataclass(frozen=True)
@@ -361,7 +361,7 @@ class ImprovementSurface:
         return self.fitted.log_probability.shape[1]
 
     def __call__(self, u: Tensor) -> Tensor:
-        """The values at u, n x k x D; all agents share points of shape 1 x k x D."""
+        """Return the values, n x k, at unit-cube points u, n x k x D, or 1 x k x D for points that all agents share."""
         return self.fitted.log_expected_improvement(self.locate(u))
 
     def select(self, rows: Tensor) -> "ImprovementSurface":

@@ -1,7 +1,7 @@
-"""Padding of small batches and splitting of large batches: a row's result must not depend on the rest of its batch.
+"""Padding and splitting of batches, so that the result of a row does not depend on the other rows of its batch.
 
 Libraries compute small matrix products, and the last rows of large ones, by different code, which rounds differently.
-An agent's queries would then depend on the other agents of its process. Therefore repeated rows pad such batches.
+An agent's queries would then depend on the other agents in its process. Such batches are padded with repeated rows.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,14 +10,14 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-PRODUCTS = 2  # fewest matrices in a batched product that are rounded like those of a larger one
-ROWS = 16  # a single product whose number of rows is a multiple of this rounds them like any larger one
-_BLOCK = 2**22  # numbers in the largest tensor of a block on a CPU
+PRODUCTS = 2  # smallest batch of matrix products that is rounded like a larger batch
+ROWS = 16  # a single matrix product whose number of rows is a multiple of this rounds rows like a larger one
+_BLOCK = 2**22  # entries of the largest tensor of a block on a CPU
 _ACCELERATOR_BLOCK = 2**27  # the same on an accelerator: 1 GB
 
 
 def filled(n: int, smallest: int = PRODUCTS, device: torch.device | None = None) -> Tensor:
-    """The indices 0..n-1, repeated from 0 until there are `smallest` of them; none if n is 0.
+    """Return the indices 0..n-1, repeated in order until there are at least `smallest`; none if n is 0.
 
     Example:
         >>> filled(2, 5).tolist()
@@ -27,37 +27,37 @@ def filled(n: int, smallest: int = PRODUCTS, device: torch.device | None = None)
 
 
 def whole(n: int, device: torch.device | None = None) -> Tensor:
-    """The indices 0..n-1, repeated from 0 until their number is a multiple of `ROWS`; none if n is 0."""
+    """Return the indices 0..n-1, repeated in order until their number is a multiple of `ROWS`; none if n is 0."""
     return filled(n, -(-n // ROWS) * ROWS, device)
 
 
 def padded(rows: Tensor) -> Tensor:
-    """The rows, repeated from the first until their number is a multiple of `ROWS`."""
+    """Repeat the rows in order until their number is a multiple of `ROWS`."""
     return rows[whole(len(rows), rows.device)] if len(rows) % ROWS else rows
 
 
 def product(rows: Tensor, matrix: Tensor) -> Tensor:
-    """`rows @ matrix`, computed with padded rows. rows: `n x K` or `n x t x K`; matrix: `K x M`."""
+    """Compute `rows @ matrix` with padded rows. rows: `n x K` or `n x t x K`; matrix: `K x M`."""
     flat = rows.reshape(-1, rows.shape[-1])
     return (padded(flat) @ matrix)[: len(flat)].unflatten(0, rows.shape[:-1])
 
 
 def blocks(n: int, size: int, device: torch.device) -> Iterator[Tensor]:
-    """Yield the rows 0..n-1 in blocks of bounded memory, each filled up to `PRODUCTS`; a row takes `size` numbers."""
+    """Yield the rows 0..n-1 in blocks of bounded memory, each padded to `PRODUCTS`; a row takes `size` numbers."""
     block = _BLOCK if device.type == "cpu" else _ACCELERATOR_BLOCK
     for rows in torch.arange(n, device=device).split(max(PRODUCTS, block // size)):
         yield rows[filled(len(rows), PRODUCTS, device)]
 
 
 def in_blocks(function: Callable[[Tensor], Tensor], n: int, rows_at_once: int, device: torch.device) -> Tensor:
-    """Call `function(rows)` for blocks of the rows 0..n-1, each filled up to `PRODUCTS`; returns one result per row."""
+    """Call `function` for blocks of the rows 0..n-1, each padded to `PRODUCTS`, and return one result per row."""
     blocks_of_rows = torch.arange(n, device=device).split(rows_at_once)
     return torch.cat([function(r[filled(len(r), PRODUCTS, device)])[: len(r)] for r in blocks_of_rows])
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Tensor operations compute on one thread each: more would compete with those of blocks, and round otherwise."""
+    """Use one thread per tensor operation: more would compete with threads for other blocks, and round differently."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,4 +1,4 @@
-"""The initial points of all agents: a public design, drawn from the run's public seed and from no data."""
+"""The initial points of all agents: a public design, which depends on the run's public seed and on no data."""
 
 from dataclasses import dataclass
 
@@ -20,9 +20,9 @@ class Design:
         regions: The sub-regions; a single region lets every agent start anywhere in the domain.
         streams: The random numbers of the run's seed.
         n_init: The number of initial points of each agent.
-        kind: `uniform` for independent points in the agent's own region (Algo. 2 line 2); or `sobol`: in the whole
-            domain, each agent takes the next n_init points of one randomly shifted Sobol sequence, or on a grid of
-            several axes the grid points nearest to these.
+        kind: `uniform` for independent points in the agent's own region (Algo. 2 line 2); `sobol` for points in the
+            whole domain: each agent takes the next n_init points of one randomly shifted Sobol sequence, or, on a grid
+            with several axes, the nearest grid points.
 
     Example:
         >>> from dpfbo.space.domain import Box
@@ -43,7 +43,7 @@ class Design:
         checks.one_of("design", self.kind, ("uniform", "sobol"))
 
     def points(self, agents: Tensor) -> Tensor:
-        """The initial unit-cube points, `n x n_init x D`, on the device of agents. agents: n ids."""
+        """Return the agents' initial unit-cube points, `n x n_init x D`, on the device of `agents` (n ids)."""
         D = self.domain.dimension
         if self.kind == "sobol":
             regions, u = Regions(1, D), self._sobol(agents)
@@ -56,7 +56,7 @@ class Design:
         return regions.uniform_points(regions.assign(agents), u.view(len(agents), self.n_init, D), self.domain)
 
     def _sobol(self, agents: Tensor) -> Tensor:
-        """The agents' parts of the shifted sequence, n x n_init x D."""
+        """Return the agents' blocks of the shifted Sobol sequence, n x n_init x D."""
         ids, k, D = agents.cpu(), self.n_init, self.domain.dimension
         if len(ids) == 0:
             return torch.zeros(0, k, D, dtype=torch.float64, device=agents.device)

@@ -24,27 +24,27 @@ from dpfbo.space.regions import Regions
 
 METHODS = ("rff", "exact", "gpytorch")
 _NOISE_FLOOR = 1e-5  # least variance of the observation noise in a draw
-_TENSORS = 8  # tensors of the size of an agent's features of its observations, while it draws a function
-_REACH = 7.0  # length-scales (and inverse length-scales) beyond which the SE kernel is taken as 0: exp(-24.5) = 2e-11
+_TENSORS = 8  # tensors of t x F numbers for each agent while it draws, with t observations and F features
+_REACH = 7.0  # length-scales beyond which the SE kernel counts as 0 (its spectrum: inverse ones): exp(-24.5) = 2e-11
 
-Normals = Callable[[int, Tensor, int], Tensor]  # of an octave, rows and a size: standard normals, len(rows) x size
+Normals = Callable[[int, Tensor, int], Tensor]  # maps (octave, rows, size) to standard normals, len(rows) x size
 
 
 @dataclass(frozen=True)
 class ConfidenceScale:
-    """Scales a draw's deviation from the posterior mean by beta_t (Algo. 2 line 6).
+    """The factor beta_t that scales a draw's deviation from the posterior mean (Algo. 2 line 6).
 
         beta_t = B + R sqrt(2 (gamma + 1 + log(4 / delta))),    gamma = 1/2 log det(I + K / noise)
 
-    This is Theorem 2 of Chowdhury and Gopalan (2017), `|f - mu| <= beta_t sd` for all t and x, at the probability
-    delta / 4, as the maintainers read Algo. 2. There gamma is the largest information gain of any t - 1 observations;
-    here it is the gain of the agent's own observations, which is at most that, and from which their proof starts. The
+    By Theorem 2 of Chowdhury and Gopalan (2017), `|f - mu| <= beta_t sd` for all t and x with probability at least
+    1 - delta / 4, as the maintainers read Algo. 2. In the theorem, gamma is the largest information gain of any t - 1
+    observations. Here it is that of the agent's own observations, which is no larger; the proof begins with it. The
     bound needs `noise = 1 + 2 / T` (`dpfbo.federated.theory.regularization`) and a kernel that is given, not fitted.
 
     Args:
-        norm_bound: B, a bound of the objective's norm in the RKHS of the agent's kernel, in the units of its model.
+        norm_bound: B, an upper bound of an objective's norm in the RKHS of the agent's kernel, in its model's units.
         noise_sd: R, the sub-Gaussian constant of the observation noise; its standard deviation if it is normal.
-        delta: delta, a probability; it has nothing to do with the delta of privacy.
+        delta: A probability, which is not the delta of differential privacy.
 
     Raises:
         SettingError: norm_bound or noise_sd is not positive, or delta lies outside (0, 1].
@@ -64,22 +64,22 @@ class ConfidenceScale:
         checks.probability("delta", self.delta)
 
     def beta(self, gain: Tensor) -> Tensor:
-        """`beta_t` of the information gains gamma."""
+        """Return beta_t for each information gain gamma."""
         return self.norm_bound + self.noise_sd * (2 * (gain + 1 + math.log(4 / self.delta))).sqrt()
 
 
 @dataclass(frozen=True)
 class OwnDraw:
-    """Draws a function from an agent's own posterior, and finds its maximiser, which the agent queries.
+    """A draw from the posterior of each agent's own GP, whose maximiser the agent queries.
 
     Args:
-        method: `rff` draws in new random features of the fitted length-scale; `exact` draws without approximation, but
-            needs a one-dimensional grid; `gpytorch` draws under any kernel of `OwnGP`.
+        method: `rff` draws with new random features of the agent's length-scale; `exact` draws without approximation,
+            but needs a one-dimensional grid; `gpytorch` draws under any kernel of `OwnGP`.
         n_features: The number of random features of `rff`, and of `gpytorch` in a box.
-        scale: The theory's scaling beta_t of a draw by `rff` or `exact`; None for 1, as in the paper's experiments.
+        scale: The theory's factor beta_t, for draws by `rff` or `exact`; None for 1, as in the paper's experiments.
 
     Raises:
-        SettingError: The method is unknown, n_features is out of range, or the method has no scale.
+        SettingError: The method is unknown, n_features is out of range, or `gpytorch` is given a scale.
 
     Example:
         >>> own = OwnGP("given", lengthscale=0.2, variance=1.0, noise=1e-4)
@@ -110,7 +110,7 @@ class OwnDraw:
         self, agents: Tensor, x: Tensor, y: Tensor, hyper: AnyHyperparameters, domain: Domain, acquisition: Acquisition,
         streams: Streams, round: int, index: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
-        """The maximisers of one posterior draw for each agent, unit-cube points `n x D`; all tensors are on one device.
+        """Return the maximiser of one posterior draw per agent, `n x D` in the unit cube; all tensors share one device.
 
         Args:
             agents: The ids of n agents.
@@ -131,9 +131,7 @@ class OwnDraw:
             return draw.maximizers(domain, acquisition, self.n_features)
         if isinstance(hyper, KernelParameters):
             raise SettingError("method", f"must be gpytorch for {hyper.own.extensions[0]}, got {self.method!r}")
-        if (
-            self.scale is not None
-        ):  # a draw is linear in y and its normals: with y / beta it is 1 / beta of the scaled one
+        if self.scale is not None:  # a draw given y / beta is the scaled draw over beta: it has the same maximiser
             L = hyperparameters.gram_cholesky(embedded(domain, x), hyper, noise)
             gain = L.diagonal(dim1=1, dim2=2).log().sum(1) - 0.5 * y.shape[1] * noise.log()
             y = y / self.scale.beta(gain)[:, None]
@@ -157,7 +155,7 @@ class OwnDraw:
         self, agents: Tensor, x: Tensor, y: Tensor, hyper: Hyperparameters, noise: Tensor, domain: Domain,
         streams: Streams, round: int,
     ) -> FeatureFunction:  # fmt: skip
-        """The draws of `rff` as functions."""
+        """Draw the functions of the method `rff`."""
         F, (n, t, _), D = self.n_features, x.shape, embedded_dimension(domain)
         s = streams.normal("own_draw/frequencies", agents, round, F * D).view(n, F, D)
         b = 2 * math.pi * streams.uniform("own_draw/phases", agents, round, F)
@@ -176,7 +174,7 @@ class OwnDraw:
 def exact_maximizers_on_grid(
     grid: Tensor, index: Tensor, y: Tensor, hyper: Hyperparameters, noise: Tensor, normals: Normals, e: Tensor
 ) -> Tensor:
-    """The grid row, n, of the maximiser of each draw of `exact_draw_on_grid`."""
+    """Find the grid row, n, of the maximiser of each draw of `exact_draw_on_grid`."""
     if not computes(y, grid):
         return exact_draw_on_grid(grid, index, y, hyper, noise, normals, e).argmax(1)
     found = torch.empty(len(y), dtype=torch.int64)
@@ -186,7 +184,7 @@ def exact_maximizers_on_grid(
         circle, basis = _basis(grid, k)
         z = normals(k, n, basis.shape[1])
         found[n] = calls.grid_maximizers(grid, basis, circle, index[n], rest[n], z, hyper.select(n), noise[n])
-    if len(failed := (found < 0).nonzero()[:, 0]):  # these need jitter
+    if len(failed := (found < 0).nonzero()[:, 0]):  # compiled code adds no jitter
         some = (index[failed], y[failed], hyper.select(failed), noise[failed])
         values = exact_draw_on_grid(grid, *some, lambda k, rows, size: normals(k, failed[rows], size), e[failed])
         found[failed] = values.argmax(1)
@@ -196,12 +194,12 @@ def exact_maximizers_on_grid(
 def exact_draw_on_grid(
     grid: Tensor, index: Tensor, y: Tensor, hyper: Hyperparameters, noise: Tensor, normals: Normals, e: Tensor
 ) -> Tensor:
-    """Exact posterior draws of an SE Gaussian process on a grid (G) in [0, 1], n x G, by Matheron's rule.
+    """Draw exactly from posteriors of SE Gaussian processes on a grid (G) in [0, 1], n x G, by Matheron's rule.
 
         f = f0 + k(grid, x) (K + noise I)^-1 (y - f0(x) - e)
 
-    The prior draw f0 is a sum of the kernel's Fourier series on a circle of length `1 + 7 l`, which equals the SE
-    kernel on [0, 1] to 1e-10. Agents whose length-scales lie in one octave share the circle and its basis.
+    The prior draw f0 is a random Fourier series on a circle of length `1 + 7 l`; its kernel equals the SE kernel on
+    [0, 1] to 1e-10. Agents whose length-scales lie in one octave share the circle of the largest l and its basis.
     index: n x t, the rows of the observed points; y: n x t; noise: n; e: n x t, drawn noise; normals: for f0.
     """
     L = hyperparameters.gram_cholesky(grid[index][..., None], hyper, noise)
@@ -220,20 +218,20 @@ def exact_draw_on_grid(
 
 
 def _octaves(hyper: Hyperparameters) -> Tensor:
-    """The k for which each length-scale lies in (2^(k - 1), 2^k], n."""
+    """Return the octave of each length-scale, n: the k for which it lies in (2^(k - 1), 2^k]."""
     return hyper.lengthscale.log2().ceil().long()
 
 
 @lru_cache(maxsize=32)
 def _basis(grid: Tensor, octave: int) -> tuple[float, Tensor]:
-    """The circle of an octave of length-scales, and its Fourier basis at the grid, G x F."""
+    """Return the length of the circle for an octave of length-scales, and its Fourier basis at the grid, G x F."""
     longest = 2.0**octave
     circle = 1 + _REACH * longest
     return circle, _fourier_basis(grid, circle, math.ceil(_REACH * circle / (math.pi * longest)))
 
 
 def _spectrum(hyper: Hyperparameters, circle: float, harmonics: int) -> Tensor:
-    """The Fourier coefficients of the SE kernel on the circle, for `[1, cos.., sin..]`, `n x (1 + 2 J)`."""
+    """Return the SE kernel's Fourier coefficients on the circle, for `[1, cos.., sin..]`, `n x (1 + 2 J)`."""
     l = hyper.lengthscale[:, None]
     j = torch.arange(harmonics + 1, dtype=l.dtype, device=l.device)
     a = math.sqrt(2 * math.pi) * l / circle * torch.exp(-0.5 * (2 * math.pi * j * l / circle) ** 2)
@@ -242,7 +240,7 @@ def _spectrum(hyper: Hyperparameters, circle: float, harmonics: int) -> Tensor:
 
 
 def _fourier_basis(x: Tensor, circle: float, harmonics: int) -> Tensor:
-    """The functions `[1, cos(2 pi j x / circle).., sin(..)..]` for j = 1..J, `... -> ... x (1 + 2 J)`."""
+    """Evaluate the functions `[1, cos(2 pi j x / circle).., sin(..)..]` for j = 1..J, `... -> ... x (1 + 2 J)`."""
     j = torch.arange(1, harmonics + 1, dtype=x.dtype, device=x.device)
     angle = 2 * math.pi / circle * x[..., None] * j
     return torch.cat([torch.ones_like(x)[..., None], torch.cos(angle), torch.sin(angle)], -1)

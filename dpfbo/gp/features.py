@@ -47,12 +47,12 @@ class RandomFeatures:
         return self.frequencies.shape[1]
 
     def __call__(self, u: Tensor) -> Tensor:
-        """The features of unit-cube points, `B x k x D -> B x k x M`; a shared map takes points of any batch size B."""
+        """Compute the features at unit-cube points, `B x k x D -> B x k x M`; a shared map takes any batch size B."""
         c = self.angles(u).cos_()  # B x k x M
         return c.div_(c.norm(dim=-1, keepdim=True))
 
     def angles(self, u: Tensor) -> Tensor:
-        """The angles `s_j . x + b_j` at unit-cube points, `B x k x D -> B x k x M`."""
+        """Compute the angles `s_j . x + b_j` at unit-cube points, `B x k x D -> B x k x M`."""
         if self.space is not None:
             u = self.space.embed(u)
         if len(self.frequencies) > 1:
@@ -62,22 +62,22 @@ class RandomFeatures:
         return angles[: len(points)].unflatten(0, u.shape[:2])
 
     def to(self, where: torch.device | torch.dtype) -> "RandomFeatures":
-        """A copy of the maps on another device or in another precision."""
+        """Copy the maps to another device or precision."""
         return RandomFeatures(self.frequencies.to(where), self.phases.to(where), self.space)
 
     def on(self, domain: Domain) -> "RandomFeatures":
-        """A copy of the maps for unit-cube points of the domain, which are embedded first if the domain is mixed."""
+        """Return a copy of the maps for points of the domain, which embeds the points first if the domain is mixed."""
         return replace(self, space=domain if isinstance(domain, MixedBox) else None)
 
     def select(self, rows: Tensor) -> "RandomFeatures":
-        """The maps of some rows of the batch; a shared map stays shared."""
+        """Select the maps of some rows of the batch; a shared map stays shared."""
         if len(self.frequencies) == 1:
             return self
         return replace(self, frequencies=_rows(self.frequencies, rows), phases=_rows(self.phases, rows))
 
     @property
     def slopes(self) -> Tensor:
-        """The derivatives of the angles by unit-cube coordinates, `B x M x D`; 0 on discrete axes."""
+        """The derivatives of the angles with respect to unit-cube coordinates, `B x M x D`; 0 on discrete axes."""
         return self.frequencies if self.space is None else self.space.pulled_back(self.frequencies)
 
 
@@ -85,7 +85,7 @@ class RandomFeatures:
 class FeatureFunction:
     """A batch of B functions `g(x) = phi(x) . w^(i[x])`, where i[x] is the region that holds x.
 
-    features: one map or B maps; weights: B x P x M, or 1 x P x M for one function; length: the B length-scales.
+    features: one map or B maps; weights: B x P x M, or 1 x P x M if all share them; length: the B length-scales.
     """
 
     features: RandomFeatures
@@ -97,7 +97,7 @@ class FeatureFunction:
         return max(len(self.features.frequencies), len(self.weights))
 
     def __call__(self, u: Tensor) -> Tensor:
-        """The values at unit-cube points, `B x k x D -> B x k`; all functions share points of shape `1 x k x D`."""
+        """Evaluate at unit-cube points, `B x k x D -> B x k`; all functions share points of shape `1 x k x D`."""
         if len(u) == len(self.features.frequencies) == 1:
             return self._values(u, self.features, self.weights)
         numbers = u.shape[1] * self.features.frequencies.shape[1]
@@ -109,7 +109,7 @@ class FeatureFunction:
         return batches.in_blocks(values, n, max(1, _block(u.device) // numbers), u.device)
 
     def _values(self, u: Tensor, features: RandomFeatures, w: Tensor) -> Tensor:
-        """Values of functions whose features, points and weights (b x P x M, or 1 x P x M) fit in the cache."""
+        """Evaluate functions whose features, points and weights (b x P x M, or 1 x P x M) fit in the cache."""
         c = features.angles(u.expand(max(len(u), len(features.frequencies)), -1, -1)).cos_()  # b x k x M
         values = (c[0] @ w.mT if len(c) == 1 else c @ w.mT) / torch.linalg.vector_norm(c, dim=-1, keepdim=True)
         if self.regions.P == 1:
@@ -117,24 +117,24 @@ class FeatureFunction:
         return values.gather(-1, self.regions.region_of(u)[..., None].expand(len(values), -1, 1))[..., 0]
 
     def to(self, dtype: torch.dtype) -> "FeatureFunction":
-        """A copy of the functions in another precision."""
+        """Copy the functions to another precision."""
         return replace(self, features=self.features.to(dtype), weights=self.weights.to(dtype))
 
     def select(self, rows: Tensor) -> "FeatureFunction":
-        """Some rows of the batch; what all rows share stays shared."""
+        """Select some rows of the batch; tensors that all rows share stay shared."""
         length = self.length[:1] if len(self) == 1 else self.length.index_select(0, rows)
         return FeatureFunction(self.features.select(rows), _rows(self.weights, rows), self.regions, length)
 
     def normalised(self) -> "FeatureFunction":
-        """Functions with the same maximisers and with weights of norm 1, so that their values lie within [-1, 1]."""
+        """Scale the weights to norm 1, which keeps the maximisers and brings all values into [-1, 1]."""
         norm = self.weights.flatten(1).norm(dim=1).clamp(min=torch.finfo(self.weights.dtype).tiny)
         return replace(self, weights=self.weights / norm[:, None, None])
 
     def around(self, u: Tensor, region: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The arguments of `derivatives` for points that differ from u (b x D) in continuous, active coordinates alone.
+        """Return the arguments of `derivatives` for points that differ from u (b x D) on continuous, active axes only.
 
-        region: b, whose weights apply; rows: b, the functions. Returns the angles at x = 0 (b x M), the negative slopes
-        (b x D x M), and the weights (b x M): `a_j(x) = a_j(u) + s_j . (x - u)`.
+        region: b, the regions whose weights apply; rows: b, the functions. The angles are `a_j(u) + s_j . (x - u)`.
+        Returns their values at x = 0 (b x M), the negated slopes -s_j (b x D x M) and the weights (b x M).
         """
         features = self.features.select(rows)
         shared = len(features.frequencies) == 1
@@ -147,9 +147,9 @@ class FeatureFunction:
         return (u[:, :, None] * negated).sum(1).add_(angles), negated, w
 
     def on_product(self, left: Tensor, right: Tensor) -> Tensor:
-        """Values at all points `(left_i, right_j)` of a product of two sets, a x D1 and b x D2: `B x ab`, j fastest.
+        """Evaluate at all pairs `(left_i, right_j)` of points, left: a x D1, right: b x D2; `B x ab`, j fastest.
 
-        With a map each, an angle is a sum `p_ij + q_jk`, and matrix products of cosines and sines do the rest:
+        If each function has its own map, an angle is p + q, with p from left and q from right, and g = `A / sqrt(N)`:
 
             A = sum (w cos p) cos q - (w sin p) sin q
             N = M - sum cos^2 p - sum cos^2 q + 2 sum cos^2 p cos^2 q - 2 sum (cos p sin p) (cos q sin q)
@@ -162,7 +162,7 @@ class FeatureFunction:
         return batches.in_blocks(lambda rows: self._values_on_product(left, right, rows), n, rows_at_once, left.device)
 
     def _values_on_product(self, left: Tensor, right: Tensor, rows: Tensor) -> Tensor:
-        """`on_product` of the functions `rows`, r x ab."""
+        """Compute `on_product` for the functions `rows`, r x ab."""
         S, phases = (v.index_select(0, rows) for v in (self.features.frequencies, self.features.phases))
         w, first, others, space = _rows(self.weights, rows), left, right, self.features.space
         if space is not None:
@@ -184,9 +184,9 @@ class FeatureFunction:
 
 
 def derivatives(x: Tensor, angles: Tensor, negated: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Values (b), gradients (b x D) and Hessians (b x D x D) of functions of `around`, each at one point x, b x D.
+    """Compute values (b), gradients (b x D) and Hessians (b x D x D) of b functions, each at one point, x: b x D.
 
-    With angles a_j, `A = sum_j w_j cos a_j` and `N = sum_j cos^2 a_j`: `g = A N^-1/2`, differentiated twice.
+    With the angles a_j at x (see `around`), `g = A N^-1/2`, where `A = sum_j w_j cos a_j` and `N = sum_j cos^2 a_j`.
     """
     a = angles - (x[:, :, None] * negated).sum(1)  # b x M
     c = torch.cos(a)
@@ -203,7 +203,7 @@ def derivatives(x: Tensor, angles: Tensor, negated: Tensor, w: Tensor) -> tuple[
 
 
 def _cos_and_sin(angles: Tensor) -> Tensor:
-    """Cosines, then sines, `... x M -> ... x 2 x M`."""
+    """Stack cosines and sines, `... x M -> ... x 2 x M`."""
     both = angles.new_empty(*angles.shape[:-1], 2, angles.shape[-1])
     torch.cos(angles, out=both[..., 0, :])
     torch.sin(angles, out=both[..., 1, :])
@@ -211,25 +211,25 @@ def _cos_and_sin(angles: Tensor) -> Tensor:
 
 
 def _block(device: torch.device) -> int:
-    """The number of features that are evaluated at once."""
+    """Return the number of features that are evaluated at once."""
     return _BLOCK if device.type == "cpu" else _ACCELERATOR_BLOCK
 
 
 def product(left: Tensor, right: Tensor) -> Tensor:
-    """The points `(left_i, right_j)`, `ab x D`, j fastest; left: `a x D1`, right: `b x D2`."""
+    """Return all points `(left_i, right_j)`, `ab x D`, j fastest; left: `a x D1`, right: `b x D2`."""
     a, b = len(left), len(right)
     return torch.cat([left[:, None].expand(-1, b, -1), right.expand(a, -1, -1)], 2).flatten(0, 1)
 
 
 def _rows(tensor: Tensor, rows: Tensor) -> Tensor:
-    """Some rows of a batch; a batch of one, which all rows share, stays as it is."""
+    """Select some rows of a batch; a batch of one, which all rows share, stays as it is."""
     return tensor if len(tensor) == 1 else tensor.index_select(0, rows)
 
 
 def shared_features(
     n_features: int, dimension: int, lengthscale: float, generator: np.random.Generator, paired: bool = False
 ) -> RandomFeatures:
-    """Draw the map, with `s ~ N(0, l^-2 I)`, that all agents of a run share (paper, Sec. 2), in float64 on the CPU.
+    """Draw the map that all agents of a run share, with `s ~ N(0, l^-2 I)` (paper, Sec. 2), in float64 on the CPU.
 
     Args:
         n_features: M.

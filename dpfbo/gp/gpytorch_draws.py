@@ -1,7 +1,7 @@
 """Draws from the posteriors of the agents' GPs by GPyTorch, and their maximisers.
 
-On a grid, or at random candidates where axes are discrete, a draw is `mean + R z` with `R R^T` the posterior
-covariance. In a box it is a function, by Matheron's rule with a prior draw f0 of random features (Wilson et al. 2020):
+On a grid, or at random candidates if there are discrete axes, a draw is `mean + R z` with standard normals z and the
+posterior covariance `R R^T`. In a box it is a function, by Matheron's rule with a prior draw f0 (Wilson et al. 2020):
 
     f(u) = f0(u) + k(u, X) v,    v = (K + noise I)^-1 (y - f0(X) - e),    e ~ N(0, noise I)
 """
@@ -26,12 +26,12 @@ from dpfbo.space.domain import Domain, Grid, embedded
 from dpfbo.space.mixed import MixedBox
 
 _JITTER = 1e-9  # added to a posterior covariance, relative to the mean prior variance
-_LONGEST_STEP = 0.3  # length of the first step of a search, at most
+_LONGEST_STEP = 0.3  # largest length of the first step of an ascent
 
 
 @dataclass(frozen=True)
 class Draw:
-    """One draw for each of n agents (ids) in one round. x: n x t x D, embedded; y: n x t; noise: n, of the draw."""
+    """One posterior draw per agent in a round. agents: n ids; x: n x t x D, embedded; y: n x t; noise: n variances."""
 
     agents: Tensor
     x: Tensor
@@ -48,7 +48,7 @@ class Draw:
         return Posterior(KernelParameters(hyper.own, raw), self.x, self.y)
 
     def maximizers(self, domain: Domain, acquisition: Acquisition, n_features: int) -> Tensor:
-        """The maximiser of each draw, n x D unit-cube points."""
+        """Return the maximiser of each draw, n x D unit-cube points."""
         n, D = len(self.agents), domain.dimension
         if isinstance(domain, Grid):
             return domain.unit_points[self._joint(domain.unit_points[None]).argmax(1)]
@@ -62,14 +62,14 @@ class Draw:
         return maximizers_in_box(self.function(n_features), acquisition, u.view(n, -1, D))
 
     def _joint(self, points: Tensor) -> Tensor:
-        """The values of the draws, n x G, at points n x G x D, or 1 x G x D that all agents share."""
+        """Draw the values, n x G, at points n x G x D, or at points 1 x G x D that all agents share."""
         return self.posterior.joint_draw(points, self._normal("weights", points.shape[1]))
 
     def function(self, n_features: int) -> "PathwiseDraw":
-        """The draws as functions."""
+        """Return the draws as functions, each with n_features random features."""
         (n, t, D), F, freedom = self.x.shape, n_features, KERNELS[self.posterior.hyper.own.kernel]
         s = self._normal("frequencies", F * D).view(n, F, D)
-        if freedom:  # Student's t: a normal vector over the root of an independent mean square
+        if freedom:  # Matern: t-distributed, a normal vector over the root of an independent mean square
             s = s / self._normal("scales", F * freedom).view(n, F, freedom).square().mean(2, keepdim=True).sqrt()
         b = 2 * math.pi * self.streams.uniform("own_draw/phases", self.agents, self.round, F)
         e = self.noise.sqrt()[:, None] * self._normal("noise", t)
@@ -81,7 +81,7 @@ class Draw:
 
 @dataclass(frozen=True)
 class Posterior:
-    """The posteriors of n agents; hyper: with the noise of the draws; x: n x t x D unit-cube points; y: n x t."""
+    """The posteriors of n agents. hyper: hyper-parameters with the draws' noise; x: n x t x D, embedded; y: n x t."""
 
     hyper: KernelParameters
     x: Tensor
@@ -92,11 +92,11 @@ class Posterior:
         return Posterior(self.hyper.select(rows), self.x[rows], self.y[rows], self.models)
 
     def model(self) -> AgentsModel:
-        """GPyTorch's model of the agents, without gradients by its parameters."""
+        """Return the agents' GPyTorch model for evaluation, without gradients of its parameters."""
         return self.models.of(self.hyper, self.x, self.y).requires_grad_(False).eval()
 
     def joint_draw(self, points: Tensor, z: Tensor) -> Tensor:
-        """`mean + R z`, n x G, at points (n x G x D, or 1 x G x D for all agents); z: n x G standard normals."""
+        """Return `mean + R z`, n x G, at points (n x G x D, or 1 x G x D for all agents); z: n x G standard normals."""
         values = torch.empty_like(z)
         for rows in batches.blocks(len(z), z.shape[1] ** 2, z.device):
             at = points if len(points) == 1 else points[rows]
@@ -106,7 +106,7 @@ class Posterior:
         return values
 
     def moments(self, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Means (n x k), covariances (n x k x k), mean prior variances (n) at points, n x k x D. FactorisationError."""
+        """Return means, n x k, covariances, n x k x k, and mean prior variances, n; or raise FactorisationError."""
         model = self.model()
         with points.device, torch.no_grad(), gpytorch_model.exact_algebra(), gpytorch.settings.debug(False):
             try:
@@ -117,7 +117,7 @@ class Posterior:
             return mean, covariance, model.covar_module(model.inputs(points), diag=True).mean(1)
 
     def pathwise_draw(self, s: Tensor, b: Tensor, w: Tensor, e: Tensor) -> "PathwiseDraw":
-        """The draws as functions; s: n x F x D for length-scale 1; b: n x F; w: n x F normals; e: n x t noise."""
+        """Return draws as functions; s: n x F x D, for length-scale 1; b: n x F; w: n x F normals; e: n x t noise."""
         model, t = self.model(), self.x.shape[1]
         features = RandomFeatures(s / model.lengthscales, b)
         w = w * (2 * model.covar_module.outputscale[:, None] / s.shape[1]).sqrt()
@@ -129,7 +129,7 @@ class Posterior:
 
 @dataclass(frozen=True)
 class PathwiseDraw:
-    """n functions `f(u) = sum_j w_j cos(s_j . u + b_j) + k(u, X) v`; w: n x F; v: n x t."""
+    """n drawn functions `f(u) = sum_j w_j cos(s_j . u + b_j) + k(u, X) v`; w: n x F; v: n x t."""
 
     posterior: Posterior
     features: RandomFeatures
@@ -141,18 +141,18 @@ class PathwiseDraw:
         return PathwiseDraw(self.posterior.select(rows), features, self.w[rows], self.v[rows])
 
     def __call__(self, u: Tensor) -> Tensor:
-        """Values at unit-cube points, `n x k x D -> n x k`."""
+        """Evaluate the draws at unit-cube points, `n x k x D -> n x k`."""
         model = self.posterior.model()
         update = model.covariance(u, self.posterior.x) @ self.v[..., None]  # n x k x 1
         return self.prior_values(u) + update[..., 0]
 
     def prior_values(self, u: Tensor) -> Tensor:
-        """Values of the prior draws f0, `n x k x D -> n x k`."""
+        """Evaluate the prior draws f0, `n x k x D -> n x k`."""
         warped = self.posterior.model().inputs(u)
         return (torch.cos(self.features.angles(warped)) @ self.w[..., None])[..., 0]
 
     def blockwise(self, u: Tensor) -> Tensor:
-        """The values that a call returns, computed for one block of agents after another."""
+        """Evaluate the draws as a call does, but for one block of agents after another."""
         width = self.w.shape[1] + self.v.shape[1]
         values = torch.empty_like(u[..., 0])
         for rows in batches.blocks(len(u), u.shape[1] * width, u.device):
@@ -160,7 +160,7 @@ class PathwiseDraw:
         return values
 
     def slopes(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """Values and gradients at one point of each agent, `n x D -> n, n x D`."""
+        """Return values and gradients at one point for each agent, `n x D -> n, n x D`."""
         with torch.enable_grad():
             u = u.detach().requires_grad_()
             value = self(u[:, None])[:, 0]
@@ -169,7 +169,7 @@ class PathwiseDraw:
 
 
 def maximizers_in_box(draw: PathwiseDraw, acquisition: Acquisition, points: Tensor) -> Tensor:
-    """The best ends of BFGS ascents from the best candidate and the starts, n x D; points: candidates, then starts."""
+    """Climb by BFGS from the best candidate and all starts to the best ends, n x D. points: candidates, then starts."""
     candidates, starts = points[:, : acquisition.n_candidates], points[:, acquisition.n_candidates :]
     starts = torch.cat([_best(candidates, draw.blockwise(candidates))[:, None], starts], 1)  # n x k x D
     if acquisition.max_iterations == 0:
@@ -190,12 +190,12 @@ def maximizers_in_box(draw: PathwiseDraw, acquisition: Acquisition, points: Tens
 
 
 def _best(points: Tensor, values: Tensor) -> Tensor:
-    """The points with the largest values, `n x k x D, n x k -> n x D`."""
+    """Return the points with the largest values, `n x k x D, n x k -> n x D`."""
     return points[torch.arange(len(points), device=points.device), values.argmax(1)]
 
 
 def _root(covariance: Tensor, variance: Tensor) -> Tensor:
-    """R with `R R^T` the covariance plus `_JITTER` variance: its Cholesky factor, or of positive eigenvalues alone."""
+    """Return R with `R R^T = covariance + _JITTER variance I`, by Cholesky, or from the positive eigenvalues alone."""
     diagonal = (_JITTER * variance)[:, None].expand(-1, covariance.shape[1])
     C = covariance + torch.diag_embed(diagonal)
     R, info = torch.linalg.cholesky_ex(C)

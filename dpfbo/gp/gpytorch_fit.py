@@ -15,9 +15,9 @@ _DIFFERENCE = 1e-4  # step of the difference quotients, in raw parameters
 
 
 def fit(x: Tensor, y: Tensor, own: OwnGP) -> KernelParameters:
-    """Maximise each agent's log marginal likelihood plus the log densities of its priors, from the settings' values.
+    """Maximise each agent's log marginal likelihood plus its log prior densities, starting at the values of `own`.
 
-    x: N x t x D; y: N x t. An agent whose likelihood is not finite at the start keeps the start.
+    x: N x t x D; y: N x t. An agent whose likelihood is not finite at the start keeps these values.
     """
     n, t, D = x.shape
     start = gpytorch_model.start(own, n, D, x.device)
@@ -38,9 +38,9 @@ def fit(x: Tensor, y: Tensor, own: OwnGP) -> KernelParameters:
 
 
 def log_likelihood(hyper: KernelParameters, x: Tensor, y: Tensor, models: Models) -> tuple[Tensor, Tensor]:
-    """Log marginal likelihood plus the priors' log densities, divided by t (N), and its gradient (N x p).
+    """Return the log marginal likelihood plus the log prior densities, divided by t (N), and its gradient (N x p).
 
-    The value is -inf where a covariance has no Cholesky factor: the batch is halved until that agent is alone.
+    An agent whose covariance has no Cholesky factor gets -inf; halving the batch again and again isolates this agent.
     """
     n = len(x)
     rows = batches.filled(n, batches.PRODUCTS, x.device)
@@ -57,13 +57,13 @@ def log_likelihood(hyper: KernelParameters, x: Tensor, y: Tensor, models: Models
 
 
 def information(hyper: KernelParameters, x: Tensor, models: Models) -> Tensor:
-    """The Fisher information of the raw parameters divided by t, `tr(A^-1 A_i A^-1 A_j) / (2 t)`, N x p x p.
+    """Return the Fisher information of the raw parameters over t, `tr(A^-1 A_i A^-1 A_j) / (2 t)`, N x p x p.
 
-    A is the covariance of the observations at x, N x t x D, `A_i` a difference quotient; the identity where A has no
-    factor.
+    A is the covariance of the observations at x, N x t x D, and A_i its difference quotient by parameter i. The result
+    is the identity if A has no Cholesky factor.
     """
     (n, p), t = hyper.raw.shape, x.shape[1]
-    # each agent's parameters as they are, and with one of them moved
+    # each agent's parameters, unchanged and then with one of them moved
     moved = hyper.raw[:, None] + _DIFFERENCE * torch.eye(p + 1, p, dtype=x.dtype, device=x.device).roll(1, 0)
     at = x[:, None].expand(-1, p + 1, -1, -1).flatten(0, 1)
     model = models.of(KernelParameters(hyper.own, moved.flatten(0, 1)), at, at[..., 0])

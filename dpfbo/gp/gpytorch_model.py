@@ -1,7 +1,7 @@
-"""The agents' own GPs as one batched model of GPyTorch, with its SE or a Matern kernel and a warp of their inputs.
+"""The agents' own GPs as one batched GPyTorch model, with an SE or Matern kernel and an optional input warp.
 
 The raw parameters of N agents are one N x p matrix: the logarithms of noise variance, kernel variance and length-scales
-(one, or D with `ard`), then those of the warp's a and b, D each.
+(one, or D with `ard`), then those of the warp's a and b, D each, if inputs are warped.
 """
 
 import math
@@ -21,7 +21,7 @@ from torch import Tensor
 from dpfbo.gp.own_gp import BOUNDS, KERNELS, AnyHyperparameters, KernelParameters, OwnGP
 
 _BOUNDS = {**BOUNDS, "warp": (0.1, 10.0)}
-_SPREAD = {"noise": 3.0, "variance": 2.0, "lengthscale": 1.0, "warp": 0.75}  # of the priors of logarithms
+_SPREAD = {"noise": 3.0, "variance": 2.0, "lengthscale": 1.0, "warp": 0.75}  # of normal priors of the logarithms
 _EDGE = 1e-7  # distance from 0 and 1 within which the warp is constant: its slope may be infinite there
 
 
@@ -44,7 +44,7 @@ class Kumaraswamy(gpytorch.Module):
 
 
 class AgentsModel(gpytorch.models.ExactGP):
-    """n GPs of mean zero, covariance `variance * k(w(x), w(x'))`, on observations n x t x D, n x t; see `Models.of`."""
+    """n GPs with mean 0 and covariance `variance * k(w(x), w(x'))`; x: n x t x D; y: n x t. `Models.of` makes them."""
 
     def __init__(self, own: OwnGP, x: Tensor, y: Tensor) -> None:
         batch, D = torch.Size([len(x)]), x.shape[-1]
@@ -68,7 +68,7 @@ class AgentsModel(gpytorch.models.ExactGP):
                     module.register_prior(f"{raw}_prior", prior, raw)
 
     def inputs(self, x: Tensor) -> Tensor:
-        """The points at which the kernel is evaluated, n x k x D."""
+        """Warp points, n x k x D, if the model has a warp; the kernel is evaluated there."""
         return x if self.warp is None else self.warp(x)
 
     def forward(self, x: Tensor) -> gpytorch.distributions.MultivariateNormal:
@@ -76,7 +76,7 @@ class AgentsModel(gpytorch.models.ExactGP):
         return gpytorch.distributions.MultivariateNormal(self.mean_module(u), self.covar_module(u))
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
-        """The prior covariances between two sets of points, `n x k x D, n x t x D -> n x k x t`."""
+        """Compute the prior covariances between two sets of points, `n x k x D, n x t x D -> n x k x t`."""
         return self.covar_module(self.inputs(a), self.inputs(b)).to_dense()
 
     @property
@@ -85,20 +85,20 @@ class AgentsModel(gpytorch.models.ExactGP):
         return self.covar_module.base_kernel.lengthscale
 
     def raw_parameters(self) -> list[torch.nn.Parameter]:
-        """The raw parameters, n x .. each, ordered as the columns of `KernelParameters.raw`."""
+        """Return the raw parameters, n x .. each, in the order of the columns of `KernelParameters.raw`."""
         kernel = self.covar_module
         first = [self.likelihood.noise_covar.raw_noise, kernel.raw_outputscale, kernel.base_kernel.raw_lengthscale]
         return first if self.warp is None else [*first, self.warp.raw_a, self.warp.raw_b]
 
 
 class Models:
-    """Models by their number of agents, each built once, which takes longer than evaluating it on few points."""
+    """A cache of models by number of agents: building a model takes longer than evaluating it at few points."""
 
     def __init__(self) -> None:
         self._built: dict[int, AgentsModel] = {}
 
     def of(self, hyper: KernelParameters, x: Tensor, y: Tensor) -> AgentsModel:
-        """The model of n agents, valid until the next call for n; x: n x t x D; y: n x t."""
+        """Return the model of n agents, valid until the next call with the same n; x: n x t x D; y: n x t."""
         if (model := self._built.get(len(x))) is None:
             model = self._built[len(x)] = AgentsModel(hyper.own, x, y)
         model.set_train_data(x, y, strict=False)
@@ -110,7 +110,7 @@ class Models:
 
 @contextmanager
 def exact_algebra() -> Iterator[None]:
-    """Make GPyTorch compute by dense Cholesky factors alone, and ignore its warnings of jitter, at most 1e-6."""
+    """Make GPyTorch use dense Cholesky factors only, and ignore its warnings about added jitter (at most 1e-6)."""
     dense = gpytorch.settings.max_eager_kernel_size(2**31)
     with gpytorch.settings.fast_computations(False, False, False), dense, catch_warnings():
         simplefilter("ignore", NumericalWarning)
@@ -118,20 +118,20 @@ def exact_algebra() -> Iterator[None]:
 
 
 def start(own: OwnGP, n_agents: int, dimension: int, device: torch.device) -> KernelParameters:
-    """The hyper-parameters of every agent before the first fit."""
+    """Return the hyper-parameters of every agent before the first fit."""
     row = [0.0 if name == "warp" else math.log(getattr(own, name)) for name in _names(own, dimension)]
     return KernelParameters(own, torch.tensor(row, dtype=torch.float64, device=device).repeat(n_agents, 1))
 
 
 def kernel_parameters(hyper: AnyHyperparameters) -> KernelParameters:
-    """The same hyper-parameters as parameters of GPyTorch."""
+    """Convert hyper-parameters to the raw parameters of GPyTorch models."""
     if isinstance(hyper, KernelParameters):
         return hyper
     return KernelParameters(OwnGP(), torch.stack([hyper.noise, hyper.variance, hyper.lengthscale], 1).log())
 
 
 def bounds_and_precision(own: OwnGP, dimension: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Lower bounds, upper bounds and the priors' precisions (0 without a prior) of the raw parameters, p each."""
+    """Return lower bounds, upper bounds and prior precisions (0 without a prior) of the raw parameters, p each."""
     rows = [
         (*map(math.log, _BOUNDS[name]), _SPREAD[name] ** -2 if own.priors or name == "warp" else 0.0)
         for name in _names(own, dimension)
@@ -141,7 +141,7 @@ def bounds_and_precision(own: OwnGP, dimension: int, device: torch.device) -> tu
 
 
 def _names(own: OwnGP, dimension: int) -> list[str]:
-    """The hyper-parameter that each raw parameter belongs to, p names."""
+    """Name the hyper-parameter to which each of the p raw parameters belongs."""
     lengthscales, warps = dimension if own.ard else 1, 2 * dimension if own.warp else 0
     return ["noise", "variance", *["lengthscale"] * lengthscales, *["warp"] * warps]
 

@@ -1,13 +1,13 @@
-"""An agent's own Gaussian process: zero mean, SE kernel, hyper-parameters of maximum marginal likelihood.
+"""Maximum likelihood fit of an agent's own Gaussian process, which has zero mean and an SE kernel.
 
-With R the kernel of variance 1, `eta = noise / variance`, `A = R + eta I` and `a = A^-1 y`, the likelihood of t
-observations and its derivatives are (Rasmussen and Williams 2006, eq. 5.8 and 5.9)
+With R the kernel matrix at variance 1, `eta = noise / variance`, `A = R + eta I` and `a = A^-1 y`, the log likelihood
+of t observations y and its derivatives are (Rasmussen and Williams 2006, eq. 5.8 and 5.9)
 
     L = -y^T a / (2 variance) - log|A| / 2 - t log(2 pi variance) / 2
     dL/dtheta_i = (a^T A_i a / variance - tr(A^-1 A_i)) / 2,    A_i = dA/dtheta_i
 
-The best variance is `y^T a / t`, within its bounds, so that Newton's method searches (log l, log eta) only. Modules of
-GPyTorch are imported where they are used: the import takes seconds.
+The best variance is `y^T a / t`, clamped to its bounds, so Newton's method searches over (log l, log eta) only.
+GPyTorch is imported inside the functions that use it, because its import takes seconds.
 """
 
 import math
@@ -27,7 +27,7 @@ _ACCELERATOR_BLOCK = 2**25
 
 
 def start(own: OwnGP, n_agents: int, dimension: int, device: torch.device) -> AnyHyperparameters:
-    """The hyper-parameters of every agent before the first fit."""
+    """Return the hyper-parameters of every agent before the first fit."""
     if not own.extensions:
         return own.start(n_agents, device)
     from dpfbo.gp import gpytorch_model
@@ -36,7 +36,7 @@ def start(own: OwnGP, n_agents: int, dimension: int, device: torch.device) -> An
 
 
 def fit_own(x: Tensor, y: Tensor, own: OwnGP, kernel_parameters: bool = False) -> AnyHyperparameters:
-    """Fit every agent's hyper-parameters to x (N x t x D) and y (N x t). kernel_parameters: keep GPyTorch's form."""
+    """Fit all agents' hyper-parameters to x (N x t x D), y (N x t). kernel_parameters: keep GPyTorch's raw ones."""
     if own.fit == "closed_form":
         return fit(x, y, own.start(len(x), x.device))
     from dpfbo.gp import gpytorch_fit
@@ -49,18 +49,18 @@ def fit_own(x: Tensor, y: Tensor, own: OwnGP, kernel_parameters: bool = False) -
 
 
 def gram_cholesky(x: Tensor, hyper: Hyperparameters, noise: Tensor) -> Tensor:
-    """The Cholesky factors of `K(x, x) + noise I`, N x t x t. x: N x t x D; noise: N."""
+    """Compute the Cholesky factors of `K(x, x) + noise I`, N x t x t. x: N x t x D; noise: N."""
     K = se_kernel(squared_distances(x, x), hyper)
     return cholesky(K + torch.diag_embed(noise[:, None].expand(-1, x.shape[1])))
 
 
 def se_kernel(D2: Tensor, hyper: Hyperparameters) -> Tensor:
-    """`variance * exp(-D2 / (2 l^2))` of squared distances, `N x t x k -> N x t x k`."""
+    """Compute `variance * exp(-D2 / (2 l^2))` from squared distances, `N x t x k -> N x t x k`."""
     return (D2 * (-0.5 / hyper.lengthscale**2)[:, None, None]).exp_().mul_(hyper.variance[:, None, None])
 
 
 def squared_distances(a: Tensor, b: Tensor) -> Tensor:
-    """`|a_i - b_j|^2`, `N x t x D, N x k x D -> N x t x k`."""
+    """Compute `|a_i - b_j|^2`, `N x t x D, N x k x D -> N x t x k`."""
     total = (a[:, :, None, 0] - b[:, None, :, 0]).square_()
     for d in range(1, a.shape[-1]):
         difference = a[:, :, None, d] - b[:, None, :, d]
@@ -70,10 +70,10 @@ def squared_distances(a: Tensor, b: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Terms:
-    """The terms of the likelihood and its derivatives by log l (`l`) and log eta (`n`), a number an agent, N.
+    """The terms, N each, of the log likelihood and of its derivatives by log l (index `l`) and log eta (index `n`).
 
-    ok: A is positive definite; yy: `y^T a`; l, n: `a^T A_i a`; ll: `a^T A_ll a`; q_ij: `a^T A_i A^-1 A_j a`; tr_i:
-    `tr(A^-1 A_i)`; tr_ll: `tr(A^-1 A_ll)`; trr_ij: `tr(A^-1 A_i A^-1 A_j)`.
+    ok: A is positive definite; log_det: `log|A|`; yy: `y^T a`; l, n: `a^T A_i a`; ll: `a^T A_ll a`; q_ij:
+    `a^T A_i A^-1 A_j a`; tr_i: `tr(A^-1 A_i)`; tr_ll: `tr(A^-1 A_ll)`; trr_ij: `tr(A^-1 A_i A^-1 A_j)`.
     """
 
     ok: Tensor
@@ -94,7 +94,7 @@ class Terms:
 
 
 def terms(lengthscale: Tensor, eta: Tensor, D2: Tensor, y: Tensor) -> Terms:
-    """The terms for lengthscale and eta (N each), squared distances D2 (N x t x t) and observations y (N x t)."""
+    """Compute the terms. lengthscale, eta: N each; D2: N x t x t squared distances; y: N x t observations."""
     scaled = D2 * lengthscale.square().reciprocal()[:, None, None]  # D2 / l^2
     A = (-0.5 * scaled).exp_()  # R so far
     A_l = scaled * A
@@ -102,7 +102,7 @@ def terms(lengthscale: Tensor, eta: Tensor, D2: Tensor, y: Tensor) -> Terms:
     L, info = torch.linalg.cholesky_ex(A)
     failed = info.nonzero()[:, 0]
     if len(failed):
-        L[failed] = torch.eye(L.shape[1], dtype=L.dtype, device=L.device)  # a factor with a zero has no inverse
+        L[failed] = torch.eye(L.shape[1], dtype=L.dtype, device=L.device)  # an invertible stand-in; `ok` is False
     W = torch.cholesky_inverse(L)  # A^-1
     a = W @ y.unsqueeze(-1)  # N x t x 1
     u, B, Wa = A_l @ a, W @ A_l, W @ a
@@ -117,7 +117,7 @@ def terms(lengthscale: Tensor, eta: Tensor, D2: Tensor, y: Tensor) -> Terms:
 
 
 def log_likelihood(k: Terms, variance: Tensor, t: int) -> tuple[Tensor, Tensor]:
-    """L (N; -inf where A is not positive definite) and its gradient by log (l, variance, noise), N x 3, both over t."""
+    """Return `L / t` (N; -inf if A is not positive definite) and its gradient by log (l, variance, noise), N x 3."""
     value = -0.5 * (k.yy / variance + k.log_det + t * (2 * math.pi * variance).log())
     by_noise = k.n / variance - k.tr_n
     gradient = torch.stack([k.l / variance - k.tr_l, k.yy / variance - t - by_noise, by_noise], 1)
@@ -125,19 +125,19 @@ def log_likelihood(k: Terms, variance: Tensor, t: int) -> tuple[Tensor, Tensor]:
 
 
 def profile(theta: Tensor, D2: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """`-L / t` at the best variance (N), its gradient (N x 2) and Hessian (N x 2 x 2) by theta, log l and log eta."""
+    """Return `-L / t` at the best variance (N), its gradient (N x 2) and Hessian (N x 2 x 2) by theta, log (l, eta)."""
     lengthscale, eta = theta.exp().unbind(1)
     t, k = y.shape[1], terms(lengthscale, eta, D2, y)
     v, free, given_noise = best_variance(k.yy, eta, t)
     value, gradient = log_likelihood(k, v, t)
     by_l, by_variance, by_noise = gradient.unbind(1)
-    # Hessian of -2 L by (log l, log eta) for a given variance; then the variance follows eta, or both
+    # Hessian of -2 L at a fixed variance; then corrected where the variance depends on eta, or on l and eta
     H_ll = (2 * k.q_ll - k.ll) / v + k.tr_ll - k.trr_ll
     H_ln = 2 * k.q_ln / v - k.trr_ln
     H_nn = (2 * k.q_nn - k.n) / v + k.tr_n - k.trr_nn
     vl, vn, vv = k.l / v, k.n / v, k.yy / v
     out = torch.where(free, 1 / vv, 0.0)
-    along = given_noise.to(v.dtype)  # the variance falls as eta grows
+    along = given_noise.to(v.dtype)  # variance = noise / eta with the noise at a bound
     H_ll, H_ln = H_ll - out * vl * vl, H_ln - out * vl * vn - along * vl
     H_nn = H_nn - out * vn * vn + along * (vv - 2 * vn)
     slopes = torch.stack([-by_l, along * by_variance - (1 - along) * by_noise], 1)
@@ -183,7 +183,7 @@ def _fit(x: Tensor, y: Tensor, start: Hyperparameters) -> Hyperparameters:
 
 
 def best_variance(yy: Tensor, eta: Tensor, t: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The best variance within the bounds, N; where it is free; where the noise is at one of its bounds."""
+    """Return the best variance within the bounds (N), a mask of free ones, and a mask where the noise is at a bound."""
     (low_v, high_v), (low_n, high_n) = BOUNDS["variance"], BOUNDS["noise"]
     low, high, best = low_n / eta, high_n / eta, yy / t
     v = best.clamp(low.clamp(min=low_v), high.clamp(max=high_v))

@@ -15,17 +15,17 @@ from dpfbo.gp import batches, optimize
 Function = Callable[..., tuple[Tensor, Tensor, Tensor]]
 
 ARMIJO = 1e-4
-HOPE = 2.0  # times `-d.g`: the decrease that a start may still reach (1/2 for a quadratic; tests count lost starts)
+HOPE = 2.0  # largest further decrease expected of a start, over `-d.g` (1/2 for a quadratic; tests count lost starts)
 NEAR = 0.02  # fraction of the box: coordinates closer to a bound than this, and than the radius, may move to it at once
-SHORTER = 0.25  # length of the next step after one that failed, relative to that one
-_RUNNING = 0.7  # share of running problems below which the others leave the batch
+SHORTER = 0.25  # radius after a step that failed, relative to the length of this step
+_RUNNING = 0.7  # share of running problems below which finished ones are removed from the batch
 FLATTEST = 1e-6  # smallest curvature, relative to the largest, that a step divides by
 TINY = 1e-300
 
 
 @dataclass(frozen=True)
 class Limits:
-    """A problem stops when its next step promises at most this decrease, or after this number of steps."""
+    """A problem ends if its next step is predicted to gain at most `decrease`, or after `evaluations` steps."""
 
     decrease: float
     evaluations: int
@@ -33,10 +33,10 @@ class Limits:
 
 @dataclass
 class _Problems:
-    """The problems of a batch: their places (rows), groups, and rows of the function's data.
+    """The b problems of a batch. rows: their positions in the result; data: their rows of the function's data.
 
-    state: b rows of x (D), gradient (D), Hessian (D D), value, radius. fixed: b rows of corners (2 D), `NEAR` box (D),
-    largest radius.
+    state: b rows of x (D), gradient (D), Hessian (D^2), value, radius. fixed: b rows of the lower and upper corner (D
+    each), `NEAR` times the box's sides (D), and the largest radius.
     """
 
     rows: Tensor
@@ -51,7 +51,7 @@ class _Problems:
         return _Problems(rows, group, state, fixed, tuple(d.index_select(0, i) for d in self.data), self.D)
 
     def unpacked(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """x, gradient, Hessian, value and radius."""
+        """Split the state into x, gradient, Hessian, value and radius."""
         D, s = self.D, self.state
         return s[:, :D], s[:, D : 2 * D], s[:, 2 * D : -2].view(-1, D, D), s[:, -2], s[:, -1]
 
@@ -64,9 +64,9 @@ def minimize(
 
     A step is `-|H|^-1 g`, with the absolute eigenvalues of the Hessian, on the coordinates that are not held at a
     bound, and no longer than the radius. A step that decreases the value too little is not taken, and the radius
-    shrinks; any other doubles it, up to `longest` (B). data: tensors with a row a problem, for the function. group: B,
-    if only the best of a group is needed: a start ends as soon as `HOPE` times the promised decrease would not reach
-    its group's best value. A problem that is not finite at x0 stays there, and its value is infinite.
+    shrinks; any other doubles it, up to `longest` (B). data: tensors with one row per problem, for the function. group:
+    B, if only the best problem of each group matters: a problem ends as soon as `HOPE` times its predicted decrease
+    would not reach its group's best value. A problem that is not finite at x0 stays there, and its value is infinite.
     """
     (B, D), device = x0.shape, x0.device
     if B == 0:
@@ -104,7 +104,7 @@ def _packed(x: Tensor, f: Tensor, g: Tensor, H: Tensor, radius: Tensor) -> Tenso
 
 
 def _finite(state: Tensor, D: int) -> Tensor:
-    """The state, in which a problem with a number that is not finite gets derivatives of 0 and an infinite value."""
+    """Set derivatives to 0 and the value to infinity in each row of the state with a number that is not finite."""
     failed = ~state.sum(1).isfinite()
     state[:, D:-2].masked_fill_(failed[:, None], 0.0)
     state[:, -2].masked_fill_(failed, torch.inf)
@@ -112,7 +112,7 @@ def _finite(state: Tensor, D: int) -> Tensor:
 
 
 def _moved(function: Function, b: _Problems, d: Tensor, length: Tensor, running: Tensor) -> Tensor:
-    """The state after steps d (b x D) of running problems that decrease the values enough; other radii shrink."""
+    """Take the steps d (b x D) of running problems that decrease the value enough; shrink the radii of the others."""
     D, (old, slope, _, before, radius) = b.D, b.unpacked()
     x = (old + d).clamp_(b.fixed[:, :D], b.fixed[:, D : 2 * D])
     f, g, H = function(x, *b.data)
@@ -124,7 +124,7 @@ def _moved(function: Function, b: _Problems, d: Tensor, length: Tensor, running:
 
 
 def _step(x: Tensor, g: Tensor, H: Tensor, radius: Tensor, fixed: Tensor) -> tuple[Tensor, Tensor]:
-    """The next step of each problem, b x D, and its length, b; a coordinate near a bound moves to it."""
+    """Compute the next step of each problem, b x D, and its length, b; a coordinate near a bound moves to the bound."""
     D = x.shape[1]
     room = torch.where(g > 0, fixed[:, :D], fixed[:, D : 2 * D]) - x
     held = room.abs() <= torch.minimum(fixed[:, 2 * D : 3 * D], radius[:, None])
@@ -136,7 +136,7 @@ def _step(x: Tensor, g: Tensor, H: Tensor, radius: Tensor, fixed: Tensor) -> tup
 
 
 def solved(H: Tensor, g: Tensor, held: Tensor) -> Tensor:
-    """`|H|^-1 g` on the coordinates that are not held, b x D; 0 on the others."""
+    """Compute `|H|^-1 g` on the coordinates that are not held, b x D; it is 0 on the others."""
     values, vectors = optimize.eigh(H.masked_fill(held[:, :, None] | held[:, None, :], 0.0))
     values = values.abs_()
     values = torch.maximum(values, FLATTEST * values.amax(1, keepdim=True)).clamp_(min=TINY)

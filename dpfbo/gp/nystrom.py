@@ -1,4 +1,4 @@
-"""Nystroem features of an average of squared-exponential kernels, and the points at which kernels are computed."""
+"""Nystroem features of an average of squared-exponential kernels, and these kernels."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from dpfbo.gp import batches
 from dpfbo.space.domain import Domain, embedded
 from dpfbo.space.mixed import MixedBox
 
-_MOST = 4096  # features: several matrices of this size are factorised
+_MOST = 4096  # largest number of features: several matrices of this size are factorised
 _JITTER = 1e-4  # added to the diagonal of the kernel matrix of the inducing points
 
 
 def scaled_kernels(a: Tensor, b: Tensor, lengthscales: Sequence[float]) -> Tensor:
-    """SE kernels whose length-scales grow with the dimension, `exp(-|x - x'|^2 / (2 l^2 D / 3))`.
+    """Compute SE kernels whose length-scales grow with the dimension, `exp(-|x - x'|^2 / (2 l^2 D / 3))`.
 
-    Distances in the unit cube of D dimensions grow like sqrt(D); one grid of length-scales then serves every D.
+    Distances in the unit cube grow like sqrt(D) with the dimension D, so that the same l serve every D.
 
     Args:
         a: Embedded points, `... x n x D`.
         b: Embedded points, `... x m x D`.
-        lengthscales: The l, L of them.
+        lengthscales: The L length-scales l.
 
     Returns:
         `... x L x n x m`.
@@ -46,7 +46,7 @@ class NystromFeatures:
     """One map `psi(x) = R^-1 k(U, x)` with `k(U, U) = R R'`, so that `psi(x) . psi(x')` approximates k (Williams 2001).
 
     k is the mean of `scaled_kernels`, and U are the first M points of a Sobol sequence. The map is public: it depends
-    on the domain alone.
+    on the domain and on settings alone.
 
     Args:
         inducing: The embedded points U, M x D.
@@ -69,7 +69,7 @@ class NystromFeatures:
 
     @staticmethod
     def of(domain: Domain, n_features: int, lengthscales: Sequence[float]) -> NystromFeatures:
-        """The map of n_features features for a domain, in float64 on the CPU."""
+        """Make the map with n_features features for a domain, in float64 on the CPU."""
         checks.integer("n_features", n_features, minimum=2, maximum=_MOST)
         u = torch.quasirandom.SobolEngine(domain.dimension).draw(n_features, dtype=torch.float64)
         space = domain if isinstance(domain, MixedBox) else None
@@ -83,7 +83,7 @@ class NystromFeatures:
         return len(self.inducing)
 
     def __call__(self, u: Tensor) -> Tensor:
-        """The features of unit-cube points, `B x k x D -> B x k x M`."""
+        """Compute the features of unit-cube points, `B x k x D -> B x k x M`."""
         x = u if self.space is None else self.space.embed(u)
         points = x.flatten(0, 1)
         k = scaled_kernels(self.inducing, batches.padded(points), self.lengthscales).mean(0)  # M x n
@@ -91,9 +91,9 @@ class NystromFeatures:
         return psi[: len(points)].unflatten(0, u.shape[:2])
 
     def coefficients(self) -> Tensor:
-        """The covariance, L x M x M, of the weights w of `psi(x) . w` if the function's kernel is one of the kernels.
+        """Return the covariance, L x M x M, of the weights w of `f = psi . w` for draws f with each of the kernels.
 
-        A function's weights are those that give its values at U: `w = R^-1 f(U)`. It is computed once.
+        The weights of f are those that give its values at U: `w = R^-1 f(U)`. The covariance is computed once.
         """
         return self._coefficients
 
@@ -104,10 +104,10 @@ class NystromFeatures:
         return torch.linalg.solve_triangular(self.root, half.mT, upper=False)
 
     def mean_variance(self, covariances: Tensor) -> Tensor:
-        """The mean over U of the variance of `psi . w` about its mean over U. covariances: of w, L x M x M; L."""
+        """Average over U the variance of `psi . w` about its mean over U, L numbers. covariances: of w, L x M x M."""
         K = self.root @ covariances @ self.root.mT
         return K.diagonal(dim1=1, dim2=2).mean(1) - K.mean((1, 2))
 
     def to(self, device: torch.device) -> NystromFeatures:
-        """A copy of the map on another device."""
+        """Copy the map to another device."""
         return NystromFeatures(self.inducing.to(device), self.root.to(device), self.lengthscales, self.space)

@@ -17,7 +17,7 @@ Function = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor | None]]
 
 _ARMIJO = 1e-4
 _MAX_BACKTRACKS = 12
-_HOPE = 6.0  # times `-d.g`: the decrease that a start may still reach (1/2 for a quadratic; tests count lost starts)
+_HOPE = 6.0  # largest further decrease expected of a start, over `-d.g` (1/2 for a quadratic; tests count lost starts)
 _NEAR = 1e-6  # fraction of the box: coordinates closer to a bound than this count as lying on it
 _MATRICES = 2**19  # matrices whose eigenvalues are computed at once
 _FLATTEST = 1e-6  # smallest curvature, relative to the largest, that a Newton step divides by
@@ -25,7 +25,7 @@ _FLATTEST = 1e-6  # smallest curvature, relative to the largest, that a Newton s
 
 @dataclass(frozen=True)
 class Stopping:
-    """The two stopping tests of L-BFGS-B, applied to each problem, and its limit of iterations."""
+    """The two stopping tests of L-BFGS-B, applied to each problem, and the largest number of iterations."""
 
     gradient: float = 1e-5
     relative_decrease: float = 2.2e-9
@@ -59,8 +59,9 @@ def minimize(
 
     After a BFGS step that decreases the value too little, or a Newton step that does not decrease it, a step along the
     negative gradient follows before the problem counts as converged. step: B, the length of steps along the gradient,
-    and of the longest Newton step. group: B, if only the best of a group is needed: a start ends as soon as `_HOPE`
-    times the promised decrease would not reach its group's best. A problem that is not finite at x0 stays there.
+    and of the longest Newton step. group: B, if only the best problem of each group matters: a problem then ends as
+    soon as `_HOPE` times its predicted decrease would not reach its group's best value. A problem that is not finite at
+    x0 stays there.
     """
     function = _padded(function)
     x, rows = x0.clamp(lower, upper), torch.arange(len(x0), device=x0.device)
@@ -103,7 +104,7 @@ def minimize(
 
 
 def _padded(function: Function) -> Function:
-    """The function on padded batches, so that values at a point do not depend on the other points (`batches`)."""
+    """Evaluate the function on padded batches, so that values do not depend on the other points (see `batches`)."""
 
     def evaluate(x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         n = len(rows)
@@ -117,7 +118,7 @@ def _padded(function: Function) -> Function:
 
 
 def _direction(b: _Batch, lower: Tensor, upper: Tensor, step: Tensor, newton: bool) -> Tensor:
-    """A descent direction of each problem, b x D; coordinates near a bound that a descent pushes outward move to it."""
+    """Return descent directions, b x D; a coordinate near a bound that descent would push across moves to the bound."""
     near = torch.minimum(_projected_gradient(b, lower, upper), _NEAR * (upper - lower).amax(1))[:, None]
     to_lower, to_upper = (b.x - lower <= near) & (b.g > 0), (upper - b.x <= near) & (b.g < 0)
     held = to_lower | to_upper
@@ -131,7 +132,7 @@ def _direction(b: _Batch, lower: Tensor, upper: Tensor, step: Tensor, newton: bo
 
 
 def _newton(H: Tensor, g: Tensor, held: Tensor, longest: Tensor) -> Tensor:
-    """`-|H|^-1 g` on the coordinates that are not held; |H| has absolute eigenvalues, for a descent at saddles, too."""
+    """Return `-|H|^-1 g` on coordinates that are not held; |H| has absolute eigenvalues, to descend at saddles, too."""
     free = (~held).to(g.dtype)
     values, vectors = eigh(free[:, :, None] * H * free[:, None, :] + torch.diag_embed(1 - free))
     values = values.abs()
@@ -141,7 +142,7 @@ def _newton(H: Tensor, g: Tensor, held: Tensor, longest: Tensor) -> Tensor:
 
 
 def eigh(matrices: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues and -vectors of B x D x D matrices, `_MATRICES` at a time: CUDA counts its workspace in 32 bits."""
+    """Compute eigenvalues and -vectors, B x D x D, `_MATRICES` at a time: CUDA counts its workspace in 32 bits."""
     parts = [torch.linalg.eigh(part) for part in matrices.split(_MATRICES)]
     if len(parts) == 1:
         return parts[0][0], parts[0][1]
@@ -150,7 +151,7 @@ def eigh(matrices: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _projected_gradient(b: _Batch, lower: Tensor, upper: Tensor) -> Tensor:
-    """The largest entry of each projected gradient, b; it is NaN, and ends the problem, where a number is."""
+    """Return the largest entry of each projected gradient, b; a NaN in it makes it NaN, which ends the problem."""
     return ((b.x - b.g).clamp(lower, upper) - b.x).abs().amax(1)
 
 
@@ -180,7 +181,7 @@ def _line_search(function: Function, b: _Batch, direction: Tensor, lower: Tensor
 
 
 def _trial(function: Function, b: _Batch, step: Tensor, lower: Tensor, upper: Tensor) -> tuple[_Batch, Tensor, Tensor]:
-    """The problems after a step, a mask of those that meet the Armijo condition, and the slopes along the step."""
+    """Return the problems after a step, a mask of those that meet the Armijo condition, and slopes along the step."""
     x = (b.x + step).clamp(lower, upper)
     f, g, H = function(x, b.rows)
     slope = ((x - b.x) * b.g).sum(1)
@@ -189,7 +190,7 @@ def _trial(function: Function, b: _Batch, step: Tensor, lower: Tensor, upper: Te
 
 
 def _bfgs(old: _Batch, new: _Batch) -> Tensor:
-    """The estimated Hessians after a BFGS update where `s.d` is positive, begun anew after a gradient step."""
+    """Update the estimated Hessians by BFGS where `s.d` is positive; start a new estimate after a gradient step."""
     s, d = new.x - old.x, new.g - old.g
     sd, dd = (s * d).sum(1), (d * d).sum(1)
     good = sd > 1e-10 * s.norm(dim=1) * d.norm(dim=1)

@@ -9,9 +9,9 @@ from dpfbo import checks
 from dpfbo.checks import SettingError
 
 BOUNDS = {"lengthscale": (5e-3, 1e2), "variance": (1e-6, 1e3), "noise": (1e-8, 1e2)}
-KERNELS = {"rbf": 0, "matern32": 3, "matern52": 5}  # degrees of freedom of the spectral density, a t; 0: normal
+KERNELS = {"rbf": 0, "matern32": 3, "matern52": 5}  # degrees of freedom of the t spectral density; 0: normal density
 FITS = ("closed_form", "gpytorch", "given")
-_EXTENSIONS = {"kernel": "rbf", "ard": False, "warp": False, "priors": False}  # values of the closed form
+_EXTENSIONS = {"kernel": "rbf", "ard": False, "warp": False, "priors": False}  # the values that the closed form needs
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class OwnGP:
             hyper-parameters are then in standardised units.
 
     Raises:
-        SettingError: A word is unknown, or an argument has no effect on this fit.
+        SettingError: An option is unknown, or `fit` does not support an argument or ignores it.
         ValueError: A hyper-parameter lies outside its bounds.
 
     Example:
@@ -92,12 +92,12 @@ class OwnGP:
         return [f"{name}={value}" for name, value in differ.items()]
 
     def start(self, n_agents: int, device: torch.device | None = None) -> Hyperparameters:
-        """The hyper-parameters of every agent's SE kernel before the first fit."""
+        """Return the hyper-parameters of every agent's SE kernel before the first fit."""
         one = torch.ones(n_agents, dtype=torch.float64, device=device)
         return Hyperparameters(self.lengthscale * one, self.variance * one, self.noise * one)
 
     def due(self, n_observations: int) -> bool:
-        """True if a fit is due at this number of observations."""
+        """Return whether a fit is due at this number of observations."""
         return self.fit != "given" and n_observations % self.every == 0
 
 

@@ -1,7 +1,7 @@
 """Draws from the weight-space posterior under random features, such as the message of an agent (eq. 2).
 
 With `Phi` the `t x M` features of t observations y, noise variance `lam` and `K = Phi Phi^T + lam I`, Matheron's rule
-gives the law of eq. 2, `omega ~ N(nu, lam Sigma^-1)` with `Sigma = Phi^T Phi + lam I`, `nu = Sigma^-1 Phi^T y`:
+draws from eq. 2, `omega ~ N(nu, lam Sigma^-1)` with `Sigma = Phi^T Phi + lam I`, `nu = Sigma^-1 Phi^T y`:
 
     omega = w0 + Phi^T K^-1 (y - Phi w0 - e),    w0 ~ N(0, I_M),    e ~ N(0, lam I_t).
 """
@@ -9,7 +9,7 @@ gives the law of eq. 2, `omega ~ N(nu, lam Sigma^-1)` with `Sigma = Phi^T Phi + 
 import torch
 from torch import Tensor
 
-_JITTERS = (1e-10, 1e-8)  # of the mean diagonal, added in this order to matrices that cannot be factorised
+_JITTERS = (1e-10, 1e-8)  # fractions of the mean diagonal, tried in this order on matrices that cannot be factorised
 
 
 class FactorisationError(ArithmeticError):
@@ -17,7 +17,7 @@ class FactorisationError(ArithmeticError):
 
 
 def cholesky(K: Tensor) -> Tensor:
-    """The lower Cholesky factors of `N x t x t` matrices, with jitter up to 1e-8 if needed, else FactorisationError."""
+    """Compute lower Cholesky factors of `N x t x t` matrices, with jitter up to 1e-8, or raise FactorisationError."""
     L, info = torch.linalg.cholesky_ex(K)
     failed = _failed(L, info)
     for jitter in _JITTERS:
@@ -34,12 +34,12 @@ def cholesky(K: Tensor) -> Tensor:
 
 
 def _failed(L: Tensor, info: Tensor) -> Tensor:
-    """Indices of the matrices that have no factor."""
+    """Return the indices of the matrices that have no factor."""
     return ((info != 0) | ~torch.isfinite(L.diagonal(dim1=-2, dim2=-1)).all(-1)).nonzero()[:, 0]
 
 
 def sample_weights(Phi: Tensor, L: Tensor, y: Tensor, w0: Tensor, e: Tensor) -> Tensor:
-    """Posterior draws omega of the weights by Matheron's rule, N x M.
+    """Compute posterior draws omega of the weights by Matheron's rule, N x M.
 
     Phi: N x t x M; L: N x t x t, the Cholesky factor of `Phi Phi^T + lam I`; y: N x t; w0: N x M prior draws;
     e: N x t noise draws. With w0 = 0 and e = 0 a draw is the posterior mean nu.
@@ -55,6 +55,6 @@ def sample_weights(Phi: Tensor, L: Tensor, y: Tensor, w0: Tensor, e: Tensor) -> 
 
 
 def mean_weights(Phi: Tensor, L: Tensor, y: Tensor) -> Tensor:
-    """Posterior means of the weights, `nu = Sigma^-1 Phi^T y = Phi^T K^-1 y`; shapes as in `sample_weights`."""
+    """Compute posterior means of the weights, `nu = Sigma^-1 Phi^T y = Phi^T K^-1 y`; shapes as in `sample_weights`."""
     v = torch.cholesky_solve(y.unsqueeze(-1), L)  # N x t x 1
     return (Phi.mT @ v).squeeze(-1)

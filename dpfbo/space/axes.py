@@ -1,4 +1,4 @@
-"""Parameters as axes: numbers and whole numbers in an interval, and values with or without an order."""
+"""Parameters as axes of a search space: numbers or integers in an interval, and ordered or unordered values."""
 
 import math
 from abc import ABC, abstractmethod
@@ -17,17 +17,17 @@ from dpfbo.checks import SettingError
 from dpfbo.space.conditions import Conditional
 from dpfbo.space.json_values import KINDS, Value, json_text, own
 
-_EXACT = 2**53  # every whole number up to this has a float of its own
-_ROUNDING = 1e-6  # steps: a number this close to a value counts as the value
+_EXACT = 2**53  # floats represent all whole numbers up to this exactly
+_ROUNDING = 1e-6  # in steps: a number at most this far from a value counts as that value
 
 
 def quotient(x: Tensor, y: float) -> Tensor:
-    """`x / y`, rounded alike on every device: CUDA would multiply by the reciprocal of a plain number."""
+    """Compute `x / y`, rounded alike on every device: CUDA would multiply by the reciprocal of a Python number."""
     return x / torch.full((), y, dtype=x.dtype, device=x.device)
 
 
 class Axis(Conditional, ABC):
-    """Maps the values of a parameter to numbers in natural units, and these numbers to coordinates in [0, 1]."""
+    """A parameter as an axis: its values have numbers in natural units, and these have coordinates in [0, 1]."""
 
     @property
     def size(self) -> int | None:
@@ -41,44 +41,44 @@ class Axis(Conditional, ABC):
 
     @abstractmethod
     def natural(self, u: Tensor) -> Tensor:
-        """The number in natural units of the value to which each coordinate belongs, elementwise."""
+        """Return the number in natural units of the value to which each coordinate u belongs, elementwise."""
 
     @abstractmethod
     def unit(self, x: Tensor) -> Tensor:
-        """The coordinate of each number in natural units, elementwise."""
+        """Return the coordinate of each number x in natural units, elementwise."""
 
     def nth(self, k: Tensor) -> Tensor:
-        """The number in natural units of the k-th value of a discrete axis, counted from 0, elementwise."""
+        """Return the number in natural units of the k-th value of a discrete axis, counted from 0, elementwise."""
         return k
 
     def rank(self, x: Tensor) -> Tensor:
-        """The k for which `nth` gives each number in natural units, elementwise."""
+        """Return the k for which `nth(k)` is x, a number in natural units, elementwise."""
         return x
 
     @property
     def middle(self) -> float:
-        """The number in natural units that the parameter has where it is inactive: that of the coordinate 1/2."""
+        """The number in natural units at the coordinate 1/2, which an inactive parameter has."""
         return float(self.natural(torch.tensor(0.5, dtype=torch.float64, device="cpu")))
 
     @abstractmethod
     def value(self, number: float) -> Value:
-        """The value that has this number."""
+        """Return the value that has this number in natural units."""
 
     @abstractmethod
     def number(self, value: Value) -> float:
-        """The number of a value; SettingError if the parameter does not have the value."""
+        """Return the number of a value; raise SettingError if the parameter cannot have this value."""
 
 
 @dataclass(frozen=True, repr=False)
 class _Interval(Axis):
-    """The numbers, or the whole numbers, between two bounds; with a step, those a multiple of it above the lower."""
+    """The numbers, or the whole numbers, between two bounds; with a step, only `lower` plus multiples of it."""
 
     lower: float
     upper: float
     log: bool = False
     step: float | None = field(default=None, kw_only=True, metadata={"named": "if given"})
 
-    _whole: ClassVar[bool] = False  # then the axis reaches half a number beyond both bounds
+    _whole: ClassVar[bool] = False  # True: only whole numbers, and the axis reaches 1/2 beyond both bounds
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -130,10 +130,10 @@ class _Interval(Axis):
 
     @cached_property
     def _grid(self) -> tuple[float, float, float]:
-        """The a, b and c of the values `(a + k b) / c` of an axis with a step.
+        """The a, b and c for which `(a + k b) / c` is the k-th value of an axis with a step.
 
-        They are whole numbers unless the decimals of `lower` and `step` are too many, so the values have no rounding
-        error: 0.1 + 2 x 0.1 is (1 + 2) / 10 = 0.3.
+        They are whole numbers, which avoids rounding errors: 0.1 + 2 x 0.1 is (1 + 2) / 10 = 0.3. Only if `lower` and
+        `step` have too many decimals, they are floats.
         """
         lower, step = map(_decimal, (self.lower, self.step))
         c = math.lcm(lower.denominator, step.denominator)
@@ -190,7 +190,7 @@ class _Interval(Axis):
         return found
 
     def _nearest(self, number: float) -> float | None:
-        """The number of the value that equals a number but for rounding; None if there is none."""
+        """Return the number of the value that equals `number` up to rounding, or None if no value does."""
         if self.step is None:
             return number
         x = torch.tensor(number, dtype=torch.float64, device="cpu")
@@ -199,7 +199,7 @@ class _Interval(Axis):
 
 
 def _decimal(number: float | None) -> Fraction:
-    """The number that a float's shortest decimal text names, exactly."""
+    """Return exactly the decimal number that a float is printed as, such as 1/10 for 0.1."""
     return Fraction(number) if isinstance(number, int) else Fraction(repr(float(number or 0)))
 
 
@@ -259,7 +259,7 @@ class Integer(_Interval):
 
 
 class _OneOf(Axis):
-    """One of several values, which the subclass's own field holds; a value's number is its index."""
+    """One of several values, held by the field that `_field` names; a value's number is its index."""
 
     _field: ClassVar[str]
 
@@ -335,7 +335,7 @@ class Categorical(_OneOf):
 
 @dataclass(frozen=True, repr=False)
 class Ordinal(_OneOf):
-    """One of several values in an order; consecutive values are alike.
+    """One of several ordered values; consecutive values are assumed to be similar.
 
     Args:
         values: At least two different values that JSON can write, in their order.

@@ -1,4 +1,4 @@
-"""Conditions: which values of other parameters make a parameter active."""
+"""Conditions, which state the values of other parameters for which a parameter is active."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
@@ -8,12 +8,12 @@ from dpfbo import checks
 from dpfbo.checks import SettingError
 from dpfbo.space.json_values import Value, own
 
-Requirements = dict[str, tuple[float, ...]]  # by name of a parameter, the numbers of its values that are allowed
+Requirements = dict[str, tuple[float, ...]]  # maps names of parameters to the numbers of their allowed values
 
 
 @dataclass(frozen=True, repr=False)
 class Conditional:
-    """A parameter with a condition: it is active only if every parameter that `when` names has one of its values."""
+    """A parameter that is active only if every parameter named in `when` has one of the values given there."""
 
     when: Mapping[str, Value] | None = field(default=None, kw_only=True, hash=False, metadata={"named": "if given"})
 
@@ -35,19 +35,19 @@ class Conditional:
 
 
 def named_fields(parameter: Conditional) -> list[Field[Any]]:
-    """The fields that describe a parameter: those that are optional only if they differ from their default."""
+    """Return the fields that describe a parameter, without optional ones that have their default value."""
     found = ordered_fields(type(parameter))
     return [f for f in found if f.metadata.get("named") is None or getattr(parameter, f.name) != f.default]
 
 
 def ordered_fields(kind: type[Conditional]) -> list[Field[Any]]:
-    """The fields of a class of parameters as it is called: positional ones, keywords, and `when` at the end."""
+    """Return a parameter class's fields in the order of a call: positional ones, keyword-only ones, `when` last."""
     return sorted(fields(kind), key=lambda f: (bool(f.kw_only), f.name == "when"))
 
 
 @dataclass(frozen=True)
 class Condition:
-    """Axis `axis` of a domain is active only where axis `parent` has one of these numbers, in natural units."""
+    """A condition: axis `axis` of a domain is active only if axis `parent` has one of `numbers`, in natural units."""
 
     axis: int
     parent: int
@@ -55,17 +55,17 @@ class Condition:
 
 
 def requirements(parameters: Mapping[str, Any], deciding: tuple[type, ...]) -> dict[str, Requirements]:
-    """The numbers that other parameters have wherever a parameter is active: by its own `when`, and by its parents'.
+    """Collect what each parameter requires of others to be active, by its own `when` and by those of its parents.
 
     Args:
         parameters: All parameters by name.
         deciding: The classes of parameters that a condition may name.
 
     Returns:
-        The requirements of each parameter; those of a parent come before the parent itself.
+        The requirements of each parameter, by name. In each, what a parent requires comes before the parent itself.
 
     Raises:
-        SettingError: A condition names another parameter or value, can never hold, or leads back to its parameter.
+        SettingError: A condition names a wrong parameter or value, can never hold, or depends on its own parameter.
     """
     found: dict[str, Requirements] = {}
     left = dict(parameters)
@@ -88,7 +88,7 @@ def requirements(parameters: Mapping[str, Any], deciding: tuple[type, ...]) -> d
 def _required(
     name: str, when: Mapping[str, Iterable[Value]], parameters: Mapping[str, Any], found: Mapping[str, Requirements]
 ) -> Requirements:
-    """The requirements of the parameter `name`. found: at least those of its parents."""
+    """Return the requirements of the parameter `name`. found: the requirements of its parents, at least."""
     required: Requirements = {}
     for parent, values in when.items():
         try:
@@ -104,7 +104,7 @@ def _required(
 
 
 def _circle(left: Mapping[str, Any]) -> list[str]:
-    """A circle among parameters that all wait for others of them, with its first name once more at the end."""
+    """Find a circle among parameters that all depend on others of `left`; its first name is repeated at the end."""
     path = [next(iter(left))]
     while path[-1] not in path[:-1]:
         path.append(next(parent for parent in left[path[-1]].when if parent in left))

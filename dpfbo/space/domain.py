@@ -8,23 +8,23 @@ from torch import Tensor
 
 from dpfbo.space.mixed import MixedBox
 
-CLUSTERS = 6  # of `Grid.screening`, which a search looks into
-SCREENED = 512  # points of a grid above which an expensive function is evaluated near its best points only
+CLUSTERS = 6  # number of clusters of `Grid.screening` whose points a search evaluates
+SCREENED = 512  # on larger grids, an expensive function is evaluated at cluster centres and near the best of them
 
 
 class _InBox:
-    """A domain in a box. Points in natural units are scaled points of the unit cube."""
+    """A domain in a box, whose points in natural units are linearly scaled points of the unit cube."""
 
     lower: tuple[float, ...]
     upper: tuple[float, ...]
 
     def to_natural(self, u: Tensor) -> Tensor:
-        """Unit-cube points u in the problem's own units, both `... x D`."""
+        """Convert unit-cube points u to natural units, both `... x D`."""
         low, high = (torch.tensor(bound, dtype=u.dtype, device=u.device) for bound in (self.lower, self.upper))
         return low + u * (high - low)
 
     def to_unit(self, x: Tensor) -> Tensor:
-        """The unit-cube points of natural points x, both `... x D`."""
+        """Convert points x in natural units to unit-cube points, both `... x D`."""
         low, high = (torch.tensor(bound, dtype=x.dtype, device=x.device) for bound in (self.lower, self.upper))
         return (x - low) / (high - low)
 
@@ -38,7 +38,7 @@ class Box(_InBox):
         upper: D upper bounds.
 
     Raises:
-        ValueError: The bounds are empty, differ in length or are not finite, or one is not lower < upper.
+        ValueError: The bounds are empty, differ in length or are not finite, or lower < upper fails on an axis.
 
     Example:
         >>> import torch
@@ -53,7 +53,7 @@ class Box(_InBox):
 
     def __post_init__(self) -> None:
         if len(self.lower) != len(self.upper) or not self.lower:
-            raise ValueError(f"bounds need one lower and one upper value an axis, got {self.lower} and {self.upper}")
+            raise ValueError(f"bounds need one lower and one upper value per axis, got {self.lower} and {self.upper}")
         low, high = (torch.tensor(bound, device="cpu") for bound in (self.lower, self.upper))
         if not (torch.isfinite(low).all() and torch.isfinite(high).all() and (low < high).all()):
             raise ValueError(f"bounds must be finite with lower < upper on every axis, got {self.lower}, {self.upper}")
@@ -113,9 +113,9 @@ class Grid(_InBox):
 
     @cached_property
     def screening(self) -> tuple[Tensor, Tensor] | None:
-        """Rows that stand for the grid, c, and the rows nearest to each of them, c x w, by which every row is covered.
+        """The rows of cluster centres, c, and the rows of the clusters, c x w; None for at most 512 points.
 
-        None for a grid of at most 512 points, of which all can be evaluated. A short list repeats its own row.
+        Each row belongs to the cluster of the nearest centre. A cluster of fewer than w rows is padded with its centre.
         """
         G = len(self.points)
         if G <= SCREENED:
@@ -130,7 +130,7 @@ class Grid(_InBox):
         return chosen, members
 
     def index_of(self, u: Tensor) -> Tensor:
-        """The row in `points` of each unit-cube point, `... x D -> ...`, int32; ValueError for a point off the grid."""
+        """Return the grid row of each unit-cube point, `... x D -> ...`, int32; ValueError for points off the grid."""
         rank = torch.zeros(u.shape[:-1], dtype=torch.long, device=u.device)
         axes, rows = self._lookup
         for axis, (values, codes) in enumerate(axes):
@@ -138,14 +138,14 @@ class Grid(_InBox):
             rank = torch.searchsorted(codes, rank * len(values) + cell).clamp_(max=len(codes) - 1)
         index = rows[rank]
         if not torch.equal(self.unit_points[index], u):
-            raise ValueError("a point is not one of the grid")
+            raise ValueError("a point is not on the grid")
         return index.int()
 
     @cached_property
     def _lookup(self) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
-        """For `index_of`, by axis, its values and the sorted codes of the points; and the first point of each rank.
+        """The tables of `index_of`: the values and the sorted codes of each axis, and the first row of each rank.
 
-        A code is a pair of a point's rank by the axes before and its place among the values of this axis.
+        A point's code at an axis combines its rank by the previous axes and the index of its value on this axis.
         """
         rank, axes = torch.zeros(len(self.points), dtype=torch.long, device=self.points.device), []
         for axis in range(self.dimension):
@@ -163,10 +163,10 @@ Domain = Box | Grid | MixedBox
 
 
 def embedded_dimension(domain: Domain) -> int:
-    """The number of coordinates of a point as features and kernels see it."""
+    """Return the number of coordinates of the points that features and kernels take."""
     return domain.embedded_dimension if isinstance(domain, MixedBox) else domain.dimension
 
 
 def embedded(domain: Domain, u: Tensor) -> Tensor:
-    """Unit-cube points u, `... x D`, as features and kernels see them, `... x D'`."""
+    """Embed unit-cube points u, `... x D`, for features and kernels, `... x D'`."""
     return domain.embed(u) if isinstance(domain, MixedBox) else u

@@ -1,4 +1,4 @@
-"""The values of a choice: whatever JSON can write, and tuples, which JSON writes as lists."""
+"""Values of parameters: everything that JSON can write, and tuples, which JSON writes as lists."""
 
 import copy
 import json
@@ -12,13 +12,14 @@ Value = Any  # of a parameter: a number, a string, a boolean, None, or a list, t
 
 
 def json_text(value: object) -> str | None:
-    """The value in JSON, with sorted keys: 1, 1.0 and True differ, a tuple and a list do not. None if it is no JSON.
+    """Write a value as JSON with sorted keys, or return None if JSON cannot write it.
 
-    Numbers inside of lists and dicts must be finite, and the keys of dicts must be strings.
+    1, 1.0 and True differ as text; a tuple and a list do not. Numbers in lists and dicts must be finite, and keys of
+    dicts must be strings.
     """
     try:
         return json.dumps(value, sort_keys=True) if isinstance(value, PLAIN) or _is_nested(value) else None
-    except (RecursionError, ValueError):  # it holds itself, is too deep, or has an integer of too many digits
+    except (RecursionError, ValueError):  # it contains itself, is nested too deeply, or has too long an integer
         return None
 
 
@@ -31,5 +32,5 @@ def _is_nested(value: object) -> bool:
 
 
 def own(value: Value) -> Value:
-    """The value itself, or a copy of a list, tuple or dict, which whoever receives it may change."""
+    """Return the value itself, or a deep copy of a list, tuple or dict, which its receiver may change."""
     return value if isinstance(value, PLAIN) else copy.deepcopy(value)

@@ -1,9 +1,10 @@
 """Boxes with discrete axes: whole numbers, ordered levels and unordered choices beside continuous axes.
 
-A discrete value owns an interval of its axis of the unit cube and stands at one point in it. Features and kernels are
-functions of the snapped point (Garrido-Merchan and Hernandez-Lobato 2020). An unordered choice is a one-hot vector: an
-SE kernel of length-scale l between any two is `exp(-APART^2 / (2 l^2))`, the Hamming (overlap) kernel. An inactive
-axis has one coordinate, its middle, so points that differ in inactive axes alone are one point.
+A discrete value owns an interval of its axis in the unit cube; its coordinate is one point of the interval. Features
+and kernels are evaluated after points are snapped to these coordinates (Garrido-Merchan and Hernandez-Lobato 2020). An
+unordered choice is embedded as a one-hot vector: an SE kernel of length-scale l between two choices is
+`exp(-APART^2 / (2 l^2))`, the Hamming (overlap) kernel. The coordinate of an inactive axis is its middle, so points
+that differ on inactive axes only are the same point.
 """
 
 import math
@@ -48,7 +49,7 @@ class MixedBox:
 
     @cached_property
     def embedded_columns(self) -> tuple[int, ...]:
-        """The first column of each axis in the embedding, and at the end the number of columns D'."""
+        """The first embedding column of each axis, followed by the number of columns D'."""
         return tuple(sum(axis.columns for axis in self.axes[:i]) for i in range(len(self.axes) + 1))
 
     @property
@@ -63,7 +64,7 @@ class MixedBox:
         return self.imputed(torch.stack([axis.unit(x[..., i]) for i, axis in enumerate(self.axes)], -1))
 
     def active(self, u: Tensor) -> Tensor:
-        """The axes that are active at unit-cube points, booleans `... x D`."""
+        """Return which axes are active at unit-cube points, as booleans `... x D`."""
         columns = list(torch.ones_like(u, dtype=torch.bool).unbind(-1))
         for c in self.conditions:
             x = self.axes[c.parent].natural(u[..., c.parent])
@@ -85,7 +86,7 @@ class MixedBox:
         return self.imputed(self._changed(u, [self.axes[i].natural(u[..., i]) for i in self.discrete]))
 
     def snap_within(self, u: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-        """Move points as `snap` does, but only to the discrete values that stand inside boxes.
+        """Move points as `snap` does, but only to discrete values with coordinates inside boxes.
 
         lower, upper: the corners of the boxes, which broadcast against u, `... x D`. Raises SettingError if a
         box holds no value of an axis.
@@ -120,9 +121,9 @@ class MixedBox:
         return torch.cat(columns, -1)
 
     def pulled_back(self, slopes: Tensor) -> Tensor:
-        """Turn derivatives by embedded coordinates into those by unit-cube ones, `... x D`; 0 on discrete axes.
+        """Convert derivatives by embedded coordinates to derivatives by unit-cube ones, `... x D`; 0 on discrete axes.
 
-        All axes count as active; `active` says where they are.
+        All axes are treated as active; the caller has to set the derivatives on inactive ones to 0 (see `active`).
         """
         pulled = slopes.new_zeros(*slopes.shape[:-1], self.dimension)
         index = [i for i in range(self.dimension) if i not in self.discrete]
@@ -130,7 +131,7 @@ class MixedBox:
         return pulled
 
     def fixed(self, u: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
-        """Corners of boxes around points, all `n x D`, shrunk to the points on the discrete and the inactive axes."""
+        """Shrink boxes around points u, all `n x D`, to u on discrete and inactive axes; return the new corners."""
         lower, upper = lower.clone(), upper.clone()
         index = list(self.discrete)
         lower[:, index] = upper[:, index] = u[:, index]
@@ -142,7 +143,7 @@ class MixedBox:
     def neighbours(self, u: Tensor, i: int) -> Tensor:
         """Copy each point with its own and with other values on the discrete axis i, `n x D -> n x k x D`.
 
-        The copies have all values if there are at most 20, else the values 1, 2, 4, .. steps away.
+        The copies have all values if there are at most 20, else the own value and those 1, 2, 4, .. steps away.
         """
         axis = self.axes[i]
         assert axis.size is not None

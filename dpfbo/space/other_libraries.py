@@ -1,4 +1,4 @@
-"""Search spaces of Optuna and ConfigSpace, to and from the parameters of a `Space`."""
+"""Conversion of Optuna's and ConfigSpace's search spaces to the parameters of a `Space`, and back to Optuna's."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,11 +9,11 @@ from dpfbo.extras import needing
 from dpfbo.space.axes import Categorical, Float, Integer, Ordinal
 from dpfbo.space.json_values import Value
 
-Descriptions = dict[str, Any]  # of parameters by name, as in a YAML file
+Descriptions = dict[str, Any]  # descriptions of parameters by name, as in a YAML file
 
 
 def parameters_of_optuna(distributions: Mapping[str, Any]) -> Descriptions:
-    """The parameters of `Space.from_optuna`."""
+    """Describe Optuna's distributions as parameters, for `Space.from_optuna`."""
     with needing("optuna", "a space of Optuna"):
         from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
@@ -34,14 +34,14 @@ def parameters_of_optuna(distributions: Mapping[str, Any]) -> Descriptions:
 
 
 def optuna_distributions(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The distributions of `Space.to_optuna`."""
+    """Convert parameters to Optuna's distributions, for `Space.to_optuna`."""
     with needing("optuna", "a space of Optuna"):
         from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     found: dict[str, Any] = {}
     for name, p in parameters.items():
         if p.when is not None:
-            rule = "cannot be given to Optuna, whose distributions have no conditions: its objective states them"
+            rule = "cannot be given to Optuna, whose distributions have no conditions: state them in the objective"
             raise SettingError(f"space.{name}.when", rule)
         if isinstance(p, Float | Integer):
             kind: Any = FloatDistribution if isinstance(p, Float) else IntDistribution
@@ -55,7 +55,7 @@ def optuna_distributions(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parameters_of_configspace(space: Any) -> Descriptions:
-    """The parameters of `Space.from_configspace`."""
+    """Describe the parameters of a ConfigSpace, for `Space.from_configspace`."""
     with needing("configspace", "a space of ConfigSpace"):
         from ConfigSpace import ConfigurationSpace
 
@@ -74,7 +74,7 @@ def parameters_of_configspace(space: Any) -> Descriptions:
 
 
 def _of_configspace(name: str, p: Any) -> dict[str, Any]:
-    """The description of one parameter of ConfigSpace."""
+    """Describe one parameter of ConfigSpace."""
     import ConfigSpace
 
     if isinstance(p, ConfigSpace.Constant):
@@ -92,14 +92,14 @@ def _of_configspace(name: str, p: Any) -> dict[str, Any]:
 
 
 def _one_of(kind: str, key: str, values: Any) -> dict[str, Any]:
-    """The description of a choice; a single value is fixed."""
+    """Describe a choice; a single value becomes a fixed parameter."""
     if len(values) == 1:
         return {"type": "fixed", "constant": values[0]}
     return {"type": kind, key: list(values)}
 
 
 def _conditions(condition: Any) -> list[tuple[str, str, list[Value]]]:
-    """The child, the parent and the parent's allowed values of each part of a condition, all of which must hold."""
+    """Split a condition into parts that must all hold: each has a child, a parent and the parent's allowed values."""
     import ConfigSpace
 
     if isinstance(condition, ConfigSpace.AndConjunction):
@@ -108,5 +108,5 @@ def _conditions(condition: Any) -> list[tuple[str, str, list[Value]]]:
         return [(condition.child.name, condition.parent.name, [condition.value])]
     if isinstance(condition, ConfigSpace.InCondition):
         return [(condition.child.name, condition.parent.name, list(condition.values))]
-    rule = "must have conditions that are EqualsCondition, InCondition or AndConjunction alone"
+    rule = "must only have conditions that are an EqualsCondition, InCondition or AndConjunction"
     raise SettingError("configuration_space", f"{rule}, got {checks.shown(condition)}")

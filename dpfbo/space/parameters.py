@@ -16,7 +16,7 @@ from dpfbo.space.domain import Box
 from dpfbo.space.json_values import KINDS, PLAIN, Value, json_text, own
 from dpfbo.space.mixed import MixedBox
 
-_CONDITIONS = ("condition", "conditions", "parent", "active_if")  # how others spell `when`
+_CONDITIONS = ("condition", "conditions", "parent", "active_if")  # the names of `when` in other libraries
 
 
 @dataclass(frozen=True, repr=False)
@@ -54,17 +54,17 @@ _KINDS: dict[str, type[Any]] = {
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """Defines a search space of named parameters. A configuration is a dict with the value of every active parameter.
+    """A search space of named parameters. A configuration is a dict with the value of every active parameter.
 
     A parameter with a condition, `when={"kernel": "rbf"}` or `when={"depth": [2, 3], "kernel": "rbf"}`, is active only
     where every parameter that `when` names is active and has the value, or one of the values in the list. A choice that
-    is itself a list stands in a list. The named parameters are categorical, ordinal or integer ones. A configuration
-    leaves inactive parameters out, and its point has the middle of their axes.
+    is itself a list must be given in a list. The named parameters must be categorical, ordinal or integer ones. A
+    configuration leaves inactive parameters out, and its point lies in the middle of their axes.
 
     Args:
         parameters: The parameters by name. A parameter can also be given as its description in a YAML file, such as
             `{type: float, lower: 1e-4, upper: 1, log: true}`, `{type: integer, ..}`, `{type: categorical, choices:
-            [..]}` or `{type: ordinal, values: [..]}`; a fixed parameter, as a plain value.
+            [..]}` or `{type: ordinal, values: [..]}`. A fixed parameter can be a plain value.
 
     Raises:
         SettingError: A parameter or a condition is wrong (the error names it), or all parameters are fixed.
@@ -97,7 +97,7 @@ class Space:
             raise SettingError("space", f"must have a parameter that is not fixed, got {list(made)}")
         self._requirements  # noqa: B018  (raises for a wrong condition)
 
-    def __eq__(self, other: object) -> bool:  # in another order they have other points
+    def __eq__(self, other: object) -> bool:  # the order of the parameters matters to points
         return isinstance(other, Space) and repr(self) == repr(other)
 
     def __hash__(self) -> int:
@@ -105,7 +105,7 @@ class Space:
 
     @cached_property
     def domain(self) -> MixedBox | Box:
-        """The domain, with one axis for each searched parameter; a plain box if all are linear numbers."""
+        """The domain, with one axis for each searched parameter; a `Box` if all are linear floats and unconditional."""
         linear = [axis for axis in self.axes.values() if isinstance(axis, Float) and not axis.log and axis.size is None]
         index = {name: i for i, name in enumerate(self.axes)}
         conditions = tuple(
@@ -123,12 +123,12 @@ class Space:
         return requirements(self.parameters, (Categorical, Ordinal, Integer))
 
     def _unmet(self, name: str, numbers: Mapping[str, float]) -> str | None:
-        """The parameter whose value makes `name` inactive; None if it is active. numbers: of its values, by name."""
+        """Return the parameter whose value makes `name` inactive, or None. numbers: of its parents' values, by name."""
         required = self._requirements[name].items()
         return next((parent for parent, allowed in required if numbers[parent] not in allowed), None)
 
     def configuration(self, x: Tensor | Sequence[float]) -> dict[str, Value]:
-        """The value of every active parameter, by name, at a natural point x of the domain, D numbers."""
+        """Return the configuration of a point x in natural units, D numbers: the active parameters' values by name."""
         values = {name: axis.value(float(v)) for (name, axis), v in zip(self.axes.items(), x, strict=True)}
         deciding = {parent for required in self._requirements.values() for parent in required}
         numbers = {name: self.axes[name].number(values[name]) for name in deciding}
@@ -136,13 +136,13 @@ class Space:
         return {name: own(p.constant) if isinstance(p, Fixed) else values[name] for name, p in active.items()}
 
     def natural(self, configuration: Mapping[str, Value]) -> Tensor:
-        """The natural point of a configuration, D numbers.
+        """Return the point of a configuration in natural units, D numbers.
 
-        Fixed parameters may be left out of the configuration, inactive ones must be; the point has the middle of the
-        axis of an inactive parameter.
+        Fixed parameters may be left out of the configuration, and inactive ones must be left out. The point lies in the
+        middle of the axis of an inactive parameter.
 
         Raises:
-            SettingError: A value is missing, outside the space, or that of an inactive parameter; the message begins
+            SettingError: A value is missing, outside the space, or given for an inactive parameter; the message begins
                 with the parameter's name.
         """
         for name in configuration:
@@ -170,7 +170,7 @@ class Space:
         return torch.tensor([numbers[name] for name in self.axes], dtype=torch.float64, device="cpu")
 
     def to_dict(self) -> dict[str, Any]:
-        """The space as plain data, from which `Space` makes an equal one; JSON would turn tuples in it into lists."""
+        """Return plain data from which `Space` makes an equal space; JSON would turn tuples in it into lists."""
         kinds = {kind: name for name, kind in _KINDS.items()}
         return {
             name: {"type": kinds[type(p)], **{f.name: own(getattr(p, f.name)) for f in named_fields(p)}}
@@ -179,7 +179,7 @@ class Space:
 
     @staticmethod
     def from_optuna(distributions: Mapping[str, Any]) -> "Space":
-        """Make the space of Optuna's distributions, by name of the parameter.
+        """Make a space from Optuna's distributions, given by name of the parameter.
 
         A distribution with a single value becomes a fixed parameter.
 
@@ -191,7 +191,7 @@ class Space:
             The space.
 
         Raises:
-            SettingError: A distribution is of another class, or a choice is no JSON value.
+            SettingError: A distribution is of another class, or JSON cannot write a choice.
             MissingPackage: Optuna is not installed.
 
         Example:
@@ -205,10 +205,10 @@ class Space:
         return Space(other_libraries.parameters_of_optuna(distributions))
 
     def to_optuna(self) -> dict[str, Any]:
-        """The parameters as Optuna's distributions, by name, for `study.ask` or `create_trial`.
+        """Return the parameters as Optuna's distributions, by name, for `study.ask` or `create_trial`.
 
-        An ordinal parameter becomes a `CategoricalDistribution`, which has no order; a fixed parameter, one with a
-        single choice.
+        An ordinal parameter becomes a `CategoricalDistribution`, which has no order. A fixed parameter becomes one with
+        a single choice.
 
         Raises:
             SettingError: The space has conditions, which Optuna's distributions cannot state.
@@ -225,7 +225,7 @@ class Space:
 
     @staticmethod
     def from_configspace(configuration_space: Any) -> "Space":
-        """Make the space of a `ConfigSpace.ConfigurationSpace`, with its conditions.
+        """Make a space from a `ConfigSpace.ConfigurationSpace`, with its conditions.
 
         Default values of parameters have no meaning here and are not kept.
 
@@ -258,7 +258,7 @@ class Space:
 
 
 def _parameter(name: str, given: object) -> Parameter:
-    """The parameter from a Python or a YAML description; SettingError with its name."""
+    """Make a parameter from a Python or a YAML description; a SettingError names the parameter."""
     if not isinstance(name, str) or not name:
         raise SettingError("space", f"must have names that are not empty, got {name!r}")
     if isinstance(given, Parameter):

@@ -54,7 +54,7 @@ class Regions:
         return tuple(parts)
 
     def region_of(self, u: Tensor) -> Tensor:
-        """The region of each unit-cube point, `... x D -> ...`; the last axis counts fastest."""
+        """Return the index of each unit-cube point's region, `... x D -> ...`; it grows fastest along the last axis."""
         region = torch.zeros(u.shape[:-1], dtype=torch.long, device=u.device)
         for axis, k in enumerate(self.parts):
             if k > 1:
@@ -63,7 +63,7 @@ class Regions:
         return region
 
     def bounds(self, region: Tensor, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
-        """The lower and upper corners of closed boxes inside regions, `... -> ... x D` each.
+        """Return the lower and upper corners of closed boxes inside regions, `... -> ... x D` each.
 
         Upper corners lie 1e-9 below a face that regions share; in single precision both corners lie 1e-6 away from it,
         so that rounding cannot carry a point across.
@@ -81,11 +81,11 @@ class Regions:
         return torch.stack(lower[::-1], -1).to(dtype), torch.stack(upper[::-1], -1).to(dtype)
 
     def assign(self, agents: Tensor) -> Tensor:
-        """The region that each agent explores first, `n mod P`."""
+        """Return the region that each agent n explores first, `n mod P`."""
         return agents % self.P
 
     def uniform_points(self, region: Tensor, u: Tensor, domain: Domain) -> Tensor:
-        """Unit-cube points that are uniform in regions of the domain, `n x k x D`; on a grid, points of the grid.
+        """Return unit-cube points that are uniform in regions of the domain, `n x k x D`; on a grid, grid points.
 
         Args:
             region: The region of each of n agents.
@@ -105,7 +105,7 @@ class Regions:
     def check_against(self, domain: Domain, n_agents: int) -> None:
         """Raise SettingError if a region would have no agent, no point of the grid, or no value of a parameter.
 
-        A domain with conditions allows one region alone: the middle of an inactive axis would lie in one of several.
+        A domain with conditions allows only P = 1, because the middle of an inactive axis lies in only one region.
         """
         if n_agents < self.P:
             raise SettingError("P", f"must be at most the number of agents {n_agents}, got {self.P}")

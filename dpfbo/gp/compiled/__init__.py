@@ -1,1 +1,1 @@
-"""The most expensive steps on a CPU, in compiled C: the library and its calls; see docs/results/speed.md."""
+"""Compiled C code for the most expensive steps on a CPU: how it is built and called (see docs/results/speed.md)."""

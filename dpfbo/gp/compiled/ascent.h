@@ -1,4 +1,4 @@
-/* Newton ascents of one function from several starts; the method of dpfbo/gp/newton.py, without its batches.
+/* Newton ascents of one function from several starts, by the method of dpfbo/gp/newton.py.
 
    The function is g(x) = A / sqrt(N), A = sum_j w_j cos a_j, N = sum_j cos^2 a_j, a_j = b_j + s_j . x. */
 
@@ -11,24 +11,24 @@
 
 enum { MOST_AXES = 16 };
 
-/* The numbers that newton.py and acquisition.py name likewise. */
+/* The constants of the same names in newton.py and acquisition.py. */
 typedef struct {
     double armijo, hope, near, shorter, flattest, tiny, promise, apart, gain, border, edge;
     long evaluations, n_starts, cells;
 } Rules;
 
-/* A map of M features, padded to a multiple of DOUBLES by features that are 0: phases and slopes are in half turns. */
+/* A map; phases and slopes are in half turns. Its M features include padding (0) to a multiple of DOUBLES. */
 typedef struct {
     long D, M;
     double *phase;  /* M */
     double *slope;  /* D x M */
-    double *cosine; /* M, to work with: cosines, and then what takes their place in the Hessian */
+    double *cosine; /* M, working memory: cosines, later the factors of the Hessian's terms */
 } Map;
 
 typedef struct {
     double x[MOST_AXES], gradient[MOST_AXES], H[MOST_AXES * MOST_AXES];
     double value, radius;
-} State; /* of a descent on -g */
+} State; /* of a minimisation of -g */
 
 typedef struct {
     double lower[MOST_AXES], upper[MOST_AXES];
@@ -37,7 +37,7 @@ typedef struct {
     int running;
 } Start;
 
-/* Value, gradient and Hessian of -g at state->x. D is a constant where this is inlined. */
+/* Value, gradient and Hessian of -g at state->x; inlined, so that the compiler knows a constant D. */
 INLINE void derivatives_in(const long D, const Map *map, const double *weight, State *state)
 {
     const long M = map->M;
@@ -194,7 +194,7 @@ static double next_step(long D, const Start *start, const Rules *rules, double *
     return length_of(step, D);
 }
 
-/* Moves a start by a step, as far as that decreases its value enough; its radius grows or shrinks. */
+/* Moves a start by a step if that decreases its value enough, and doubles its radius; else shrinks the radius. */
 static void move(const Map *map, Start *start, const double *step, double length, double longest, const Rules *rules)
 {
     State *old = &start->state, new;
@@ -212,7 +212,7 @@ static void move(const Map *map, Start *start, const double *step, double length
     }
 }
 
-/* Ascents from all starts, side by side; one ends as soon as it will not reach the best of them. */
+/* Climbs from all starts in turns; an ascent ends as soon as it is not expected to reach the best value so far. */
 static void ascend(const Map *map, Start *starts, long n, double longest, const Rules *rules)
 {
     double best = INFINITY;

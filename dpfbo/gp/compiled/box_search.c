@@ -1,4 +1,4 @@
-/* The search of `Acquisition` in a box, for one function after the other. Arrays are contiguous; numbers are double. */
+/* The search of `Acquisition` in a box, one function after another. Arrays are contiguous and of doubles. */
 
 #include "screening.h"
 
@@ -6,8 +6,8 @@ typedef struct {
     long D, M, P;
     long functions;        /* rows of the result */
     long maps, weighted;   /* rows of the maps and of the weights; 1 is shared by all functions */
-    long a, b;             /* candidates: a points in the first half of the axes by b in the others */
-    long parts[MOST_AXES]; /* of each axis, whose products are the P regions */
+    long a, b;             /* candidates: all pairs of a points in the first half of the axes and b in the other */
+    long parts[MOST_AXES]; /* number of parts of each axis; their product is P */
 } Sizes;
 
 enum { MOST_CELLS = 64 };
@@ -28,7 +28,7 @@ static long best_of_cells(const Sizes *sizes, const Product *product, long cells
         Best top = {-INFINITY, cell / columns * high * b + cell % columns * wide};
         for (long i = cell / columns * high; i < (cell / columns + 1) * high; i++)
             for (long j = cell % columns * wide; j < (cell % columns + 1) * wide; j++) {
-                /* of one axis, the points are the columns of a product with one row */
+                /* with a single axis, the points are the columns of a product with one row */
                 float value = sizes->D > 1 ? product->values[i * product->width + product->place[j]]
                                            : product->values[product->place[i]];
                 if (value > top.value)
@@ -46,7 +46,7 @@ static long best_of_cells(const Sizes *sizes, const Product *product, long cells
     return found;
 }
 
-/* Point, region and bounds of a start; returns whether it lies less than h from a bound. */
+/* Sets the point, region and bounds of a start; returns whether it lies less than h from a bound. */
 static int begin(const Sizes *sizes, const Rules *rules, const double *left, const double *right, long candidate,
                  double h, Start *start, long *region)
 {
@@ -106,7 +106,7 @@ static void search(const Sizes *sizes, const Rules *rules, const Product *produc
         out[d] = found[d];
 }
 
-/* Phases and slopes in half turns. The padding has cosines of 0 whatever the point. */
+/* Sets phases and slopes in half turns. Padding features have a cosine of 0 at every point. */
 static void set_map(Map *map, long M, const double *frequencies, const double *phases)
 {
     for (long m = 0; m < map->M; m++) {
@@ -116,7 +116,7 @@ static void set_map(Map *map, long M, const double *frequencies, const double *p
     }
 }
 
-/* Weights of norm 1, P x padded M. */
+/* Scales the weights to norm 1 and pads them, P x padded M. */
 static void set_weights(const Sizes *sizes, long padded, const double *weights, double *out)
 {
     double total = 0.0;
@@ -129,7 +129,7 @@ static void set_weights(const Sizes *sizes, long padded, const double *weights, 
             out[i * padded + m] = m < sizes->M ? weights[i * sizes->M + m] / norm : 0.0;
 }
 
-/* The candidates and their regions; the rows and columns of the product are the two halves of the axes. */
+/* Sets the candidates and their regions; rows and columns of the product are points in the two halves of the axes. */
 static void set_candidates(const Sizes *sizes, const double *left, const double *right, Memory *memory, Product *product)
 {
     const long k = (sizes->D + 1) / 2;
@@ -162,7 +162,7 @@ static void set_candidates(const Sizes *sizes, const double *left, const double 
 }
 
 /* The maximiser of each function, functions x D. frequencies: maps x M x D; phases: maps x M; weights: weighted x P x
-   M; lengths: functions; left: a x D1, right: b x D2. Returns 0, or 1 if there is no memory. */
+   M; lengths: functions; left: a x D1, right: b x D2. Returns 0, or 1 if memory is short. */
 int box_search(const Sizes *sizes, const Rules *rules, const double *frequencies, const double *phases,
                const double *weights, const double *lengths, const double *left, const double *right, double *out)
 {

@@ -1,6 +1,6 @@
-"""The calls of the compiled library, whose result for a function or agent does not depend on the rest of the batch.
+"""Calls of the compiled library; the result for a function or an agent does not depend on the rest of its batch.
 
-All raise MemoryError if there is too little memory, and ValueError for an index that is no row of the grid or table.
+All raise MemoryError if there is too little memory, and ValueError for an index outside the grid or table.
 """
 
 import ctypes
@@ -19,8 +19,8 @@ from dpfbo.space.domain import Grid
 
 MOST_AXES = 16
 _NUMBERS = ("armijo", "hope", "near", "shorter", "flattest", "tiny", "promise", "apart", "gain", "border", "edge")
-_LEAST_IMPROVEMENT = 1e-50  # below it the table of the function ends
-_DOUBLES, _FLOATS = 8, 32  # paddings are to multiples of these: a vector, and two
+_LEAST_IMPROVEMENT = 1e-50  # smaller expected improvements lie beyond the table of `phi(u) + u Phi(u)`
+_DOUBLES, _FLOATS = 8, 32  # arrays are padded to multiples of these: one vector, and two vectors
 
 
 def _longs(*names: str) -> list[tuple[str, Any]]:
@@ -53,9 +53,9 @@ class _ImprovementSizes(ctypes.Structure):
 
 
 def can_search(function: FeatureFunction, D: int) -> bool:
-    """Tell whether the library can search these functions: float64 on a CPU, D axes, none of them discrete.
+    """Return whether the library can search these functions: float64 on a CPU, with D <= 16 axes, none discrete.
 
-    The sizes of all tensors must be consistent, because the library trusts them.
+    The sizes of all tensors are checked here, because the library does not check them.
     """
     features, B = function.features, len(function)
     (maps, M, axes), (weighted, *shape) = features.frequencies.shape, function.weights.shape
@@ -66,9 +66,9 @@ def can_search(function: FeatureFunction, D: int) -> bool:
 
 
 def box_maximizers(function: FeatureFunction, left: Tensor, right: Tensor, rules: Rules) -> Tensor:
-    """The maximiser of each function, B x D, by the method of `Acquisition`; 1 x D if all rows share one function.
+    """Find the maximiser of each of B functions in a box, B x D, by the method of `Acquisition`.
 
-    left: a x D1, right: b x D2, the candidates `(left_i, right_j)`; a and b are powers of two.
+    left: a x D1, right: b x D2, of the candidates `(left_i, right_j)`; a and b are powers of two.
     """
     features, B, D = function.features, len(function), function.regions.dimension
     maps, M, _ = features.frequencies.shape
@@ -84,10 +84,10 @@ def grid_maximizers(
     line: Tensor, basis: Tensor, circle: float, index: Tensor, rest: Tensor, normals: Tensor, hyper: Hyperparameters,
     noise: Tensor,
 ) -> Tensor:  # fmt: skip
-    """The grid row of the maximiser of each exact draw, n; -1 where the Gram matrix is not positive definite.
+    """Find the grid row of each exact draw's maximiser, n; -1 if its Gram matrix has no factor or its values overflow.
 
-    line: G; basis: G x F, the Fourier basis of a circle; index: n x t, rows of the grid; rest: n x t, outcomes without
-    the drawn noise; normals: n x F. The method is that of `draws.exact_draw_on_grid`.
+    line: G, the grid; basis: G x F, a Fourier basis on a circle of length `circle`; index: n x t, rows of the
+    observations; rest: n x t, observations minus drawn noise; normals: n x F. See `draws.exact_draw_on_grid`.
     """
     (n, t), (G, F) = index.shape, basis.shape
     if index.min() < 0 or index.max() >= G:
@@ -105,7 +105,7 @@ def grid_maximizers(
 
 @lru_cache(maxsize=32)
 def _padded(basis: Tensor) -> tuple[Tensor, Tensor]:
-    """The basis with padded rows, and, in single precision, with padded columns."""
+    """Return the basis, G x padded F, and its transpose in single precision, F x padded G."""
     G, F = basis.shape
     columns = pad(basis.mT.float(), (0, -G % _FLOATS))
     return pad(basis, (0, -F % _DOUBLES)).contiguous(), columns.contiguous()
@@ -113,10 +113,10 @@ def _padded(basis: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class GridColumns:
-    """The order of a grid's points in the columns of tables: rows that screen it, then the members of their clusters.
+    """The order of a grid's points in the columns of tables: the centres of `Grid.screening`, then their clusters.
 
-    rows: W, the grid's row of each column; columns: G, a column of each row; coarse: the number of rows that screen;
-    width: the members of a cluster, 0 without screening.
+    rows: W, the grid row of each column; columns: G, one column of each row; coarse: the number of columns for centres
+    (for all points, without screening); width: the number of columns of each cluster, 0 without screening.
     """
 
     rows: Tensor
@@ -143,13 +143,13 @@ def grid_improvements(
     factors: Tensor, prior: Tensor, index: Tensor, z: Tensor, improvement: Tensor, kept: int,
     least_weight: float, clusters: int,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """The grid row of the largest expected improvement, n, and the probability of models with the mean, n.
+    """Find the grid rows of largest expected improvement, n, and the probability of models with the known mean, n.
 
-    The method is that of `averaged_gp`. plain: L x G x W, the tables of the kernels; common: the covariance that all
-    share, G x W, and its diagonal, W, or None; mean: W; prior: J x R log weights; index: n x t; z: n x t;
-    improvement: 8193 values of `phi(u) + u Phi(u)` for u in [-16, 16]. At most
-    `kept` models count, each from `least_weight` of the largest probability on. The row is -1 where the improvement is
-    too small for the table of its function, or a matrix has no factor.
+    The method is that of `averaged_gp`. plain: L x G x W, tables of the kernels k_l; common: the shared function's
+    covariances, G x W, and variances, W, or None; mean: W; prior: J x R log weights; index: n x t, rows of the grid; z:
+    n x t, observations in the units of the models; improvement: 8193 values of `phi(u) + u Phi(u)`, u in [-16, 16]. The
+    `kept` most probable models are averaged, without those below `least_weight` times the largest probability. A row is
+    -1 if its improvement lies beyond the table, or a covariance matrix is not positive definite.
     """
     (n, t), (L, G, W) = index.shape, plain.shape
     if index.min() < 0 or index.max() >= G:

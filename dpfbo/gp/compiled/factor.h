@@ -1,7 +1,7 @@
-/* The Cholesky factor of a small matrix, and what follows from it.
+/* The Cholesky factor of a small matrix, and triangular solves with it.
 
-   A matrix is t columns of padded t numbers each, and a vector padded t numbers. Below the last row all numbers are 0; of
-   what stands above the diagonal, the factor's columns take no notice. */
+   A matrix is stored as t columns, each padded to a multiple of DOUBLES ("padded t"); a vector is padded likewise. The
+   padding is 0. Entries above the diagonal are not used. */
 
 #ifndef DPFBO_FACTOR_H
 #define DPFBO_FACTOR_H
@@ -19,14 +19,14 @@ INLINE double dot(const double *a, const double *b, long n)
     return sum(total);
 }
 
-/* to += a from, of n numbers. */
+/* to += a from, vectors of n numbers. */
 INLINE void add(double a, const double *from, double *to, long n)
 {
     for (long i = 0; i < n; i += DOUBLES)
         *(Doubles *)(to + i) += a * *(const Doubles *)(from + i);
 }
 
-/* K = L L^T in the columns of K; returns 0 if K is not positive definite. */
+/* Replaces K by its Cholesky factor L, K = L L^T; returns 0 if K is not positive definite. */
 static int factorise(double *K, long t)
 {
     const long tp = up_to(t, DOUBLES);
@@ -56,7 +56,7 @@ static void forward(const double *L, long t, double *v)
         for (long i = from; i < k; i++)
             before[i - from] = v[i];
         add(-found, column + from, v + from, tp - from);
-        for (long i = from; i < k; i++) /* above the diagonal the columns hold no factor */
+        for (long i = from; i < k; i++) /* entries above the diagonal do not belong to L */
             v[i] = before[i - from];
         v[k] = found;
     }
@@ -76,9 +76,9 @@ static void backward(const double *L, long t, double *v)
     }
 }
 
-static const double FAR = 1e9; /* of every point: where the padding of `at` lies, the covariance is 0 */
+static const double FAR = 1e9; /* coordinate of padding points, so that their covariance with any point is 0 */
 
-/* The columns of variance exp(-(at_i - at_j)^2 / (2 length^2)), from the diagonal on. at: padded t. */
+/* K_ij = variance exp(-(at_i - at_j)^2 / (2 length^2)), each column j from the diagonal on. at: padded t. */
 static void covariance(const double *at, long t, double length, double variance, double *K)
 {
     const long tp = up_to(t, DOUBLES);

@@ -1,21 +1,22 @@
-/* The maximiser of an exact posterior draw on a grid, of one agent after the other (`draws.exact_draw_on_grid`):
+/* The maximiser of an exact posterior draw on a grid, one agent after another (see `draws.exact_draw_on_grid`):
 
        f = f0 + k(grid, x) (K + noise I)^-1 (y - e - f0(x)),    f = basis c,    f0 = basis w
 
-   Values on the whole grid are in single precision; those within their error of the largest are computed again. */
+   Values on the whole grid are computed in single precision. Those that may be the largest, given the rounding error,
+   are computed again in double precision. */
 
 #include "factor.h"
 
-enum { AGENTS = 8 }; /* whose values are one product */
+enum { AGENTS = 8 }; /* whose values on the grid are computed as one matrix product */
 
 typedef struct {
     long n, t;      /* agents, observations of each */
     long G, F;      /* points of the grid; functions of the basis, 1 + 2 J */
-    long width, Fp; /* the same, padded */
+    long width, Fp; /* G and F, padded */
 } Sizes;
 
 typedef struct {
-    double *K;          /* t x padded t, by columns: the factor */
+    double *K;          /* t x padded t, by columns: the Gram matrix, then its factor */
     double *v, *at;     /* padded t */
     double *spectrum;   /* padded F */
     double *w, *c;      /* padded F; AGENTS x padded F */
@@ -23,7 +24,7 @@ typedef struct {
     float *values;      /* AGENTS x width */
 } Arrays;
 
-/* The coefficients of f; returns 0 if there are none. index: t; rest: y - e; normals: F. */
+/* The coefficients c of f; returns 0 if the matrix has no factor. index: t; rest: t, y - e; normals: F. */
 static int coefficients(const Sizes *sizes, const Arrays *arrays, const double *line, const double *basis,
                         const int *index, const double *rest, const double *normals, double length, double variance,
                         double noise, double circle, double *c)
@@ -65,13 +66,13 @@ static int coefficients(const Sizes *sizes, const Arrays *arrays, const double *
     return 1;
 }
 
-/* The first of the largest values on the grid; -1 if they are not finite. values: `width` of them, nearly right. */
+/* The first row of the largest value on the grid, or -1 if values are not finite. values: width, single precision. */
 static long maximiser(const Sizes *sizes, const double *basis, const double *c, const float *values)
 {
     double norm = 0.0, best = -INFINITY;
     for (long j = 0; j < sizes->F; j++)
         norm += fabs(c[j]);
-    const double error = (double)(sizes->F + 4) * (double)FLT_EPSILON * norm; /* twice the largest there can be */
+    const double error = (double)(sizes->F + 4) * (double)FLT_EPSILON * norm; /* twice the largest possible error */
     if (!(error < FLT_MAX))
         return -1;
     float largest = -INFINITY;
@@ -90,10 +91,10 @@ static long maximiser(const Sizes *sizes, const double *basis, const double *c, 
     return found;
 }
 
-/* The maximiser of each agent's draw: its row in the grid, or -1 where there is none.
+/* The grid row of the maximiser of each agent's draw, or -1 if it cannot be computed.
 
    line: G; basis: G x padded F; columns: F x width, the basis in single precision; index: n x t; rest: n x t, y - e;
-   normals: n x F; hyper: 3 x n, length-scales, variances and noise variances. Paddings are 0. Returns 1 without memory. */
+   normals: n x F; hyper: 3 x n, length-scales, variances, noises. Paddings are 0. Returns 1 if memory is short. */
 int grid_draw(const Sizes *sizes, const double *line, const double *basis, const float *columns, const int *index,
               const double *rest, const double *normals, const double *hyper, double circle, long *out)
 {

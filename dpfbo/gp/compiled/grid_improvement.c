@@ -1,28 +1,28 @@
-/* The grid row of largest expected improvement under averaged Gaussian processes (`averaged_gp`), agent by agent.
+/* The grid row of largest expected improvement under averaged Gaussian processes (see averaged_gp.py), agent by agent.
 
-   A model is a kernel with noise, j, and a factor r of the known mean g. Kernels c < L are tables; kernel L + c is
-   `own table_c + common`. In the whitened space of kernel j (`white x = L_j^-1 x`), with p = |white 1|^2:
+   A model is a pair j of a kernel and a noise variance, and a factor r of the known mean g. Kernel c < L is table c;
+   kernel L + c is `own table_c + common`. With the Cholesky factor L_j, `white x = L_j^-1 x` and p = |white 1|^2:
 
        residual = white z - r white g - c white 1,    c = (white 1)' (white z - r white g) / p
        score = -(t / 2) log s^2 - sum log diag L_j - (1/2) log p + prior,    s^2 = (|residual|^2 + 1) / t
 
-   The columns of all tables are first the rows of the grid that screen it, then the members of each cluster around one
-   of them, so that eight points that are evaluated together lie side by side. */
+   The columns of all tables are first the cluster centres of `Grid.screening`, then the members of each cluster: eight
+   points that are evaluated together lie side by side. */
 
 #include <string.h>
 
 #include "factor.h"
 
-enum { H_POINTS = 8192, H_REACH = 16 }; /* table of phi(u) + u Phi(u) for u in [-H_REACH, H_REACH] */
+enum { H_POINTS = 8192, H_REACH = 16 }; /* the table h of phi(u) + u Phi(u), u in [-H_REACH, H_REACH] */
 
 typedef struct {
     long n, t, G;                 /* agents, observations of each, points of the grid */
     long L, V, R;                 /* length-scales, noises, factors */
-    long kernels;                 /* L, or 2 L with a common covariance */
-    long kept;                    /* most models that count */
-    long coarse, width, clusters; /* columns that screen the grid, members of a cluster, clusters that are searched */
-    long W;                       /* columns */
-    double own, least_weight;     /* of a model over the largest, below which it is left out */
+    long kernels;                 /* number of kernels: L, or 2 L with a common covariance */
+    long kept;                    /* largest number of models that are averaged */
+    long coarse, width, clusters; /* columns of cluster centres, columns of a cluster, clusters to search */
+    long W;                       /* number of columns */
+    double own, least_weight;     /* least_weight: of an averaged model, over the largest weight */
 } Sizes;
 
 typedef struct {
@@ -45,7 +45,7 @@ typedef struct {
     char *known;                   /* G */
 } Arrays;
 
-/* Covariances between the rows `at` of a table, t x padded t. */
+/* Copies the covariances between the rows `at` of a table, t x padded t. */
 static void gather(const Sizes *s, const Given *given, const double *table, const int *at, double *K)
 {
     const long t = s->t, tp = up_to(t, DOUBLES);
@@ -56,7 +56,7 @@ static void gather(const Sizes *s, const Given *given, const double *table, cons
     }
 }
 
-/* Factor and score all models of the agent with rows `at` and values z; returns 0 if a matrix has no factor. */
+/* Factorises and scores all models of an agent with rows `at` and values z; returns 0 if a matrix has no factor. */
 static int fit(const Sizes *s, const Given *given, const Arrays *arrays, const int *at, const double *z)
 {
     const long t = s->t, tp = up_to(t, DOUBLES), R = s->R;
@@ -113,7 +113,7 @@ static int fit(const Sizes *s, const Given *given, const Arrays *arrays, const i
     return 1;
 }
 
-/* The most probable models with their weights and residuals, by kernel; returns the probability of factors but 0. */
+/* Chooses the most probable models, sorted by kernel; returns the probability of all models with factor r > 0. */
 static double choose(const Sizes *s, const Arrays *arrays, const Given *given, long *many)
 {
     const long R = s->R, models = s->kernels * s->V * R, tp = up_to(s->t, DOUBLES);
@@ -162,7 +162,7 @@ INLINE double improvement(const double *h, double u)
     return h[k] + (at - (double)k) * (h[k + 1] - h[k]);
 }
 
-/* The expected improvements over `best` at the columns first, .., first + 7; 0 at known rows. */
+/* The expected improvements over `best` at columns first, .., first + 7; 0 at rows that are already observed. */
 static Doubles evaluate(const Sizes *s, const Given *given, const Arrays *arrays, const int *at, double best, long many,
                         long first)
 {
@@ -211,7 +211,7 @@ static Doubles evaluate(const Sizes *s, const Given *given, const Arrays *arrays
     return total;
 }
 
-/* The row of the largest value: of all points, or of the members of the best clusters. */
+/* The grid row of the largest improvement, among the cluster centres (or all points) and the best clusters. */
 static long search(const Sizes *s, const Given *given, const Arrays *arrays, const int *at, double best, long many,
                    double *value)
 {
@@ -251,8 +251,8 @@ static long search(const Sizes *s, const Given *given, const Arrays *arrays, con
     return found;
 }
 
-/* index: n x t rows; z: n x t. out: n rows, -1 where no improvement of at least `least` is expected or a matrix has no
-   factor; shared: n, the probability of factors but 0. Returns 1 without memory. */
+/* index: n x t rows; z: n x t. out: n rows, -1 if no improvement of at least `least` is expected or a matrix has no
+   factor; shared: n, the probability of models with r > 0. Returns 0, or 1 if memory is short. */
 int grid_improvement(const Sizes *s, const double *plain, const double *common, const double *diagonal,
                      const double *noises, const double *mean, const double *factors, const double *prior,
                      const int *rows, const int *columns, const double *h, const int *index, const double *z,

@@ -1,6 +1,6 @@
-"""The compiled library: built at its first use by the system's C compiler, and kept in a private folder of the user.
+"""Building and loading of the compiled library: at its first use, by the system's C compiler, in the user's cache.
 
-Tensor code replaces it under `DPFBO_COMPILED=0`, or if it cannot be built or loaded, which is logged.
+Tensor operations replace it if `DPFBO_COMPILED=0` is set, or if it cannot be built or loaded, which is logged.
 """
 
 import ctypes
@@ -34,30 +34,30 @@ _building = threading.Lock()
 
 
 class CannotCompile(Exception):
-    """There is no library to load; the message is the reason."""
+    """The library cannot be built or loaded; the message is the reason."""
 
 
 def library() -> ctypes.CDLL | None:
-    """The library; None if it is switched off or cannot be built. SettingError for another value of the switch."""
+    """Return the library, or None if it is switched off or cannot be built; raise SettingError for a wrong switch."""
     wanted = os.environ.get(SWITCH, "1")
     if wanted not in ("0", "1"):
         raise SettingError(SWITCH, f"must be 0 or 1, got {wanted!r}")
     if wanted == "0":
         return None
-    with _building:  # once in a process, however many threads ask
+    with _building:  # threads of a process build it only once
         return _found()
 
 
 def computes(*numbers: Tensor) -> bool:
-    """Tell whether there is a library and it can take these tensors: not empty, float64, on a CPU."""
+    """Return whether there is a library and it can take these tensors: non-empty, float64 and on a CPU."""
     plain = all(x.device.type == "cpu" and x.dtype == torch.float64 and x.numel() > 0 for x in numbers)
     return plain and library() is not None
 
 
 def call(name: str, task: str, *arguments: Any) -> None:
-    """Call a function of the library, which `computes` has found; MemoryError, with the task, without memory.
+    """Call a function of the library after `computes` has returned True; raise MemoryError(task) if memory is short.
 
-    Tensors, made contiguous, are passed as pointers, structures by reference, and numbers of ctypes as they are.
+    Tensors are made contiguous and passed as pointers, structures by reference, and numbers of ctypes as they are.
     """
     kept = [part.contiguous() if isinstance(part, Tensor) else part for part in arguments]  # until the call returns
     passed = [
@@ -74,12 +74,12 @@ def _found() -> ctypes.CDLL | None:
     try:
         return load(cache_folder())
     except CannotCompile as error:
-        logger.info("no compiled library, tensor operations do the same: %s", error)
+        logger.info("no compiled library, so tensor operations are used: %s", error)
         return None
 
 
 def cache_folder() -> Path:
-    """The user's folder for files that can be made anew: `$XDG_CACHE_HOME/dpfbo`, else `~/.cache/dpfbo`."""
+    """Return the user's cache folder: `$XDG_CACHE_HOME/dpfbo` if that is an absolute path, else `~/.cache/dpfbo`."""
     named = os.environ.get("XDG_CACHE_HOME", "")
     try:
         return (Path(named) if os.path.isabs(named) else Path.home() / ".cache") / "dpfbo"
@@ -88,7 +88,7 @@ def cache_folder() -> Path:
 
 
 def load(folder: Path) -> ctypes.CDLL:
-    """The library from the folder, built there if need be; CannotCompile with the reason if that fails."""
+    """Load the library from the folder, built there if needed; raise CannotCompile with the reason if that fails."""
     try:
         compiler = shlex.split(os.environ.get("CC", "")) or ["cc"]
     except ValueError as error:
@@ -115,7 +115,7 @@ def _opened(path: Path) -> ctypes.CDLL:
 
 
 def _build(compiler: list[str], path: Path) -> None:
-    """Build the library under another name, then rename it: other processes must not load an unfinished file."""
+    """Build the library in a temporary folder, then move it, so that no other process loads an unfinished file."""
     with tempfile.TemporaryDirectory(dir=path.parent, prefix="build-") as folder:
         made = Path(folder) / path.name
         _output([*compiler, *FLAGS, "-o", str(made), *map(str, sorted(FOLDER.glob("*.c"))), "-lm"])
@@ -138,7 +138,7 @@ def _sources() -> list[str]:
 
 
 def _processor() -> str:
-    """The processor's model and instructions: a library built for one processor may not run on another."""
+    """Describe the processor and its instructions: a library that was built for one may not run on another."""
     try:
         lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
     except OSError:
@@ -151,4 +151,4 @@ def _check_private(path: Path, is_kind: Callable[[int], bool]) -> None:
     """Raise CannotCompile unless the path belongs to the user and nobody else may write there."""
     found = path.lstat()
     if not is_kind(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & _OTHERS:
-        raise CannotCompile(f"{path} is not this user's alone, and not loaded from")
+        raise CannotCompile(f"{path} is not used: it must belong to this user and not be a link or writable by others")

@@ -1,8 +1,8 @@
-/* Values of a function at the points (left_i, right_j) of a product, in single precision.
+/* Values of a function at all pairs (left_i, right_j) of points, in single precision.
 
-   An angle is a sum p_ij + q_jk of a part for each half of the axes, so that A and N of `ascent.h` are products of
-   matrices (see `FeatureFunction.on_product`). Columns are sorted by the region of their half, and each region's are
-   padded to a multiple of FLOATS. */
+   An angle is a sum p + q of a part for each half of the axes, so that A and N of `ascent.h` are matrix products (see
+   `FeatureFunction.on_product`). Rows and columns are the points of the two halves. Columns are sorted by the region of
+   their half of the axes, and those of each region are padded to a multiple of FLOATS. */
 
 #ifndef DPFBO_SCREENING_H
 #define DPFBO_SCREENING_H
@@ -15,21 +15,21 @@
 typedef struct {
     long n, axes, first_axis;
     const double *points; /* n x axes */
-    long *region;         /* n: the region, by these axes alone */
+    long *region;         /* n: the region, considering these axes only */
     long regions;
 } Half;
 
 typedef struct {
     Half rows, columns;
-    long padded_rows, width; /* width: of the padded columns */
-    long *place;             /* of each column, its place among the padded ones */
-    long *first;             /* of each region of the columns, the first place; and the end */
-    double *row_points, *column_points; /* axes x padded */
-    float *p, *q, *left, *right;        /* 2 M x padded: cosines and sines, and the factors of a product */
+    long padded_rows, width; /* width: number of padded columns */
+    long *place;             /* of each column: its index among the padded ones */
+    long *first;             /* of each region of columns: its first place; then the end of the last one */
+    double *row_points, *column_points; /* axes x padded points */
+    float *p, *q, *left, *right;        /* 2 M x padded points: cosines and sines, and the factors of a product */
     float *scale, *values;              /* rows x width: 1 / sqrt(N), and the values */
 } Product;
 
-/* The cell of a coordinate among k equal parts. */
+/* The index of the part that holds a coordinate, among k equal parts of [0, 1]. */
 INLINE long part_of(double u, long k)
 {
     long cell = 0;
@@ -52,7 +52,7 @@ static void find_regions(Half *half, const long *parts)
     }
 }
 
-/* Places for the columns, given their regions; counts the width, too. */
+/* Sets the places of the columns, given their regions, and the width. */
 static void place_columns(Product *product)
 {
     const Half *columns = &product->columns;
@@ -76,7 +76,7 @@ static void transpose(const Half *half, const long *place, long padded, double *
     }
 }
 
-/* Cosines and sines of the angles of one half, 2 M x n; phase: 0 if NULL. */
+/* Cosines and sines of the angles of one half, 2 M x n; phases are 0 if `phase` is NULL. */
 static void waves(const Map *map, long M, const double *phase, const Half *half, const double *points, long n,
                   float *out)
 {
@@ -94,7 +94,7 @@ static void waves(const Map *map, long M, const double *phase, const Half *half,
         }
 }
 
-/* out_ij = sum_k left_ki right_kj for all rows and the columns from `first` on, below `end`. */
+/* out_ij = sum_k left_ki right_kj for all rows i and the columns j from `first` to below `end`. */
 static void multiply(const Product *product, long M, const float *right, long first, long end, float *out)
 {
     const long rows = product->padded_rows, width = product->width, n = product->rows.n;
@@ -116,7 +116,7 @@ static void multiply(const Product *product, long M, const float *right, long fi
     }
 }
 
-/* Cosines, sines and scale of a map:  N = M - sum p^2 - sum q^2 + 2 sum p^2 q^2 - 2 sum (cos p sin p) (cos q sin q). */
+/* Cosines, sines and 1 / sqrt(N);  N = M - sum p^2 - sum q^2 + 2 sum p^2 q^2 - 2 sum (cos p sin p) (cos q sin q). */
 static void prepare(Product *product, const Map *map, long M)
 {
     const long rows = product->padded_rows, width = product->width;
@@ -147,7 +147,7 @@ static void prepare(Product *product, const Map *map, long M)
         }
 }
 
-/* Values of the function with weights P x padded M, into product->values. */
+/* Writes the values of the function with weights P x padded M to product->values. */
 static void screen(Product *product, const Map *map, long M, const double *weights)
 {
     const long rows = product->padded_rows, width = product->width, n = product->rows.n;

@@ -1,5 +1,5 @@
-/* Vectors of 64 bytes: products, exponentials, and cosines and sines of many angles at once. The compiler splits vectors
-   where registers are shorter. An angle is given in half turns, t = angle / pi: its reduction to |t| <= 1/2 is exact. */
+/* Vectors of 64 bytes: products, exponentials, and cosines and sines of many angles at once. The compiler splits the
+   vectors if registers are shorter. Angles are in half turns, t = angle / pi: reducing them to |t| <= 1/2 is exact. */
 
 #ifndef DPFBO_VECTORS_H
 #define DPFBO_VECTORS_H
@@ -44,7 +44,7 @@ INLINE void cos_and_sin(Doubles t, Doubles *cosine, Doubles *sine)
     *sine = sign * f * s;
 }
 
-/* The same for FLOATS angles, in single precision but for the reduction. */
+/* Cosines and sines of FLOATS angles in single precision; angles are reduced in double precision. */
 INLINE void cos_and_sin_floats(const double *restrict t, float *restrict cosine, float *restrict sine)
 {
     for (int l = 0; l < FLOATS; l++) {
@@ -61,7 +61,7 @@ INLINE void cos_and_sin_floats(const double *restrict t, float *restrict cosine,
     }
 }
 
-/* exp(x) for x <= 0, to 2 ulp; 0 below -700. */
+/* exp(x) for x <= 0, within 2 ulp; 0 for x < -700. */
 INLINE Doubles exponential(Doubles x)
 {
     Integers counts = x >= -700.0;
@@ -78,7 +78,7 @@ INLINE Doubles exponential(Doubles x)
     return (Doubles)((Integers)(total * (Doubles)(exponent << 52)) & counts);
 }
 
-/* out_ij = sum_k left_ki right_kj of `height` rows and `vectors` vectors of columns. */
+/* out_ij = sum_k left_ki right_kj for `height` rows i and `vectors` vectors of columns j. */
 INLINE void tile(const int height, const int vectors, long K, const float *left, long rows, const float *right,
                  long width, float *out)
 {
@@ -130,7 +130,7 @@ INLINE float *floats(Memory *memory, long n)
     return array(memory, n, sizeof(float));
 }
 
-/* Frees all arrays; returns 1, what a function of the library returns if there is too little memory. */
+/* Frees all arrays; returns 1, the code with which functions of the library report too little memory. */
 INLINE int release(Memory *memory)
 {
     for (int i = 0; i < memory->count; i++)

@@ -166,5 +166,5 @@ def test_the_rows_of_points_of_a_grid(dimension):
     found = grid.index_of(grid.unit_points[rows])
     assert torch.equal(grid.unit_points[found], grid.unit_points[rows])
     assert all((grid.unit_points[:row] != grid.unit_points[row]).any(1).all() for row in found.flatten())
-    with pytest.raises(ValueError, match="not one of the grid"):
+    with pytest.raises(ValueError, match="not on the grid"):
         grid.index_of(torch.full((1, dimension), 0.05, dtype=torch.float64))

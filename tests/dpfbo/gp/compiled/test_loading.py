@@ -113,7 +113,7 @@ def test_nothing_that_others_may_write_is_loaded(fresh, what, mode):
     load(fresh)
     (path,) = built(fresh)
     (fresh if what == "folder" else path).chmod(mode)
-    with pytest.raises(CannotCompile, match="not this user's alone"):
+    with pytest.raises(CannotCompile, match="must belong to this user"):
         load(fresh)
     assert library() is None
     maximiser()
@@ -131,7 +131,7 @@ def test_nothing_of_another_user_is_loaded(fresh, monkeypatch, what):
         return os.stat_result(fields)
 
     monkeypatch.setattr(module.Path, "lstat", of_another)
-    with pytest.raises(CannotCompile, match="not this user's alone"):
+    with pytest.raises(CannotCompile, match="must belong to this user"):
         load(fresh)
 
 
@@ -144,7 +144,7 @@ def test_links_are_not_followed(fresh, what):
     elsewhere = fresh.with_name("elsewhere")
     linked.rename(elsewhere)
     linked.symlink_to(elsewhere)
-    with pytest.raises(CannotCompile, match="not this user's alone"):
+    with pytest.raises(CannotCompile, match="must belong to this user"):
         load(fresh)
 
 
