@@ -1,6 +1,7 @@
 """Cryptographic primitives of a secure sum, all from kept libraries; keys and seeds have 128 bits or more."""
 
 import hashlib
+import math
 import os
 from collections.abc import Mapping, Sequence
 
@@ -118,8 +119,13 @@ def shares(seed: bytes, threshold: int, n: int) -> list[bytes]:
 
 
 def coefficients(sites: Sequence[int]) -> dict[int, int]:
-    """Lagrange's coefficients at 0: with them the shares of exactly `threshold` sites add up to a seed."""
-    return {site: shamirs.interpolate([shamirs.share(v + 1, int(v == site), _PRIME) for v in sites]) for site in sites}
+    """Return Lagrange's coefficients at 0, with which the shares of exactly `threshold` sites add up to a seed.
+
+    Site v has the share at x_v = v + 1, so that its coefficient is the product of x_w / (x_w - x_v) over the other
+    sites w. These numbers are public, and computing them once serves the seeds of all sites; `shamirs.interpolate`
+    computes them anew for each seed, which takes half the time of a sum of 100 sites.
+    """
+    return {v: math.prod((w + 1) * pow(w - v, -1, _PRIME) for w in sites if w != v) % _PRIME for v in sites}
 
 
 def combined(shares: Mapping[int, bytes], coefficients: Mapping[int, int]) -> bytes:

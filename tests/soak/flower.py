@@ -13,6 +13,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import torch
+
 import dpfbo
 from runners.deploy.project import Project
 from tests.runners.deploy.deployments import charged, configurations, simulated_sum
@@ -64,6 +66,7 @@ def check(project: Project, sites: list[Path]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak.flower", description=__doc__)
     parser.add_argument("--kills", type=int, default=200)
+    torch.set_num_threads(1)  # as in the processes of `World`: queries are equal to the bit for the same number only
     wanted, kills, seed = parser.parse_args().kills, 0, 0
     while kills < wanted:
         folder = Path(tempfile.mkdtemp(prefix="dpfbo-flower-"))

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
+import shamirs
 import torch
 
 from dpfbo.checks import SettingError
@@ -365,7 +366,9 @@ def test_shares_below_the_threshold_say_nothing_of_the_seed():
     seed = primitives.new_seed()
     shares = dict(enumerate(primitives.shares(seed, 3, 5)))
     for sites in ((0, 2, 4), (1, 2, 3)):
+        points = [shamirs.share(v + 1, int.from_bytes(shares[v], "big"), 2**130 - 5) for v in sites]
         assert primitives.combined(shares, primitives.coefficients(sites)) == seed
+        assert shamirs.interpolate(points) == int.from_bytes(seed, "big")
     with suppress(primitives.BadSignature):
         assert primitives.combined(shares, primitives.coefficients((0, 1))) != seed
 
