@@ -312,9 +312,7 @@ class Study:
         if kind is None:
             return None
         if self.trust == "nobody" and not seeded:
-            rule = (
-                "must be 'seeded' where one process has all messages; use dpfbo.secure.SecureSite for separate sites"
-            )
+            rule = "must be 'seeded' where one process has all messages; use dpfbo.secure.SecureSite for separate sites"
             raise SettingError("rng", f"{rule}, got 'os'")
         plan = self.plan if plan is None else plan
         entropy = SeededEntropy(self.streams) if seeded else SystemEntropy()
