@@ -240,4 +240,4 @@ def test_the_undocumented_parts_of_flower_fit_the_pinned_version():
     root = Path(project.__file__).parents[2]
     pinned = re.search(r"^flwr==(\S+)$", (root / "constraints-flower.txt").read_text(), re.M)[1]
     for module in ("superlink", "supernode"):
-        assert f"Fits flwr {pinned}." in (root / "runners" / "deploy" / "flower" / f"{module}.py").read_text()
+        assert f"Written for flwr {pinned}." in (root / "runners" / "deploy" / "flower" / f"{module}.py").read_text()
