@@ -52,7 +52,7 @@ class RoundRecord:
         return float(last.std() / len(last) ** 0.5) if len(last) > 1 else 0.0
 
     def quantiles(self, levels: Sequence[float]) -> list[float]:
-        """The metric's quantiles over the agents that have a value after this round; NaN if none has."""
+        """Compute the metric's quantiles over the agents that have a value after this round; NaN if none has."""
         last = self._last.numpy()
         found: list[float] = (np.quantile(last, levels) if last.size else np.full(len(levels), np.nan)).tolist()
         return found

@@ -27,7 +27,7 @@ def _check_mode(path: Path, mode: int) -> None:
 
 
 def open_file(path: Path, mode: str, buffering: int = -1) -> BinaryIO:
-    """Open a file without blocking. mode: rb, or ab+, which creates an absent file, only for its owner.
+    """Open a file without blocking. mode: rb, or ab+ to create an absent file for its owner alone, whatever the umask.
 
     Raises NoFile at once if the path is not a plain file; opening a pipe would wait for its other end.
     """

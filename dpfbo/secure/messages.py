@@ -42,7 +42,7 @@ class SumError(WireError):
 
 @dataclass(frozen=True)
 class SumTerms:
-    """The public parameters of one secure sum. study: the study's digest. size: the length M of a site's vector."""
+    """The public parameters of one secure sum. study: a digest. round: of the broadcast. size: M, a vector's length."""
 
     study: str
     round: int

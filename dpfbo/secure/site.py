@@ -289,8 +289,8 @@ def commitment(terms: SumTerms, attempt: int, site: int, seed: bytes) -> bytes:
 class Masks:
     """The masks of one attempt. U1: the digest of all public keys (`view`). U2: the sites whose shares have arrived.
 
-    Every mask depends on U1 and U2. Otherwise a server with several copies of a site could cancel all its pair masks:
-    `sum_v y(U2 - v) - (n - 1) y(U2)`, with the vector y(U) masked for U, over the n other sites v, contains none.
+    Every mask depends on U1 and U2. Otherwise a server with several copies of a site could cancel its pair masks: if
+    y(U) is the vector masked for U, `sum_v y(U2 - v) - (n - 1) y(U2)`, over the n other sites v, has no pair mask.
     """
 
     terms: SumTerms

@@ -55,7 +55,7 @@ class _Request:
 
 
 class Exchange:
-    """Sends the requests of a server party to the sites and returns their answers to it, until it has finished."""
+    """The exchange of a server party with its sites, which sends the party's requests and passes on the answers."""
 
     def __init__(
         self, server: ServerParty, post: Post, pace: Pace, clock: Callable[[], float] = time.monotonic

@@ -51,7 +51,7 @@ class Shared:
 
     @property
     def authority(self) -> Path | None:
-        """The certificate of the authority that the sites trust; None if they trust those of their system."""
+        """The certificate of the authority that the sites trust; None if they trust their system's authorities."""
         return self.folder / AUTHORITY if self.own_authority else None
 
     @cached_property

@@ -102,7 +102,8 @@ class SiteFolder:
     def objective(self) -> Callable[[dict[str, Any]], float | None]:
         """Load the function `evaluate` of the site's file, which may import files beside it.
 
-        Raises StateError if there is no such function. It prints to standard error, and raises only StateError.
+        A call prints to standard error, and raises StateError for any error. Loading raises StateError if the file does
+        not define the function.
         """
         path = self.folder / OBJECTIVE
         sys.path.insert(0, str(self.folder))
