@@ -1,14 +1,14 @@
-"""The checkpoint from which a killed run resumes: one file a round, in a folder beside its records.
+"""The checkpoint from which a killed run resumes: one file for each round, in a folder beside the run's records.
 
 A round file holds queries, broadcast and server record; the rest follows from settings and seed (`Shard.restore`).
 
     round-00000.npz ..  written atomically, after the round
     release.npz         `ReleaseFile`: the release of the round in progress, if its noise cannot be drawn again
-    curator.npz         the same for a curator, with the order of its rows
+    curator.npz         the release of a curator, with the order of its rows
 
 Every file has a sha256 of its content; a round's file also has the digest of the round before it, or, in round 0, of
-the run. An incomplete file counts as absent; an edited one, or one of another run or format, is refused. The first
-round that a process writes also holds the `RunOrigin`. The digests reveal accidents and edits, not forgery.
+the run. An incomplete file counts as absent; an edited file, or one of another run or format, is refused. The first
+round that a process writes also contains the `RunOrigin`. The digests reveal accidents and edits, not forgery.
 
 The files hold secret data, like rounds.parquet, but no seed, no state of a generator and no noise vector.
 """
@@ -35,15 +35,15 @@ from dpfbo.run_result import Round, Sent
 _SENT: dict[str, Callable[..., Sent]] = {
     c.__name__: c for c in (RegionVectors, AgentVectors, Points, ReleasedTable, SharedPrior)
 }
-_VALUES, _FURTHER = "broadcast", "broadcast."  # names of the arrays of a broadcast: its values, its other fields
+_VALUES, _FURTHER = "broadcast", "broadcast."  # array names of a broadcast: its values, the prefix of other fields
 
 
 @dataclass(frozen=True)
 class RunOrigin:
-    """The data and the mechanism's code with which a run is made; None for what is not known.
+    """The data and the mechanism's code that produce a run, as digests; None if unknown.
 
     data: `dpfbo.problems.data_fingerprint`. code: `dpfbo.privacy.mechanism_code.code_digests`. any_code: True to resume
-    rounds that other code made, as a simulation may.
+    rounds that other code produced, as a simulation may.
     """
 
     data: str | None
@@ -51,10 +51,10 @@ class RunOrigin:
     any_code: bool = False
 
     def check(self, kept: "RunOrigin", path: Path) -> None:
-        """Raise CheckpointError if a round in `path` has another origin than this one."""
+        """Raise CheckpointError if `kept`, the origin of a round in the file `path`, differs from this origin."""
         if None not in (self.data, kept.data) and self.data != kept.data:
             raise CheckpointError(
-                f"{path} was made from other data than there are now: put them back, or start a new run in another "
+                f"{path} was made from other data than there are now: restore them, or start a new run in another "
                 "folder, and both ledgers add up"
             )
         if not self.any_code and (files := changed(kept.code, self.code)):
@@ -65,13 +65,13 @@ class RunOrigin:
 
 
 class ReleaseFile:
-    """Keeps a server's or a curator's release on disk from before its charge (`dpfbo.privacy.release.KeptRelease`)."""
+    """The file that keeps a server's or a curator's release from before its charge (`privacy.release.KeptRelease`)."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
 
     def load(self, round: int) -> tuple[Release, Sequence[int] | None] | None:
-        """The kept release and the order of its rows if it is of this round, else None."""
+        """Return the kept release and the order of its rows if it belongs to this round, else None."""
 
         def parse(file: FileContent) -> tuple[Release, Sequence[int] | None] | None:
             if file.meta["round"] != round:
@@ -82,17 +82,17 @@ class ReleaseFile:
         return read_file(self.path, parse)
 
     def save(self, round: int, release: Release, order: Sequence[int] | None = None) -> None:
-        """Write a release durably; it replaces the previous one."""
+        """Write a release durably, in place of the previous one."""
         self.path.parent.mkdir(exist_ok=True)
         meta = {"round": round, "sigma": release.sigma, "sensitivity": release.sensitivity, "order": order}
         write_file(self.path, meta, {"values": release.values.numpy()}, durable=True)
 
 
 class Checkpoint:
-    """Writes and reads the finished rounds of one run, in `folder`.
+    """The files of the finished rounds of one run, in `folder`.
 
-    run: the run's name, such as a digest of its settings and seed; the first round's file is bound to the name.
-    origin: the data and the code of this process. A run or an origin that is None is not compared.
+    run: the run's name, such as a digest of its settings and seed; the first round's file contains a digest of it.
+    origin: the data and the code of this process. If run or origin is None, it is not compared with the files.
     """
 
     def __init__(self, folder: Path, run: str | None = None, origin: RunOrigin | None = None) -> None:
@@ -110,7 +110,7 @@ class Checkpoint:
                 arrays[_VALUES if name == "values" else _FURTHER + name] = value.numpy()
         if done.server is not None:
             meta["server"] = {name: value for name, value in vars(done.server).items() if name != "round"}
-        if done.diagnostics is not None:  # of a simulation
+        if done.diagnostics is not None:  # only in a simulation
             meta["diagnostics"] = vars(done.diagnostics)
         meta["before"] = self._before(t)
         if self._origin is not None and not self._told:
@@ -122,8 +122,8 @@ class Checkpoint:
     def rounds(self, known: int | None = None) -> Iterator[Round]:
         """Yield rounds 0..k, one in memory at a time, up to the first file that is absent.
 
-        known: the number of rounds to read, if they were read before. Raises OSError if a file cannot be opened, or a
-        known one is absent, which may be temporary. Raises CheckpointError for a file that does not continue this run,
+        known: the number of rounds to read, if they were read before. Raises OSError, which may be temporary, if a file
+        cannot be opened or a known file is absent. Raises CheckpointError for a file that does not continue this run,
         or has another origin.
         """
         before = None if self._run is None else _head(self._run)
@@ -146,11 +146,11 @@ class Checkpoint:
         return list(self.rounds())
 
     def record(self, t: int) -> RoundRecord:
-        """The queries of a round that was read or written before. Raises OSError if its file cannot be read."""
+        """Read the queries of a round that was read or written before. Raises OSError if its file cannot be read."""
         return self._read_known(t).round.agents
 
     def _read(self, t: int) -> "_KeptRound | None":
-        """A round; None if its file is absent or unreadable. Raises OSError if it exists and cannot be opened."""
+        """Read a round; None if its file is absent or unreadable. Raises OSError if it exists but cannot be opened."""
         path = round_path(self.folder, t)
         return read_file(path, lambda file: _kept_round(file, t, path))
 
@@ -161,7 +161,7 @@ class Checkpoint:
         raise OSError(f"{path} was there before and cannot be read any more: restore it, or start again")
 
     def _before(self, t: int) -> str:
-        """The digest that binds round t to the round before it, or to the run."""
+        """Return the digest that binds round t to the round before it, or round 0 to the run."""
         if t == 0:
             return _head(self._run)
         if self._last is None or self._last[0] != t - 1:
@@ -170,7 +170,7 @@ class Checkpoint:
         return self._last[1]
 
     def forget_from(self, t: int, released: int | None = None) -> None:
-        """Delete the files of rounds t and later, and a kept release that is not of round `released`, t by default."""
+        """Delete the files of rounds t and later, and the kept release unless it is of round `released` (default t)."""
         for path in self.folder.glob("round-*.npz"):
             if int(path.stem.partition("-")[2]) >= t:
                 path.unlink()
@@ -187,11 +187,11 @@ class Checkpoint:
             shutil.rmtree(old)
 
     def release_file(self) -> ReleaseFile:
-        """The file for a release whose noise cannot be drawn again."""
+        """Return the file for a release whose noise cannot be drawn again."""
         return ReleaseFile(self.folder / "release.npz")
 
     def curator_file(self) -> ReleaseFile:
-        """The file for a curator's release, which is needed until the run ends."""
+        """Return the file for a curator's release, which is needed until the run ends."""
         return ReleaseFile(self.folder / "curator.npz")
 
 
@@ -213,7 +213,7 @@ def check_charged(rounds: Iterable[Round], ledger: Ledger) -> list[tuple[bool, b
 
 
 class _KeptRound(NamedTuple):
-    """A round from its file. before: the digest of the round before, as the file has it."""
+    """A round that was read from its file. before: the digest of the previous round that the file contains."""
 
     round: Round
     digest: str
@@ -222,7 +222,7 @@ class _KeptRound(NamedTuple):
 
 
 def _kept_round(file: FileContent, t: int, path: Path) -> _KeptRound:
-    """Round t from its file. Raises CheckpointError, or an error that `read_file` expects of unreadable files."""
+    """Decode round t. Raises CheckpointError, or an error with which `read_file` treats the file as unreadable."""
     meta, tensors = file.meta, {name: torch.from_numpy(array) for name, array in file.arrays.items()}
     if meta["round"] != t:
         raise CheckpointError(f"{path} is of round {meta['round']!r}: {WAY_OUT}")
@@ -238,11 +238,11 @@ def _kept_round(file: FileContent, t: int, path: Path) -> _KeptRound:
     origin = meta.get("origin") or {"data": None, "code": None}
     data, code = origin["data"], origin["code"]
     if not isinstance(data, str | None) or not isinstance(code, dict | None):
-        raise ValueError("the file has an origin that is none")
+        raise ValueError("the file has an invalid origin")
     code = None if code is None else {str(name): str(digest) for name, digest in code.items()}
     return _KeptRound(done, file.digest, meta["before"], RunOrigin(data, code))
 
 
 def _head(run: str | None) -> str:
-    """The digest that the first round of a run follows."""
+    """Return the digest of a run, which stands for the round before the first."""
     return hashlib.sha256(f"dpfbo checkpoint\n{run or ''}".encode()).hexdigest()

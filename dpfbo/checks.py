@@ -1,4 +1,4 @@
-"""Validation of public settings: one sentence with the name, the rule and the value."""
+"""Validation of public settings; an error is one sentence with the name, the rule and the value."""
 
 import difflib
 import functools
@@ -11,14 +11,14 @@ from typing import ParamSpec, TypeVar
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
-LARGEST = sys.float_info.max  # a larger integer is no finite number of 64 bits
-LARGEST_INTEGER = 2**63 - 1  # of 64 bits
-LARGEST_VALUE = 1e100  # of an objective: squares of values, and their sums, are then finite
+LARGEST = sys.float_info.max  # a larger integer is infinite in float64
+LARGEST_INTEGER = 2**63 - 1  # of int64
+LARGEST_VALUE = 1e100  # of an objective, so that squares of values, and their sums, are finite
 MOST_AGENTS, MOST_ROUNDS, MOST_INITIAL = 10**7, 10**5, 10**4  # the last: initial points of an agent
-MOST_DIFFERENT_ROUNDS = 1000  # of other noise or weights each, which accountants analyse one by one
+MOST_DIFFERENT_ROUNDS = 1000  # rounds with different noise or weights, which accountants analyse one by one
 MOST_FEATURES = 10**6  # random features
 MOST_WORKERS = 1024  # threads, or processes, of one machine
-_SHOWN = 100  # characters of a value in a sentence
+_SHOWN = 100  # the maximum length of a value in an error, in characters
 
 
 class SettingError(ValueError):
@@ -50,13 +50,13 @@ def integer(name: str, value: object, minimum: int, maximum: int = LARGEST_INTEG
 
 
 def workers(name: str, value: object) -> None:
-    """Raise SettingError unless `value` is a number of processes, or -1 for one a CPU."""
+    """Raise SettingError unless `value` is a number of processes, or -1 for one process per CPU."""
     if value != -1:
         integer(name, value, minimum=1, maximum=MOST_WORKERS)
 
 
 def _number(rule: str, holds: Callable[[float], bool]) -> Callable[[str, object], None]:
-    """A function of name and value that raises SettingError unless the value is a number for which the rule holds."""
+    """Return a function of name and value that raises SettingError unless the value is a number that `holds`."""
 
     def check(name: str, value: object) -> None:
         if isinstance(value, bool) or not isinstance(value, Real) or not holds(value):  # type: ignore[arg-type]
@@ -73,7 +73,7 @@ non_negative = _number("be a finite number of at least 0", lambda value: 0 <= va
 
 
 def one_of(name: str, value: object, allowed: Iterable[object]) -> None:
-    """Raise SettingError unless `value` is one of `allowed`; it names the nearest one."""
+    """Raise SettingError unless `value` is one of `allowed`; the error names the most similar one."""
     allowed = list(allowed)
     if value not in allowed:
         hint = nearest(value, map(str, allowed)) if isinstance(value, str) else ""
@@ -81,15 +81,15 @@ def one_of(name: str, value: object, allowed: Iterable[object]) -> None:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """The end of a sentence about an unknown word: ` (did you mean 'fts_de'?)`; empty if no known word is near."""
+    """Return a hint about an unknown word, such as ` (did you mean 'fts_de'?)`; empty if no known word is similar."""
     close = difflib.get_close_matches(word, list(known), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def explaining_arguments(elsewhere: Mapping[str, str]) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
-    """A decorator: TypeError for an unknown keyword argument names the nearest argument, or explains the word.
+    """Return a decorator whose TypeError for an unknown keyword argument says what to give instead.
 
-    elsewhere: by argument of other libraries, what to give instead.
+    elsewhere: what to give instead, by argument name of other libraries. Other names get the most similar argument.
     """
 
     def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -109,9 +109,9 @@ def explaining_arguments(elsewhere: Mapping[str, str]) -> Callable[[Callable[_P,
 
 
 def shown(value: object) -> str:
-    """The value as an error names it: its `repr`, cut where it is long, or its type where there is none."""
+    """Return a value as errors show it: its `repr`, truncated if it is long, or its type if `repr` fails."""
     try:
         text = repr(value)
-    except Exception:  # of an object of the user's, or an integer of too many digits
+    except Exception:  # from a user's object, or from an integer with too many digits
         return f"a value of type {type(value).__name__}"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}.."

@@ -1,4 +1,4 @@
-"""Seconds by phase of a round."""
+"""A clock for the phases of a round."""
 
 import time
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class PhaseClock:
-    """Seconds spent in each named phase."""
+    """A clock that adds up the seconds spent in each named phase, `with clock(phase):`."""
 
     seconds: dict[str, float] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""Decorators for functions and classes that may change or go; docs/versions.md has the policy."""
+"""Decorators for functions and classes that may change or be removed; docs/versions.md has the policy."""
 
 import warnings
 from collections.abc import Callable
@@ -17,7 +17,7 @@ def experimental(since: str, name: str | None = None) -> Callable[[Marked], Mark
 
     Args:
         since: The version that introduced it.
-        name: What the warning calls it; None for its qualified name.
+        name: The name in the warning; None for the qualified name.
 
     Returns:
         A decorator. The function warns when it is called, the class when it is instantiated.
@@ -46,8 +46,8 @@ def deprecated(since: str, removed_in: str, instead: str) -> Callable[[Marked], 
 
     Args:
         since: The first version that warns.
-        removed_in: The version that will not have it any more.
-        instead: What to use in its place.
+        removed_in: The first version without it.
+        instead: What to use instead.
 
     Returns:
         A decorator. The function warns when it is called, the class when it is instantiated.
@@ -73,7 +73,7 @@ def deprecated(since: str, removed_in: str, instead: str) -> Callable[[Marked], 
 
 
 def _warning(marked: Any, text: str, category: type[Warning]) -> Any:
-    """The function with a warning before it is called; a class whose `__init__` has one."""
+    """Return the function with a warning before each call, or the class with one before its `__init__`."""
     is_class = isinstance(marked, type)
     function: Callable[..., Any] = marked.__init__ if is_class else marked  # type: ignore[misc]
 

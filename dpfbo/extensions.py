@@ -1,4 +1,4 @@
-"""Objects of other installed packages, found by the entry points that their `pyproject.toml` declares.
+"""Extensions in other installed packages, found by the entry points that their `pyproject.toml` declares.
 
     [project.entry-points."dpfbo.accountants"]
     mine = "my_package.accountant:Mine"       # a class with the attributes of `dpfbo.privacy.accounting.Accountant`
@@ -7,8 +7,8 @@
     [project.entry-points."dpfbo.conf"]
     mine = "my_package.conf"                  # a package of YAML files, for the commands
 
-Problems, weightings, servers and noises need no entry of their own: the YAML file names their class. The commands run
-classes of packages that have an entry of any kind; other packages must be allowed by the user.
+Problems, weightings, servers and noises need no entry point: the YAML file names their class. The commands run classes
+of packages that have an entry point of any kind; the user must allow other packages.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ class Message(Protocol):
     """A function that computes an agent's message, a vector for the server, from the agent's observations.
 
     dpfbo calls the function for one agent at a time (under `torch.vmap` if its operations allow that). A private server
-    limits every message to norm S / sqrt(P), with S the clip norm and P the number of sub-regions. So the guarantee
-    holds if an agent's message depends on this agent's observations alone. A function that keeps state between calls
-    may break this.
+    limits every message to norm S / sqrt(P), with S the clip norm and P the number of sub-regions. The guarantee
+    therefore holds if an agent's message depends only on this agent's observations, which a function that keeps state
+    between calls may break.
     """
 
     def __call__(self, features: Tensor, y: Tensor, noise_variance: float) -> Tensor:
-        """The message, 1 x M. features: 1 x k x M, of the agent's k points; y: 1 x k, the observations."""
+        """Return the message, 1 x M. features: 1 x k x M, at the agent's k points; y: 1 x k, the observations."""
 
 
 @cache
 def entries(group: str) -> dict[str, EntryPoint]:
-    """The entry points of a group by name."""
+    """Return the entry points of a group by name."""
     return {entry.name: entry for entry in entry_points(group=group)}
 
 
 def packages() -> set[str]:
-    """The names of the packages that have an entry point of any group."""
+    """Return the names of the packages that have an entry point of any group."""
     groups = (ACCOUNTANTS, MESSAGES, CONF)
     return {entry.value.partition(":")[0].partition(".")[0] for group in groups for entry in entries(group).values()}
 
 
 def load(group: str, name: str) -> Any:
-    """The object of an entry point. Raises SettingError, named after the entry, if it cannot be imported."""
+    """Import the object of an entry point. Raises SettingError, named after the entry, if this fails."""
     entry = entries(group)[name]
     try:
         return entry.load()
-    except Exception as error:  # code of others, which may raise anything
+    except Exception as error:  # other packages' code may raise anything
         raise SettingError(name, f"of {group} ({entry.value}) cannot be imported: {error!r}") from error

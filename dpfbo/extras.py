@@ -1,11 +1,11 @@
-"""Optional packages, which extras of pyproject.toml install; if one is missing, an error names its extra."""
+"""Optional packages, which extras of pyproject.toml install; if one is missing, the error names its extra."""
 
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 
-_NAMES = {"hydra": "hydra-core", "PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml"}  # by module
+_NAMES = {"hydra": "hydra-core", "PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml"}  # package by module
 _OWN = ("dpfbo", "runners", "analysis")
 
 
@@ -13,7 +13,7 @@ class MissingPackage(ImportError):
     """An optional package, which an extra of dpfbo installs, is missing.
 
     Args:
-        needed_by: The subject of the error's sentence: what needs the package.
+        needed_by: The feature that needs the package, which is the subject of the error's sentence.
         module: The module that cannot be imported.
         extra: The name of the extra in pyproject.toml.
 
@@ -29,7 +29,7 @@ class MissingPackage(ImportError):
 
 @contextmanager
 def needing(extra: str, needed_by: str) -> Iterator[None]:
-    """Raise MissingPackage with the subject `needed_by` if a package that the `with` block imports is missing."""
+    """Raise MissingPackage for the feature `needed_by` if a package that the `with` block imports is missing."""
     try:
         yield
     except ModuleNotFoundError as error:

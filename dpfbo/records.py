@@ -1,4 +1,4 @@
-"""The records of a run: queries of agents, and public numbers of broadcasts; `dpfbo.tables` has their tables."""
+"""The records of a run: queries of agents, and public numbers of broadcasts; `dpfbo.tables` makes tables of them."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -19,10 +19,10 @@ from dpfbo.space.parameters import Space
 class RoundRecord:
     """The queries of n agents in one round, k each.
 
-    u, x: n x k x D, in the unit cube and in the problem's units. The other tensors are n x k. region: the sub-region
-    of the query. source: what chose it (`Source`). y: larger is better; NaN if the evaluation failed. best: the largest
-    `Problem.true_value` so far, NaN before the first. metric: the problem's metric: `reference - best`, or, without a
-    reference, `best` in the objective's own sign.
+    u, x: the queries, n x k x D, in the unit cube and in the problem's units. The other tensors are n x k. region: the
+    sub-region of the query. source: the `Source` that chose it. y: the observation, larger is better; NaN if the
+    evaluation failed. best: the largest `Problem.true_value` so far, NaN before the first. metric: `reference - best`
+    or, if the problem has no reference, `best` in the objective's own sign.
     """
 
     round: int
@@ -52,14 +52,14 @@ class RoundRecord:
         return float(last.std() / len(last) ** 0.5) if len(last) > 1 else 0.0
 
     def quantiles(self, levels: Sequence[float]) -> list[float]:
-        """The metric's quantiles over the agents that have a value after this round; NaN if none has."""
+        """Compute the metric's quantiles over the agents that have a value after this round; NaN if none has."""
         last = self._last.numpy()
         found: list[float] = (np.quantile(last, levels) if last.size else np.full(len(levels), np.nan)).tolist()
         return found
 
     @property
     def bytes(self) -> int:
-        """The bytes of memory that this record holds, each counted once if its tensors share them."""
+        """The size of this record in bytes; memory that tensors share counts once."""
         parts = (getattr(self, f.name).untyped_storage() for f in fields(self)[1:])
         return sum({part.data_ptr(): part.nbytes() for part in parts}.values())
 
@@ -78,11 +78,11 @@ class ServerRecord:
 
 
 _RECORD = tuple(f.name for f in fields(RoundRecord)[1:])
-_WHOLE = ("region", "source")  # packed as the smallest type that holds them
+_WHOLE = ("region", "source")  # tensors of integers, which are packed in the smallest type that fits
 
 
 def packed(record: RoundRecord) -> dict[str, np.ndarray]:
-    """The arrays of a record in fewer bytes; `unpacked` makes the same record from them, to the bit."""
+    """Return the arrays of a record in fewer bytes, from which `unpacked` restores the record bit for bit."""
     arrays: dict[str, np.ndarray] = {name: getattr(record, name).numpy() for name in _RECORD}
     arrays.update({name: _narrow(arrays[name]) for name in _WHOLE})
     u, x = arrays["u"], arrays["x"]
@@ -93,7 +93,7 @@ def packed(record: RoundRecord) -> dict[str, np.ndarray]:
 
 
 def unpacked(round: int, arrays: Mapping[str, np.ndarray]) -> RoundRecord:
-    """The record of a round from `packed` arrays, which it copies. Raises KeyError if an array is missing."""
+    """Restore the record of a round from copies of `packed` arrays. Raises KeyError if an array is missing."""
     tensors = {
         name: torch.from_numpy(np.array(array)) for name, array in arrays.items() if name in (*_RECORD, SAME_POINTS)
     }
@@ -104,7 +104,7 @@ def unpacked(round: int, arrays: Mapping[str, np.ndarray]) -> RoundRecord:
 
 
 def _narrow(values: np.ndarray) -> np.ndarray:
-    """Whole numbers in the smallest signed type that can represent them."""
+    """Convert integers to int8 or int16 if all fit."""
     for kind in (np.int8, np.int16):
         if values.size and np.iinfo(kind).min <= values.min() and values.max() <= np.iinfo(kind).max:
             return values.astype(kind)
@@ -116,13 +116,13 @@ def _bits(values: np.ndarray) -> np.ndarray:
 
 
 def joined(parts: Sequence[RoundRecord]) -> RoundRecord:
-    """One record of a round from those of several shards, with the agents in the order of the parts."""
+    """Join the records of several shards of a round to one, with the agents in the order of the parts."""
     tensors = (torch.cat([getattr(part, f.name) for part in parts]) for f in fields(RoundRecord)[1:])
     return RoundRecord(parts[0].round, *tensors)
 
 
 def best_queries(records: Sequence[RoundRecord]) -> tuple[Tensor, Tensor, Tensor]:
-    """Round (N), point in natural units (N x D) and value (N) of each agent's largest observation, the first if equal.
+    """Return round (N), point in natural units (N x D) and value (N) of each agent's first largest observation.
 
     The value is -inf if all evaluations of an agent failed.
     """
@@ -136,7 +136,7 @@ def best_queries(records: Sequence[RoundRecord]) -> tuple[Tensor, Tensor, Tensor
 class Shown:
     """The form of a problem's values in tables: the objective's own sign, and regret if it is known.
 
-    maximize: False if small values of the objective are better. has_reference: True if the metric is a reference less
+    maximize: False if small values of the objective are better. has_reference: True if the metric is a reference minus
     the best value.
     """
 
@@ -145,7 +145,7 @@ class Shown:
 
     @staticmethod
     def of(problem: Any) -> "Shown":
-        reference = getattr(problem, "reference", True)  # a table of candidates knows its largest value
+        reference = getattr(problem, "reference", True)  # an outsourced `Table` has its largest value instead
         return Shown(getattr(problem, "maximize", True) is not False, reference is not None)
 
     @property
@@ -154,7 +154,7 @@ class Shown:
 
 
 def query_columns(record: RoundRecord, agents: Tensor, shown: Shown) -> dict[str, np.ndarray]:
-    """The columns of rounds.parquet for one round: one number a query, D in `x`; `source` holds indices."""
+    """Return the columns of rounds.parquet for one round: a value for each query, D in `x`, indices in `source`."""
     n, k = record.y.shape
     columns = {"agent": agents.repeat_interleave(k).numpy(), "round": np.full(n * k, record.round)}
     for name in ("region", "source", "x", "y", "best"):
@@ -182,7 +182,7 @@ def parameter_columns(
             yield name, np.where(absent, np.nan, numbers) if absent.any() else numbers, None
             continue
         values = [axis.value(number) for number in some.tolist()]
-        null_twice = None in values and absent.any()  # as a value, and for inactive
+        null_twice = None in values and absent.any()  # None is a value, and would also mean inactive
         if need_json(values) or null_twice if as_json is None else name in as_json:
             values = [json.dumps(value) for value in values]
         if absent.any():
@@ -191,12 +191,12 @@ def parameter_columns(
 
 
 def need_json(values: Collection[Value]) -> bool:
-    """True for values of several types, because a column has only one; and for lists, tuples and dicts."""
+    """Return True if a column cannot hold the values: they have several types, or are lists, tuples or dicts."""
     return len({type(value) for value in values}) > 1 or any(not isinstance(value, PLAIN) for value in values)
 
 
 def inactive_axes(x: np.ndarray, space: Space) -> np.ndarray:
-    """The axes that are inactive at natural points, booleans n x D."""
+    """Return booleans, n x D, that are True where an axis is inactive at natural points x (n x D)."""
     domain = space.domain
     if not (isinstance(domain, MixedBox) and domain.conditions):
         return np.zeros(x.shape, dtype=bool)

@@ -1,7 +1,7 @@
 """Named random streams: every number is a pure function of (seed, purpose, agent, round).
 
 A counter-based generator (Philox) is keyed by (seed, purpose, round), and each agent has its own range of the counter.
-So any machine can draw the numbers of any agents, on the CPU, with one call for a whole batch.
+Any machine can therefore draw the numbers of any agents, on the CPU, with one call for a whole batch.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ _WORDS_PER_COUNT = 4  # one Philox counter value yields four 64-bit words, that 
 
 @dataclass(frozen=True)
 class Streams:
-    """Draws the random numbers of one run. Each number depends only on seed, purpose, agent and round.
+    """The random streams of one run. Each number depends only on seed, purpose, agent and round.
 
     Args:
         seed: A non-negative integer below 2^256; the same seed gives the same run.
@@ -45,19 +45,19 @@ class Streams:
         checks.integer("seed", self.seed, minimum=0, maximum=2**256 - 1)
 
     def generator(self, purpose: str, round: int = 0) -> np.random.Generator:
-        """A generator for numbers that belong to no agent (shared features, choice of S_t, server noise)."""
+        """Return a generator for numbers that belong to no agent (shared features, choice of S_t, server noise)."""
         return np.random.Generator(self._philox(purpose, round))
 
     def uniform(self, purpose: str, agents: Tensor, round: int, size: int) -> Tensor:
         """Draw U[0, 1) numbers, `n x size` float64, a row for each of the n ids in `agents`, on their device.
 
-        Use one `size` for a purpose within a round: draws of different sizes overlap.
+        Use the same `size` for all draws of a purpose and round: draws of different sizes overlap.
         """
         if len(agents) == 0 or size == 0:
             return torch.zeros(len(agents), size, dtype=torch.float64, device=agents.device)
         ids = agents.cpu()
         first, last = int(ids.min()), int(ids.max())
-        counts = math.ceil(size / _WORDS_PER_COUNT)  # counter values that one agent owns
+        counts = math.ceil(size / _WORDS_PER_COUNT)  # counter values for each agent
         philox = self._philox(purpose, round)
         philox.advance(first * counts)
         words = (last - first + 1) * counts * _WORDS_PER_COUNT
@@ -77,7 +77,7 @@ class Streams:
 
 
 def box_muller(u: Tensor) -> Tensor:
-    """Standard normals from uniforms in [0, 1), `... x 2k -> ... x 2k` (Box and Muller 1958)."""
+    """Transform uniforms in [0, 1) to standard normals, `... x 2k -> ... x 2k` (Box and Muller 1958)."""
     first, second = u.chunk(2, -1)
     radius = torch.sqrt(-2 * torch.log1p(-first))  # 1 - u lies in (0, 1]
     angle = 2 * math.pi * second

@@ -1,4 +1,4 @@
-"""The finished rounds of a run, of which memory holds the newest."""
+"""The finished rounds of a run; only the newest stay in memory."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -6,13 +6,13 @@ from typing import overload
 
 from dpfbo.records import RoundRecord
 
-MOST_BYTES = 256_000_000  # of records that stay in memory where older ones can be read back
+MOST_BYTES = 256_000_000  # of the records in memory, if older records can be read back
 
 
 class RoundLog(Sequence[RoundRecord]):
     """The records of rounds 0, 1, .. in their order.
 
-    The mean and the standard error of every round stay in memory. All records stay, too, unless `read_back` is set, a
+    The mean and the standard error of every round stay in memory. So do all records, unless `read_back` is set, a
     function that reads the record of a round. Then only the newest records stay, up to `MOST_BYTES`; the last record
     always stays.
     """
@@ -52,5 +52,5 @@ class RoundLog(Sequence[RoundRecord]):
         gone = len(self) - len(self._newest)
         if k >= gone:
             return self._newest[k - gone]
-        assert self.read_back is not None  # nothing goes without it
+        assert self.read_back is not None  # otherwise no record was dropped
         return self.read_back(k)

@@ -12,7 +12,7 @@ from dpfbo.round_log import RoundLog
 
 
 class Sent(Protocol):
-    """Public numbers that a server or a curator sent."""
+    """The public numbers that a server or a curator sent."""
 
     @property
     def values(self) -> Tensor: ...
@@ -20,14 +20,14 @@ class Sent(Protocol):
 
 @dataclass(frozen=True)
 class Round:
-    """Holds what happened in one round of a run; `on_round` receives it.
+    """The queries, the release and the times of one round of a run; `on_round` receives it.
 
     Args:
         agents: All queries of the round.
         broadcast: The public numbers that the server or the curator sent; None if nothing was sent.
         server: The public record of what the mechanism released; None if it released nothing.
-        diagnostics: Secret numbers about the release, which only a simulation records; else None.
-        seconds: Seconds by phase; the seconds of the slowest shard if shards of agents work in parallel.
+        diagnostics: Secret numbers about the release, in a simulation; else None.
+        seconds: Seconds by phase; those of the slowest shard if shards of agents work in parallel.
 
     Example:
         >>> import dpfbo
@@ -53,15 +53,15 @@ OnRound = Callable[[Round], None]
 
 @dataclass
 class Result:
-    """Collects the finished rounds of a run, and its seconds by phase.
+    """The finished rounds of a run, and its seconds by phase.
 
     Attributes:
         rounds: The queries of each round.
         server: The public record of each release.
         diagnostics: Secret numbers about each release in a simulation; empty if the noise is not seeded.
         seconds: Seconds by phase, added up over the rounds.
-        observed: The queries of the next round if they are evaluated already, else None. A run that ended with that
-            round sent no broadcast after it; an extended run repeats the round and sends it.
+        observed: The queries of the next round if they are evaluated already, else None. This is the last round of a
+            shorter run, which sent no broadcast after it; an extended run repeats the round and sends the broadcast.
     """
 
     rounds: RoundLog = field(default_factory=RoundLog)

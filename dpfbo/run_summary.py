@@ -11,13 +11,13 @@ from dpfbo.privacy.accounting import finite_or_none
 from dpfbo.privacy.plan import PrivacyPlan
 from dpfbo.run_result import Result
 
-MANY_AGENTS = 1000  # of more, the summary tells quantiles of the final metric
+MANY_AGENTS = 1000  # with more agents, the summary has quantiles of the final metric
 
 
 def progress(result: Result, rounds: int, facts: Mapping[str, Any], nothing: float | None) -> Progress:
-    """The progress to note after a round.
+    """Return the progress of a run after its last finished round.
 
-    facts: entries of the summary, and the limits of epsilon. nothing: epsilon before the first round.
+    facts: entries of the summary, and the limits of epsilon. nothing: epsilon before the first release.
     """
     last, epsilons = result.rounds[-1], [finite_or_none(r.epsilon) for r in result.server]
     shown = [t for t in shown_rounds(rounds) if t <= last.round]
@@ -32,7 +32,7 @@ def progress(result: Result, rounds: int, facts: Mapping[str, Any], nothing: flo
 def outcome(
     result: Result, plan: PrivacyPlan, seeded: bool, epsilons: Mapping[str, float | None], n_charges: int
 ) -> dict[str, Any]:
-    """The entries about what a run did. epsilons, n_charges: of its ledger. seeded: True to tell the private counts."""
+    """Return the entries about a run's results. epsilons, n_charges: of its ledger. seeded: True in a simulation."""
     counts = _counts(result) if seeded else {}
     mean = [finite_or_none(value) for value in result.rounds.means]  # None: no agent has a value yet
     se = [finite_or_none(value) for value in result.rounds.standard_errors]
@@ -50,7 +50,7 @@ def outcome(
 
 
 def _counts(result: Result) -> dict[str, float | None]:
-    """The server's private counts over all releases of a simulation."""
+    """Add up the server's secret counts over all releases of a simulation."""
     chosen = sum(d.n_chosen for d in result.diagnostics)
     return {
         "clip_fraction": sum(d.n_clipped for d in result.diagnostics) / chosen if chosen else None,
@@ -60,7 +60,7 @@ def _counts(result: Result) -> dict[str, float | None]:
 
 
 def _spread(result: Result) -> dict[str, Any]:
-    """The entry `quantiles` of the final metric over many agents, by percent; none for few, or without any value."""
+    """Return the entry `quantiles` of the final metric, by percent; empty for few agents or without any value."""
     last = result.rounds[-1]
     if len(last.y) <= MANY_AGENTS or math.isnan(last.mean):
         return {}

@@ -1,4 +1,4 @@
-"""The tables of a run's records, in the columns of `dpfbo.formats.record_tables`."""
+"""The tables of a run's records, with the columns of `dpfbo.formats.record_tables`."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
@@ -17,13 +17,13 @@ with needing("run", "a table of records"):
 
     from dpfbo.formats.record_tables import SERVER_SCHEMA, queries_table, released, simulated_column
 
-ROW_GROUP = 1024 * 1024  # rows of a row group of rounds.parquet, as Parquet writers cut a table
+ROW_GROUP = 1024 * 1024  # rows of a row group of rounds.parquet, the default of PyArrow's writer
 
 
 def row_groups(
     records: Iterable[RoundRecord], agents: Tensor, shown: Shown, space: Space | None = None, rows: int = ROW_GROUP
 ) -> Iterator[pa.Table]:
-    """Yield tables of `rows` rows, the last with the rest; only one table is in memory at a time.
+    """Yield tables of `rows` rows, the last with the remaining rows; only one table is in memory at a time.
 
     There is one row for each agent and query, round after round. If there are several tables, a parameter whose choices
     have several types becomes a column of JSON texts in every table. A column is null where its parameter is inactive.
@@ -32,7 +32,7 @@ def row_groups(
         records: All rounds.
         agents: The numbers of the agents, N.
         shown: The sign of the objective, and whether regret is known.
-        space: Named parameters, each with a column of its own, `x.<name>`, in the parameter's own type.
+        space: Named parameters, each of which gets a column `x.<name>` in the parameter's own type.
         rows: The number of rows of a table.
     """
     waiting: list[pa.Table] = []
@@ -50,12 +50,12 @@ def row_groups(
 
 
 def _joined(tables: Sequence[pa.Table]) -> pa.Table:
-    """The rows of all tables, each column in one chunk, because pages of Parquet end where a chunk does."""
+    """Join the rows of all tables, each column in one chunk, because a page of Parquet ends where a chunk ends."""
     return pa.concat_tables(tables).combine_chunks()
 
 
 def _with_parameters(table: pa.Table, space: Space | None, as_json: Collection[str] | None) -> pa.Table:
-    """A table with the columns `x.<name>` of a space. as_json: see `parameter_columns`."""
+    """Add the columns `x.<name>` of a space to a table. as_json: see `parameter_columns`."""
     if space is None:
         return table
     x = pc.list_flatten(table["x"]).to_numpy().reshape(len(table), -1)
@@ -72,7 +72,7 @@ def _mixed(space: Space | None) -> set[str]:
 
 
 def server_row(record: ServerRecord, private: Diagnostics | None) -> dict[str, float | int | None]:
-    """One row of server.parquet; without secret numbers it has only the released columns."""
+    """Return one row of server.parquet; without secret numbers it has only the released columns."""
     row: dict[str, float | int | None] = {
         "round": record.round,
         "epsilon": finite_or_none(record.epsilon),
@@ -89,7 +89,7 @@ def server_row(record: ServerRecord, private: Diagnostics | None) -> dict[str, f
 
 
 def server_table(records: Sequence[ServerRecord], private: Sequence[Diagnostics] | None) -> pa.Table:
-    """A table with a row for each broadcast. private: secret numbers; None leaves only the released columns."""
+    """Make a table with a row for each broadcast. private: secret numbers; None leaves only the released columns."""
     schema = released(SERVER_SCHEMA) if private is None else SERVER_SCHEMA
     pairs = zip(records, [None] * len(records) if private is None else private, strict=True)
     return pa.Table.from_pylist([server_row(*pair) for pair in pairs], schema=schema)

@@ -1,1 +1,1 @@
-"""The formats of files, and the words in them, for readers of results; importing them does not load torch."""
+"""File formats and their vocabulary, for programs that read results; importing them does not load torch."""

@@ -1,4 +1,4 @@
-"""Bounded reads of untrusted files; their content is never executed, and pickled objects are refused."""
+"""Bounded reads of untrusted files, which never execute their content and refuse pickled objects."""
 
 import bz2
 import gzip
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 MOST_YAML = 4 * 2**20  # bytes
 MOST_RECORD = 2**30  # bytes of a file of records that is read at once
 MOST_NODES = 100_000  # values in a YAML file
-MOST_LEVELS = 100  # values within values in it
+MOST_LEVELS = 100  # levels of nested values in a YAML file
 
 _COMPRESSED: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _NUMBERS = "biufSU"  # numpy's letters for booleans, integers, floats, bytes and text; objects would be unpickled
 
 
 def plain(path: Path) -> Path:
-    """The path, for a reader that opens it itself. Raises NoFile, a ValueError, unless it is a plain file."""
+    """Return the path, for a reader that opens it itself. Raises NoFile, a ValueError, unless it is a plain file."""
     check_plain(path)
     return path
 
 
 def read_at_most(file: IO[bytes], most: int) -> bytes:
-    """All bytes of an open file. Raises ValueError, without reading on, if there are more than `most`."""
+    """Read all bytes of an open file. Raises ValueError, without reading on, if there are more than `most`."""
     content = file.read(most + 1)
     if len(content) > most:
         raise ValueError(f"it must hold at most {most} bytes, unpacked")
@@ -42,7 +42,7 @@ def read_at_most(file: IO[bytes], most: int) -> bytes:
 
 
 def read_plain(path: Path, most: int = MOST_RECORD) -> bytes:
-    """The content of a plain file. Raises ValueError if it has more than `most` bytes or is not a plain file."""
+    """Read a plain file. Raises ValueError if it has more than `most` bytes or is not a plain file."""
     with open_file(path, "rb") as file:
         if (size := os.fstat(file.fileno()).st_size) > most:
             raise ValueError(f"{path} must hold at most {most} bytes, got {size}")
@@ -50,7 +50,7 @@ def read_plain(path: Path, most: int = MOST_RECORD) -> bytes:
 
 
 def read_object(path: Path, most: int = MOST_RECORD) -> dict[str, Any] | None:
-    """The JSON object in a plain file; None if there is none to read (yet)."""
+    """Read the JSON object in a plain file; None if the file is absent or contains no object."""
     try:
         content = json.loads(read_plain(path, most))
     except (OSError, ValueError, RecursionError):
@@ -59,7 +59,7 @@ def read_object(path: Path, most: int = MOST_RECORD) -> dict[str, Any] | None:
 
 
 def unpacked(path: Path, most: int) -> bytes:
-    """The content of a file that may be compressed: .gz, .bz2, .xz, .zip of one file. Raises as `read_plain` does."""
+    """Read a file that may be compressed: .gz, .bz2, .xz, .zip of one file. Raises the errors of `read_plain`."""
     if path.suffix == ".zip":
         with opened_zip(path) as archive:
             if len(names := archive.namelist()) != 1:
@@ -72,7 +72,7 @@ def unpacked(path: Path, most: int) -> bytes:
 
 
 def check_yaml(path: Path) -> None:
-    """Raise ValueError like `read_yaml`. A file that is not YAML passes: its reader explains the error better."""
+    """Raise ValueError like `read_yaml`. A file that is not YAML passes: its reader has a better error message."""
     import yaml
 
     try:
@@ -82,9 +82,10 @@ def check_yaml(path: Path) -> None:
 
 
 def read_yaml(path: Path, construct: bool = True) -> Any:
-    """The value of a YAML file; None if `construct` is False. Raises yaml.YAMLError if the file is not YAML.
+    """Read the value of a YAML file; None if `construct` is False. Raises yaml.YAMLError if the file is not YAML.
 
-    Raises ValueError for more than `MOST_LEVELS` levels or `MOST_NODES` values; an alias counts as what it stands for.
+    Raises ValueError for more than `MOST_LEVELS` levels or `MOST_NODES` values; an alias counts as all values that it
+    repeats.
     """
     import yaml
 
@@ -106,17 +107,17 @@ def read_yaml(path: Path, construct: bool = True) -> Any:
 
 
 def _nodes(node: "yaml.Node", known: dict[int, float]) -> float:
-    """The number of values in a tree; infinite for one that holds itself."""
+    """Count the values in a tree; infinite for a tree that contains itself. known: counts by the node's id."""
     if id(node) not in known:
         known[id(node)] = math.inf
-        parts = node.value if isinstance(node.value, list) else []  # of a mapping or a sequence
+        parts = node.value if isinstance(node.value, list) else []  # a list for a mapping or a sequence
         flat = [part for pair in parts for part in (pair if isinstance(pair, tuple) else (pair,))]
         known[id(node)] = 1 + sum(_nodes(part, known) for part in flat)
     return known[id(node)]
 
 
 def opened_zip(file: Path | IO[bytes]) -> zipfile.ZipFile:
-    """A zip, open for reading. Raises ValueError if a name in it leads out of the archive."""
+    """Open a zip for reading. Raises ValueError if a name in it leads out of the archive."""
     archive = zipfile.ZipFile(plain(file) if isinstance(file, Path) else file)
     for name in archive.namelist():
         path = PurePosixPath(name.replace("\\", "/"))
@@ -127,7 +128,7 @@ def opened_zip(file: Path | IO[bytes]) -> zipfile.ZipFile:
 
 
 def member(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
-    """A file of a zip. Raises KeyError if it is absent, ValueError if it has more than `most` bytes."""
+    """Read one file of a zip. Raises KeyError if it is absent, ValueError if it has more than `most` bytes."""
     with _opened_member(archive, name) as file:
         if archive.getinfo(name).file_size > most:
             raise ValueError(f"{name} must hold at most {most} bytes, got {archive.getinfo(name).file_size}")
@@ -137,10 +138,10 @@ def member(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
 def npz_arrays(
     file: Path | IO[bytes], most: int, wanted: Mapping[str, tuple[str, int]] | None = None
 ) -> dict[str, np.ndarray]:
-    """Arrays of an npz file; their shapes and types are checked before a number is read, and nothing is unpickled.
+    """Read arrays of an npz file; shapes and types are checked before any number is read, and nothing is unpickled.
 
-    most: bytes of all arrays together. wanted: by name, numpy's letters of the types that an array may have, and its
-    number of dimensions; None for all arrays, of any numbers or text. Raises KeyError or ValueError for another file.
+    most: the maximum size of all arrays together in bytes. wanted: the permitted types (letters of NumPy) and number of
+    dimensions of each array by name; None for all arrays of numbers or text. Raises KeyError or ValueError otherwise.
     """
     found: dict[str, np.ndarray] = {}
     with opened_zip(file) as archive:
@@ -168,7 +169,7 @@ def _array(archive: zipfile.ZipFile, name: str, kinds: str, ndim: int | None, mo
 
 
 def _opened_member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
-    """Open a file of a zip. Only stored and deflated files pass: other methods unpack a whole block at a time."""
+    """Open a stored or deflated file of a zip. Others raise ValueError, because they unpack a whole block at a time."""
     if archive.getinfo(name).compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise ValueError(f"{name} must be stored or deflated")
     return archive.open(name)

@@ -1,7 +1,7 @@
 """The files of a checkpoint: arrays and entries with a digest of both, written atomically.
 
 The file of a round holds its queries in the arrays `region`, `source`, `y`, `best` and `metric` (N x k), and `u` and
-`x` (N x k x D), or instead of these two `ux` where they are the same points.
+`x` (N x k x D), or `ux` instead of these two if they are equal.
 """
 
 import hashlib
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 FORMAT = 4
 SAME_POINTS = "ux"
-_ARRAYS = {"regret": "metric"}  # by column of rounds.parquet; without a reference the metric is no regret
+_ARRAYS = {"regret": "metric"}  # the array of a column of rounds.parquet, if its name differs
 WAY_OUT = "restore it, or delete the checkpoint, and what was released stays in the ledger"
-_MOST_BYTES = 16 * 2**30  # of a file's arrays
+_MOST_BYTES = 16 * 2**30  # the maximum size of all arrays of a file
 # zipfile raises RuntimeError for an archive that is encrypted or of an unknown compression
 UNREADABLE = (
     OSError, ValueError, KeyError, AttributeError, IndexError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile,
@@ -44,20 +44,20 @@ class FileContent(NamedTuple):
 
 
 class CheckpointError(Exception):
-    """A complete file of a checkpoint was edited, or is of another run or another format."""
+    """A complete file of a checkpoint was edited, or belongs to another run or another format."""
 
 
 def round_path(folder: Path, t: int) -> Path:
-    """The file of round t in the folder of a checkpoint."""
+    """Return the path of round t's file in the folder of a checkpoint."""
     return folder / f"round-{t:05d}.npz"
 
 
 def queries_of(folder: Path, t: int, columns: Sequence[str]) -> "pa.Table | None":
-    """Some columns of the queries of round t, as rounds.parquet has them; None if the file is absent or not whole.
+    """Read columns of rounds.parquet for the queries of round t; None if the file is absent or incomplete.
 
-    Raises as `read_file` does.
+    Raises the errors of `read_file`.
     """
-    from dpfbo.formats.record_tables import queries_table  # here: its package is optional, and a study needs no table
+    from dpfbo.formats.record_tables import queries_table  # imported here, because PyArrow is optional
 
     def parse(file: FileContent) -> "pa.Table":
         arrays, (n, k) = file.arrays, file.arrays["y"].shape
@@ -72,9 +72,9 @@ def queries_of(folder: Path, t: int, columns: Sequence[str]) -> "pa.Table | None
 
 
 def read_file(path: Path, parse: Callable[[FileContent], Parsed | None]) -> Parsed | None:
-    """The result of `parse` on the content of a file; None if the file is absent or unreadable.
+    """Read a file and return `parse` of its content; None if the file is absent or unreadable.
 
-    Raises OSError if the file exists and cannot be opened, CheckpointError if it was edited or is of another format.
+    Raises OSError if the file exists but cannot be opened, CheckpointError if it was edited or has another format.
     """
     try:
         with open_file(path, "rb") as file:
@@ -88,9 +88,9 @@ def read_file(path: Path, parse: Callable[[FileContent], Parsed | None]) -> Pars
 
 
 def _checked(content: bytes, path: Path) -> FileContent:
-    """The content of a file that has the right digest. Raises CheckpointError, or one of `UNREADABLE`."""
+    """Decode a file and check its digest. Raises CheckpointError, or one of `UNREADABLE`."""
     arrays = npz_arrays(io.BytesIO(content), _MOST_BYTES)
-    if len(arrays) != int.from_bytes(content[-12:-10], "little"):  # as the end of a zip archive counts them
+    if len(arrays) != int.from_bytes(content[-12:-10], "little"):  # the count in the last record of a zip archive
         raise ValueError("the archive has lost files, its directory was damaged")
     meta = json.loads(arrays.pop("meta").item())
     form, said = meta["format"], meta.pop("digest", None)
@@ -105,7 +105,7 @@ def _checked(content: bytes, path: Path) -> FileContent:
 
 
 def write_file(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray], durable: bool) -> str:
-    """Write a file atomically; returns its digest."""
+    """Write a file atomically, and return its digest."""
     meta = {"format": FORMAT, **meta}
     digest = _digest(meta, arrays)
     content = {"meta": np.array(json.dumps({**meta, "digest": digest}).encode()), **arrays}
@@ -114,7 +114,7 @@ def write_file(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, np.ndar
 
 
 def _digest(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
-    """sha256 of the entries, and of name, type, shape and bytes of each array."""
+    """Compute the SHA-256 of the entries and of each array's name, type, shape and bytes."""
     whole = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])

@@ -1,4 +1,4 @@
-"""Atomic and durable writing of files, and opening of files that never blocks."""
+"""Write files atomically and durably, and open them without blocking."""
 
 import fcntl
 import os
@@ -13,11 +13,11 @@ _KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a so
 
 
 class NoFile(OSError, ValueError):
-    """A folder, a pipe, a socket or a device is where a file should be."""
+    """The path names a folder, a pipe, a socket or a device instead of a file."""
 
 
 def check_plain(path: Path) -> None:
-    """Raise NoFile unless `path` is a plain file: a read from a pipe or a device may never end. OSError if absent."""
+    """Raise NoFile unless `path` is a plain file (reading a pipe may never end), or OSError if it is absent."""
     _check_mode(path, path.stat().st_mode)
 
 
@@ -27,15 +27,15 @@ def _check_mode(path: Path, mode: int) -> None:
 
 
 def open_file(path: Path, mode: str, buffering: int = -1) -> BinaryIO:
-    """Open a file. mode: rb, or ab+ to create it if it is absent, for its owner alone whatever the umask.
+    """Open a file without blocking. mode: rb, or ab+ to create an absent file for its owner alone, whatever the umask.
 
-    Raises NoFile at once where the path names something else: opening a pipe would wait for its other end.
+    Raises NoFile at once if the path is not a plain file; opening a pipe would wait for its other end.
     """
     if path.exists():
         check_plain(path)
     file: BinaryIO = open(path, mode, buffering, opener=_opened_at_once)  # type: ignore[assignment]
     try:
-        _check_mode(path, os.fstat(file.fileno()).st_mode)  # the path may name something else by now
+        _check_mode(path, os.fstat(file.fileno()).st_mode)  # the path may have been replaced since the check
     except NoFile:
         file.close()
         raise
@@ -55,10 +55,10 @@ def _opened_at_once(path: str, flags: int) -> int:
 
 
 def locked_file(path: Path, seconds: float) -> BinaryIO:
-    """Open a file as `ab+` does, without a buffer, and lock it against other openings until it is closed.
+    """Open a file in mode ab+, without a buffer, and lock it against other calls until it is closed.
 
-    A file that was replaced while we waited is opened anew. Raises BlockingIOError if another holder keeps it for
-    `seconds`, NoFile like `open_file`.
+    If the file was replaced during the wait, the new file is opened. Raises BlockingIOError if another holder keeps the
+    lock for `seconds`, and NoFile like `open_file`.
     """
     give_up, pause = time.monotonic() + seconds, 0.0005
     while True:
@@ -80,7 +80,7 @@ def locked_file(path: Path, seconds: float) -> BinaryIO:
 
 
 def is_file_at(file: IO[Any], path: Path) -> bool:
-    """True if the path still names the open file."""
+    """Return True if the path still names the open file."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
     except (FileNotFoundError, NotADirectoryError):
@@ -90,7 +90,8 @@ def is_file_at(file: IO[Any], path: Path) -> bool:
 def replace_file(path: Path, write: Callable[[BinaryIO], object], durable: bool = True, mode: int = 0o644) -> None:
     """Write a file under another name and move it into place.
 
-    durable: sync it to disk before returning; otherwise it is whole or absent after a kill, but not after a power cut.
+    durable: sync it to disk before returning. Otherwise it is complete or absent after a kill of the process, but maybe
+    not after a power failure.
     """
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -104,7 +105,7 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object], durable: bool 
 
 
 def replace_text(path: Path, text: str, durable: bool = True, mode: int = 0o644) -> None:
-    """`replace_file` with a text, in UTF-8."""
+    """Write a text, in UTF-8, by `replace_file`."""
     replace_file(path, lambda file: file.write(text.encode()), durable, mode)
 
 
@@ -132,7 +133,7 @@ def make_folder(path: Path, private: bool = False) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the entries of a folder durable."""
+    """Sync the entries of a folder to disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""An append-only journal of events in JSON lines, each on disk before the call that made it returns."""
+"""An append-only journal of events in JSON lines; an event is on disk before the call that appends it returns."""
 
 import fcntl
 import json
@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 from dpfbo.formats.bounded import read_plain
 from dpfbo.formats.files import NoFile, make_folder, open_file, replace_file, sync_folder
 
-_MOST_BYTES = 2**30  # of a message or a broadcast
+_MOST_BYTES = 2**30  # the maximum size of a message or a broadcast
 
 
 class StateError(RuntimeError):
@@ -17,10 +17,10 @@ class StateError(RuntimeError):
 
 
 class Journal:
-    """Keeps the secret events of one agent or coordinator, in `folder` or, if it is None, in memory.
+    """The secret events of one owner, such as an agent or a coordinator, in `folder`, or in memory if it is None.
 
-    first: the first event, which names the owner. An incomplete last line is dropped: its call never returned. Raises
-    StateError if another process uses the folder, it has another owner, or an earlier line cannot be read.
+    first: the first event, which names the owner. An incomplete last line is dropped, because its call never returned.
+    Raises StateError if another process uses the folder, it has another owner, or an earlier line cannot be read.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None, name: str, first: dict[str, Any]) -> None:
@@ -42,7 +42,7 @@ class Journal:
             )
 
     def append(self, event: dict[str, Any]) -> None:
-        """Write an event; it is on disk when this returns."""
+        """Append an event, which is on disk when the call returns."""
         if self._file is not None:
             self._file.write(json.dumps(event, allow_nan=False).encode() + b"\n")
             self._file.flush()
@@ -50,14 +50,14 @@ class Journal:
         self.events.append(event)
 
     def keep(self, name: str, data: bytes) -> None:
-        """Write bytes under a name, atomically."""
+        """Keep bytes under a name, written atomically."""
         if self.folder is None:
             self._blobs[name] = data
         else:
             replace_file(self.folder / name, lambda file: file.write(data), mode=0o600)
 
     def kept(self, name: str) -> bytes | None:
-        """The bytes kept under a name; None if there are none."""
+        """Return the bytes kept under a name; None if there are none."""
         if self.folder is None:
             return self._blobs.get(name)
         try:
@@ -68,7 +68,7 @@ class Journal:
             raise StateError(f"{error}: restore it") from error
 
     def need(self, name: str) -> bytes:
-        """The bytes kept under a name. Raises StateError if there are none: their file was deleted."""
+        """Return the bytes kept under a name. Raises StateError if there are none, because their file was deleted."""
         data = self.kept(name)
         if data is None:
             raise StateError(f"{name} is missing{'' if self.folder is None else f' in {self.folder}'}: restore it")
@@ -81,7 +81,7 @@ class Journal:
             (self.folder / name).unlink(missing_ok=True)
 
     def copied(self) -> "Journal":
-        """A copy in memory, as of a folder that is restored later."""
+        """Return a copy in memory, which is like a backup of the folder."""
         copy = Journal(None, "", self.events[0])
         copy.events, copy._blobs = list(self.events), dict(self._blobs)
         return copy
@@ -93,17 +93,17 @@ class Journal:
 
 
 def _others(event: dict[str, Any], than: dict[str, Any]) -> str:
-    """The entries of an event that another one has not."""
+    """Describe the entries of an event that differ from another event's."""
     return ", ".join(f"{key}={value!r}" for key, value in event.items() if than.get(key) != value)
 
 
 def broadcast_file(round: int) -> str:
-    """The name under which a broadcast is kept."""
+    """Return the name under which a round's broadcast is kept."""
     return f"broadcast-{round:05d}.bin"
 
 
 def _opened(path: Path) -> BinaryIO:
-    """The journal's file, locked, and readable by its owner alone."""
+    """Open and lock the journal's file, which only its owner can read."""
     try:
         file = open_file(path, "ab+")
     except NoFile as error:
@@ -117,12 +117,12 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:
-    """The events of the complete lines of a journal, which does not change. Raises StateError like `Journal`."""
+    """Read the events of a journal's complete lines without changing the file. Raises StateError like `Journal`."""
     return _parsed(read_plain(path), path)
 
 
 def _events(file: BinaryIO, path: Path) -> list[dict[str, Any]]:
-    """The events of the complete lines; the rest after the last newline is cut off."""
+    """Read the events of the complete lines, and truncate the file after the last newline."""
     file.seek(0)
     content = file.read()
     if tail := content.rpartition(b"\n")[2]:

@@ -1,8 +1,8 @@
 """The columns of rounds.parquet and server.parquet.
 
-Each is tagged `released` (public by design: broadcast, or derived from public settings) or `simulation-only` (a secret
-of an agent or the server; epsilon does not cover it). The server's `simulation-only` columns are written only in a
-simulation: no file has them if the operating system draws the noise.
+Each column is tagged `released` (public by design: broadcast, or derived from public settings) or `simulation-only` (a
+secret of an agent or the server, which epsilon does not cover). The server's `simulation-only` columns are written only
+in a simulation, never if the operating system draws the noise.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ RELEASED, SIMULATED = "released", "simulation-only"
 
 
 def simulated_column(name: str, kind: pa.DataType, meaning: str) -> pa.Field:
-    """A column tagged `simulation-only`: a real deployment keeps it secret."""
+    """Return a column tagged `simulation-only`, which a real deployment keeps secret."""
     return pa.field(name, kind, metadata={"visibility": SIMULATED, "meaning": meaning})
 
 
@@ -55,12 +55,12 @@ SERVER_SCHEMA = pa.schema(
 
 
 def released(schema: pa.Schema) -> pa.Schema:
-    """The columns of a schema that are tagged `released`."""
+    """Return the columns of a schema that are tagged `released`."""
     return pa.schema([field for field in schema if field.metadata[b"visibility"] == RELEASED.encode()])
 
 
 def queries_table(columns: Mapping[str, np.ndarray]) -> pa.Table:
-    """A table with some columns of `ROUNDS_SCHEMA`: one number a query, D in `x`; `source` holds indices."""
+    """Make a table from columns of `ROUNDS_SCHEMA`: a value for each query, D in `x`, a number in `source`."""
     schema = pa.schema([ROUNDS_SCHEMA.field(name) for name in columns], metadata=ROUNDS_SCHEMA.metadata)
     return pa.table([_as_arrow(name, values) for name, values in columns.items()], schema=schema)
 

@@ -3,11 +3,11 @@
 config.yaml     resolved settings
 rounds.parquet  one row for each agent and query
 server.parquet  one row for each broadcast
-ledger.jsonl    every charge, written before its broadcast; ledger.damaged-<k>.jsonl: before it was repaired
+ledger.jsonl    every charge, written before its broadcast; ledger.damaged-<k>.jsonl: a copy from before a repair
 summary.json    written last: a folder with it is a finished run
 theory.json     written by `runners.theory` for a finished run
 checkpoint/     finished rounds, while the run goes on or after it was interrupted
-progress.json   last finished round, likewise
+progress.json   last finished round, for the same time
 failures.log    failed evaluations with their tracebacks, if there are any
 preemptions.jsonl  a line for every time that the node or the process of a sweep's trial went away
 rounds.zip, lineage.json, earlier/  see `runners.identity`
@@ -28,14 +28,14 @@ from dpfbo.formats.bounded import MOST_RECORD, read_object, read_plain
 from dpfbo.formats.files import locked_file, make_folder, open_file, replace_file
 
 if TYPE_CHECKING:
-    import pyarrow as pa  # imported where it is used: a folder can be watched without it
+    import pyarrow as pa  # imported where it is used, so that a folder can be watched without it
 
-PROBLEMS = "dpfbo.problems"  # logger of failed evaluations
+PROBLEMS = "dpfbo.problems"  # the logger that reports failed evaluations
 _UNTIL_THE_END = ("progress.json", "failure.json", "summary.before.json")
 _UNDER_LOCK = (
     "config.yaml", "rounds.parquet", "server.parquet", "summary.json", "progress.json", "rounds.zip", "lineage.json",
 )  # fmt: skip
-_SERVER_SECONDS = 60.0  # seconds until a server without a driver must be gone
+_SERVER_SECONDS = 60.0  # seconds to wait until the server of a killed driver has ended
 _LOCK_SECONDS = 0.5  # seconds to wait for a process that only tests the lock
 
 
@@ -45,10 +45,10 @@ class ResultsError(RuntimeError):
 
 @dataclass(frozen=True)
 class Progress:
-    """The last finished round of a run, of how many, and its mean metric. epsilon: None if there is no finite one.
+    """The progress of a run: its last finished `round`, the number of `rounds`, the mean metric, and epsilon.
 
-    facts: entries of the summary that are known before the run ends, and the limits of epsilon. curve: lists `round`,
-    `mean` and `epsilon` of the rounds that `curve_points` shows.
+    epsilon: None if it is not finite. facts: entries of the summary that are known before the run ends, and the limits
+    of epsilon. curve: lists `round`, `mean` and `epsilon` of the rounds that `curve_points` selects.
     """
 
     round: int
@@ -60,7 +60,7 @@ class Progress:
 
 
 class RunFolder:
-    """One run's folder; every file appears whole or not at all."""
+    """The folder of one run, whose files, except logs, are written atomically."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.ledger_path, self.checkpoint_path = path, path / "ledger.jsonl", path / "checkpoint"
@@ -68,13 +68,13 @@ class RunFolder:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Create the folder, prove that it can be written, and hold its lock.
+        """Create the folder, check that it can be written, and hold its lock until the block ends.
 
         Raises ResultsError if it cannot be written, or another process is running the same setting and seed there.
         """
         missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         with self._lock():
-            for path in self.path.glob(".*.????????"):  # `replace` left it behind, as its process was killed
+            for path in self.path.glob(".*.????????"):  # left behind by `replace` in a process that was killed
                 if path.name[1:-9] in _UNDER_LOCK:
                     path.unlink(missing_ok=True)
             try:
@@ -86,7 +86,7 @@ class RunFolder:
 
     @contextmanager
     def failures_kept(self) -> Iterator[None]:
-        """Within this block failed evaluations are written to failures.log, with their tracebacks."""
+        """Write failed evaluations with their tracebacks to failures.log until the block ends."""
         handler, logger = _FailuresLog(self), logging.getLogger(PROBLEMS)
         logger.addHandler(handler)
         try:
@@ -95,18 +95,18 @@ class RunFolder:
             logger.removeHandler(handler)
 
     def note_failure(self, message: str, error: object) -> None:
-        """Add a failure to failures.log, with the traceback that `error` may have; only the owner can read it."""
+        """Add a failure to failures.log, which only the owner can read, with the traceback of `error` if it has one."""
         traceback = getattr(error, "traceback", "").rstrip()
         with open(self.path / "failures.log", "a", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
             file.write(f"{message}\n" + f"{traceback}\n" * bool(traceback))
 
     def _lock(self) -> BinaryIO:
-        """Create the folder, with its entry in every parent on disk; returns its lock file, locked."""
+        """Create the folder durably, and return its lock file, locked."""
         while True:
             try:
                 make_folder(self.path)
                 lock = locked_file(self.path / ".lock", _LOCK_SECONDS)
-                os.fchmod(lock.fileno(), 0o644)  # others may know that a run goes on
+                os.fchmod(lock.fileno(), 0o644)  # other users may see that the run is in progress
                 return lock
             except FileNotFoundError:  # the last holder has removed the folder
                 continue
@@ -122,7 +122,7 @@ class RunFolder:
     def hold_ledger(self) -> BinaryIO:
         """Open the ledger, and lock it until it is closed; waits for a server whose driver was killed.
 
-        A `Ledger` of this process charges it if it is given the file. Raises ResultsError if another process keeps it,
+        A `Ledger` of this process can charge it only with this file. Raises ResultsError if another process keeps it,
         NoFile if the path names a pipe, a device or a folder.
         """
         try:
@@ -134,10 +134,10 @@ class RunFolder:
         """Write all files of a finished run, the summary last. rounds: the row groups of rounds.parquet, in order."""
         import pyarrow.parquet as pq
 
-        (self.path / "summary.json").unlink(missing_ok=True)  # an earlier run may have left it
+        (self.path / "summary.json").unlink(missing_ok=True)  # of an earlier run
         open_file(self.ledger_path, "ab+").close()
         self.replace("config.yaml", lambda f: f.write(config.encode()))
-        own = summary.get("rng") != "seeded"  # about real data
+        own = summary.get("rng") != "seeded"  # the data are real: only the owner may read the queries
         text = json.dumps(summary, indent=2, allow_nan=False).encode() + b"\n"
         self.replace("rounds.parquet", lambda f: _write_row_groups(rounds, f), private=own)
         self.replace("server.parquet", lambda f: pq.write_table(server, f))
@@ -145,41 +145,41 @@ class RunFolder:
         self.tidy()
 
     def tidy(self) -> None:
-        """Remove the files that a finished run does not keep."""
+        """Remove the files that only an unfinished run needs."""
         for name in _UNTIL_THE_END:
             (self.path / name).unlink(missing_ok=True)
 
     def untidy(self) -> bool:
-        """True if a finished run was killed before it had removed what it does not keep, its checkpoint included."""
+        """Return True if files that only an unfinished run needs, or its checkpoint, still exist."""
         return any((self.path / name).exists() for name in (*_UNTIL_THE_END, "checkpoint", ".checkpoint"))
 
     def replace(
         self, name: str, write: Callable[[BinaryIO], object], durable: bool = True, private: bool = False
     ) -> None:
-        """Write one file of the folder, whole or not at all. private: for its owner alone."""
+        """Write one file of the folder atomically. private: True to let only its owner read it."""
         replace_file(self.path / name, write, durable, mode=0o600 if private else 0o644)
 
     def note_progress(self, progress: Progress) -> None:
-        """Write progress.json. The owner alone can read that of a run whose noise is not seeded: its data are real."""
+        """Write progress.json. If the noise is not seeded, only the owner can read it, because the data are real."""
         content, own = json.dumps(asdict(progress)).encode(), progress.facts.get("rng") == "os"
         self.replace("progress.json", lambda f: f.write(content), durable=False, private=own)
 
     def progress(self) -> Progress | None:
-        """The progress of a run that is not finished; None if it never began."""
+        """Return the progress of an unfinished run; None if it has not begun."""
         try:
             return Progress(**(read_object(self.path / "progress.json") or {}))
         except TypeError:
             return None
 
     def preemptions(self) -> int:
-        """The number of times that the run's process went away, as its sweep noted them."""
+        """Return how often the node or the process of the run went away, as its sweep noted."""
         try:
             return read_plain(self.preemptions_path, MOST_RECORD).count(b"\n")
         except (OSError, ValueError):
             return 0
 
     def busy(self) -> bool:
-        """True if a process holds the lock."""
+        """Return True if a process holds the lock."""
         try:
             with open(self.path / ".lock") as lock:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -188,7 +188,7 @@ class RunFolder:
         return False
 
     def _is_charged(self) -> bool:
-        """False if the ledger is absent, or holds at most the line that says which run it is of."""
+        """Return False if the ledger is absent or empty, or contains only the first line, which names its run."""
         try:
             content = read_plain(self.ledger_path) if self.ledger_path.exists() else b""
         except (OSError, ValueError):
@@ -197,7 +197,7 @@ class RunFolder:
         return bool(content) and not only_coverage
 
     def _remove_empty(self, folders: Sequence[Path]) -> None:
-        """Remove a ledger without charges that is alone in its folder, then those of `folders` that are empty."""
+        """Remove a ledger without charges if the folder has no other results, then each of `folders` that is empty."""
         names = {path.name for path in self.path.iterdir()}
         if names <= {"ledger.jsonl", "lineage.json"} and not self._is_charged():
             for name in names:
@@ -219,7 +219,7 @@ def _write_row_groups(tables: "Iterable[pa.Table]", file: BinaryIO) -> None:
 
 
 class _FailuresLog(logging.Handler):
-    """Writes records to the failures.log of a run."""
+    """A logging handler that writes records to the failures.log of a run."""
 
     def __init__(self, folder: RunFolder) -> None:
         super().__init__()

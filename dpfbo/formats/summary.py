@@ -11,20 +11,20 @@ SUMMARY: dict[str, Any] = {
     **dict.fromkeys(("lower_is_better", "private"), BOOLEAN),
     **{"epsilon": {}, "curve": {}, "seconds": {"objective": NUMBER, "total": NUMBER}},
     "delta": NUMBER,
-}  # the kind of each entry; of a table, its own entries
+}  # the kind of each entry, or the entries of a table
 CONFIG = {"algorithm": {"name": TEXT, "private": BOOLEAN}, "privacy": {}, "problem": {}}
 NOISE = ("z", "q", "S")
-PERCENT = (5, 25, 50, 75, 95)  # quantiles over the agents that a summary of many agents has
+PERCENT = (5, 25, 50, 75, 95)  # quantiles over the agents, in the summary of a run with many agents
 _LARGEST = sys.float_info.max
 
 
 def is_outsourced(config: dict[str, Any]) -> bool:
-    """True where a curator and a modeler run the setting, and not a server and agents."""
+    """Return True if a curator and a modeler run the setting, instead of a server and agents."""
     return config["algorithm"].get("server") == "Curator"
 
 
 def lacking(summary: Any, config: Any) -> str | None:
-    """Say in words which entry is the first that is missing or wrong; None if all entries are right.
+    """Describe the first entry that is missing or wrong; None if all entries are right.
 
     config: its entry `algorithm.server` must be the name of the server's class.
     """
@@ -48,7 +48,7 @@ def lacking(summary: Any, config: Any) -> str | None:
 
 
 def _needs_of_family(summary: dict[str, Any], config: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The further entries of a federated run, or of an outsourced one, whose release has a claim or a guarantee."""
+    """Return the further entries that the run's family needs in summary.json and in config.yaml."""
     private = summary["private"] or config["algorithm"]["private"]
     if not is_outsourced(config):
         return {}, {"algorithm": {"P": INTEGER}, "privacy": dict.fromkeys(NOISE, NUMBER) if private else {}}

@@ -1,4 +1,4 @@
-"""Texts for sentences and pictures: names of accountants, relations and metrics, and formatted epsilon and delta."""
+"""Texts for sentences and plots: names of accountants, relations and metrics, and formatted epsilon and delta."""
 
 import math
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ RELATIONS = {
     ZERO_OUT: "one agent's messages of all rounds replaced by zero vectors",
     REPLACE_ONE: "one agent's messages of all rounds replaced by any others",
 }
-METHODS = {  # of accountants
+METHODS = {  # by accountant
     "moments": "moments accountant of the paper",
     "rdp": "Rényi divergences",
     "pld": "privacy-loss distributions",
@@ -18,47 +18,47 @@ METHODS = {  # of accountants
     "analytic_gaussian": "exact, of Gaussian noise without sampling",
 }
 _METRICS = {"one_minus_auc": "1 − AUC", "one_minus_r2": "1 − R²", "nmse": "normalised MSE"}
-_OBJECTIVES = {  # of metrics that are 1 less the objective
+_OBJECTIVES = {  # the objective, for metrics that are 1 minus the objective
     "one_minus_auc": "AUC", "one_minus_r2": "R²", "validation_error": "accuracy", "nmse": "1 − normalised MSE",
 }  # fmt: skip
-_LARGE_DELTA, _USUAL_DELTA = 0.01, 0.001  # above the first epsilon comes with a warning; the second raises no question
-_DECIMALS = 0.1  # epsilon from which two decimals are enough
+_LARGE_DELTA, _USUAL_DELTA = 0.01, 0.001  # a delta above the first gets a warning, which recommends the second
+_DECIMALS = 0.1  # a smaller epsilon is shown with two significant digits
 
 
 class Source(IntEnum):
-    """The source of a query: tables have its name, tensors and checkpoints its number."""
+    """The part of the algorithm that chose a query; tables contain its name, tensors and checkpoints its number."""
 
     initial = 0
     own = 1
     server = 2
-    random = 3  # replaced a repeated query
+    random = 3  # a random point in place of a repeated query
     modeler = 4
 
 
 def metric_in_words(metric: str) -> str:
-    """A metric in words: `1 − AUC`, `simple regret`."""
+    """Return a metric in words, such as `1 − AUC` or `simple regret`."""
     return _METRICS.get(metric, metric.replace("_", " "))
 
 
 def objective_in_words(metric: str) -> str:
-    """The name of an objective's value, from the metric of its problem: `AUC`; `value` where it has no name."""
+    """Return the name of an objective, from the metric of its problem, such as `AUC`; `value` if it has no name."""
     return _OBJECTIVES.get(metric, "value")
 
 
 def neighbours(relation: str) -> str:
-    """A relation in words; the federated family's relations are about all messages of a user."""
+    """Describe a neighbouring relation; the relations of federated runs are at user level."""
     return f"relation {relation}, user level" if relation in RELATIONS else f"neighbours: {relation}"
 
 
 def epsilon_in_words(epsilon: float | None, decimals: int = 2) -> str:
-    """Epsilon rounded to `decimals`, or to two digits so that a cost is never `0.00`; `none` if it is not finite."""
+    """Format epsilon with `decimals`, or with two significant digits if it is below 0.1; `none` if it is not finite."""
     if epsilon is None or not math.isfinite(epsilon):
         return "none"
     return f"{epsilon:.{decimals}f}" if epsilon >= _DECIMALS else f"{epsilon:.2g}"
 
 
 def large_delta(deltas: Iterable[float]) -> str:
-    """The warning that follows a delta above 0.01, with a space before it; empty for a smaller delta."""
+    """Return a warning if the largest delta is above 0.01, with a space before it; else an empty text."""
     largest = max(deltas, default=0.0)
     if largest <= _LARGE_DELTA:
         return ""
@@ -66,10 +66,10 @@ def large_delta(deltas: Iterable[float]) -> str:
 
 
 def delta_in_symbols(delta: float) -> str:
-    """`δ = 0.00294`, for pictures; a warning follows a large delta."""
+    """Format delta for plots, such as `δ = 0.00294`, followed by a warning if it is large."""
     return f"δ = {delta:.3g}{large_delta([delta])}"
 
 
 def delta_in_words(delta: float) -> str:
-    """`delta 0.00294`; a warning follows a large delta."""
+    """Format delta for sentences, such as `delta 0.00294`, followed by a warning if it is large."""
     return delta_in_symbols(delta).replace("δ =", "delta").replace("ε", "epsilon")

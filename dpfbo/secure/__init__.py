@@ -1,4 +1,4 @@
-"""Studies without a trusted server: it learns the noisy sum of all sites' messages and nothing else."""
+"""Studies without a trusted server: of the sites' messages, the server learns only the noisy sum."""
 
 from typing import TYPE_CHECKING
 

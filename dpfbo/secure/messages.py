@@ -1,18 +1,19 @@
-"""Requests and answers of a secure sum as bytes. Reading them never executes code; every answer is signed.
+"""Encode and decode the requests and answers of a secure sum. Decoding never executes code; every answer is signed.
 
-8 bytes   DPFBO + S + version (2 digits)
-64 bytes  of an answer: the site's Ed25519 signature of the rest
-the rest  JSON with sorted keys: study, roster, round, attempt, step, site (of an answer), and what the step needs
+8 bytes   DPFBOS and the version (2 digits)
+64 bytes  in an answer only: the site's Ed25519 signature of all other bytes
+the rest  JSON with sorted keys: study, roster, round, attempt, step, payload and, in an answer, site
 
-In each step the server asks all sites that are left, and each answers:
+In each step the server sends a request to every site that answered the step before. U1 to U4 are the sets of sites
+that have answered the steps `keys`, `shares`, `masked` and `survivors`:
 
     step        the server's request                  a site's answer
     keys                                              its public keys and a commitment to the seed of its own mask
-    shares      the keys of U1, signed                a share of two seeds for every other site, encrypted for it
-    masked      the shares for this site, from U2     its noisy vector plus all masks
-    survivors   U3, whose vectors have arrived        its signature of U1, U2 and U3
-    unmask      the signatures of U4                  for each of U3 a share of its own mask's seed,
-                                                      for each of U2 that is not in U3 a share of its key's seed
+    shares      the signed public keys of U1          for every other site a share of each of two seeds, encrypted
+    masked      the shares for this site, from U2     its noisy vector plus all its masks
+    survivors   the list U3                           its signature of U1, U2 and U3
+    unmask      the signatures of U4                  for each site in U3 a share of the seed of its own mask, and for
+                                                      each site in U2 but not in U3 a share of the seed of its mask key
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ from dpfbo.secure.roster import Roster, SiteKey
 
 VERSION = b"DPFBOS01"
 STEPS = ("keys", "shares", "masked", "survivors", "unmask")
-_PER_SITE, _LONGEST = 600, 10_000  # bytes of a request or answer: for each site, and besides 8 for each number
+_PER_SITE, _LONGEST = 600, 10_000  # in bytes; `SumTerms.longest` is the size limit of a message
 
 
 class SumError(WireError):
-    """Bytes are no request or answer of this secure sum. The error text is one sentence."""
+    """The bytes are not a valid request or answer of this secure sum. The error text is one sentence."""
 
 
 @dataclass(frozen=True)
 class SumTerms:
-    """The public facts of one secure sum. study: its digest. round: of the broadcast. size: M numbers in a vector."""
+    """The public parameters of one secure sum. study: a digest. round: of the broadcast. size: M, a vector's length."""
 
     study: str
     round: int
@@ -56,7 +57,7 @@ class SumTerms:
 
     @property
     def enough(self) -> dict[str, int]:
-        """The least number of sites that must answer a step: what brings the noise in, then what can unmask."""
+        """The minimum number of answers by step: up to `masked` enough to carry the noise, then enough to unmask."""
         late = ("survivors", "unmask")
         return {step: self.noise.threshold if step in late else self.noise.survivors for step in STEPS}
 
@@ -66,12 +67,12 @@ class SumTerms:
         return {"study": self.study, "roster": self.roster.digest.hex(), "round": self.round}
 
     def purpose(self, attempt: int, *parts: object) -> bytes:
-        """The context of a key: no two keys of any sums have the same."""
+        """Return the HKDF purpose of a key, which is different for any two keys, attempts or sums."""
         return _canonical({**self.context, "attempt": attempt, "for": list(parts)})
 
     @property
     def longest(self) -> int:
-        """The largest number of bytes of a request or answer."""
+        """The maximum number of bytes of a request or answer."""
         return _LONGEST + _PER_SITE * self.noise.n_sites + 8 * self.size
 
 
@@ -89,13 +90,13 @@ class ServerRequest:
 
     @staticmethod
     def decoded(data: bytes, terms: SumTerms) -> ServerRequest:
-        """Raises SumError for bytes that are no request of this sum."""
+        """Decode a request. Raises SumError for bytes that are not a request of this sum."""
         return ServerRequest(*_read(data, 0, terms)[:3])
 
 
 @dataclass(frozen=True)
 class SiteAnswer:
-    """A site's answer."""
+    """A site's answer to the server's request in one step of an attempt."""
 
     attempt: int
     step: str
@@ -103,7 +104,7 @@ class SiteAnswer:
     site: int
 
     def statement(self, terms: SumTerms) -> bytes:
-        """The signed bytes."""
+        """Return the bytes that the site signs, after the version."""
         body = {**terms.context, "attempt": self.attempt, "step": self.step, "payload": self.payload}
         return _canonical({**body, "site": self.site})
 
@@ -117,7 +118,7 @@ class SiteAnswer:
 
     @staticmethod
     def decoded(data: bytes, terms: SumTerms) -> tuple[SiteAnswer, bytes]:
-        """The answer and its signature, verified. Raises SumError for other bytes."""
+        """Decode an answer and verify its signature; return both. Raises SumError for any other bytes."""
         attempt, step, payload, site = _read(data, primitives.SIGNATURE_BYTES, terms)
         if type(site) is not int or not 0 <= site < terms.noise.n_sites:
             raise SumError(f"the answer's site must be a number from 0 to {terms.noise.n_sites - 1}")
@@ -131,12 +132,12 @@ class SiteAnswer:
 
 
 def text(data: bytes) -> str:
-    """Bytes as base64 text."""
+    """Encode bytes as base64 text."""
     return base64.b64encode(data).decode()
 
 
 def raw(value: Any, length: int) -> bytes:
-    """The bytes of a base64 text. Raises SumError unless there are `length` of them."""
+    """Decode base64 text. Raises SumError unless it encodes exactly `length` bytes."""
     try:
         data = base64.b64decode(value, validate=True)
     except (TypeError, ValueError, binascii.Error) as error:
@@ -147,7 +148,7 @@ def raw(value: Any, length: int) -> bytes:
 
 
 def by_site(payload: dict[str, Any], name: str, n_sites: int) -> dict[int, Any]:
-    """The entry `name`, an object by site number, in the order of sites. Raises SumError for anything else."""
+    """Return the payload's entry `name`, keyed and sorted by site number. Raises SumError for anything else."""
     value = payload.get(name)
     known = {str(site) for site in range(n_sites)}
     if not isinstance(value, dict) or not set(value) <= known:
@@ -156,7 +157,7 @@ def by_site(payload: dict[str, Any], name: str, n_sites: int) -> dict[int, Any]:
 
 
 def site_list(payload: dict[str, Any], name: str, n_sites: int) -> list[int]:
-    """The entry `name`, ascending site numbers. Raises SumError for anything else."""
+    """Return the payload's entry `name`, a list of ascending site numbers. Raises SumError for anything else."""
     value = payload.get(name)
     good = isinstance(value, list) and all(type(site) is int and 0 <= site < n_sites for site in value)
     if not good or value != sorted(set(value)):  # type: ignore[arg-type]
@@ -165,13 +166,13 @@ def site_list(payload: dict[str, Any], name: str, n_sites: int) -> list[int]:
 
 
 def keyed(values: dict[int, bytes]) -> dict[str, str]:
-    """Bytes by site, as an entry of a payload."""
+    """Encode one byte string for each site as an entry of a payload."""
     return {str(site): text(value) for site, value in values.items()}
 
 
 @dataclass(frozen=True)
 class Advert:
-    """The public keys of a site in one attempt. cipher: for shares. mask: for masks. commitment: to its own mask."""
+    """A site's public keys for shares (cipher) and masks in one attempt, and the commitment to its own mask's seed."""
 
     cipher: bytes
     mask: bytes
@@ -182,19 +183,19 @@ class Advert:
 
     @staticmethod
     def of(payload: Any) -> Advert:
-        """Raises SumError for anything else than an advert's payload."""
+        """Decode an advert's payload. Raises SumError for anything else."""
         if not isinstance(payload, dict) or set(payload) != {"cipher", "mask", "commitment"}:
             raise SumError("the message must have a site's keys")
         return Advert(**{name: raw(value, primitives.KEY_BYTES) for name, value in payload.items()})
 
 
 def view(adverts: dict[int, Advert]) -> bytes:
-    """A digest of U1 and its keys, which all sites must have seen alike."""
+    """Return the digest of the sites in U1 and their public keys, which must be equal at all sites."""
     return primitives.digest(b"dpfbo U1", *(_canonical({str(v): adverts[v].payload()}) for v in sorted(adverts)))
 
 
 def consent(U1: bytes, U2: Sequence[int], U3: Sequence[int]) -> dict[str, Any]:
-    """The payload that a site signs before it helps to unmask. U1: its `view`."""
+    """Return the payload that a site signs before it helps to unmask. U1: the digest from `view`."""
     return {"keys": U1.hex(), "shared": list(U2), "survivors": list(U3)}
 
 
@@ -203,7 +204,7 @@ def _canonical(body: dict[str, Any]) -> bytes:
 
 
 def _read(data: bytes, skipped: int, terms: SumTerms) -> tuple[int, str, dict[str, Any], Any]:
-    """Attempt, step, payload and site of a message, after `skipped` bytes. Raises SumError for other bytes."""
+    """Decode attempt, step, payload and site; `skipped` bytes follow the version. Raises SumError for other bytes."""
     start = len(VERSION) + skipped
     if not isinstance(data, bytes | bytearray) or data[: len(VERSION)] != VERSION or len(data) < start:
         raise SumError(f"the bytes must begin with {VERSION.decode()}: they are of another program or version")

@@ -30,31 +30,31 @@ from dpfbo.secure.server import SumServer
 from dpfbo.secure.site import SumSite
 from dpfbo.study.study import Study
 
-NOT_READY, RECEIVED = b"", b"received"  # answers that are not signed: nothing depends on them
-_ROUND = 0  # of the only release
+NOT_READY, RECEIVED = b"", b"received"  # a site does not sign these two answers
+_ROUND = 0  # the round of the only release
 
 
 class SecureSite:
     """One site of a study without a trusted server: an `Agent` whose message leaves only masked and noisy.
 
-    `agent.ask` and `agent.tell` are those of `Agent`; `respond` answers the server's requests, whatever carries them.
+    Call `agent.ask` and `agent.tell` as for any `Agent`; `respond` answers the server's requests, over any transport.
 
     Args:
         study: The study, with `trust="nobody"`, the same for all sites and the server.
-        roster: The public keys of all sites, compared outside of the server.
+        roster: The public keys of all sites, which the sites have compared without the server.
         key: The site's private key; the roster gives its number.
-        folder: The folder that keeps the site's state, its secrets and its ledger; None for memory, in a simulation.
+        folder: The folder of the site's state, secrets and ledger. None keeps them in memory, for a simulation.
         maximize: False if small values are better.
-        attempts: The number of attempts at the sum that the site takes part in, each of which is charged.
+        attempts: The maximum number of attempts at the sum that the site takes part in; each one is charged.
 
     Guarantee:
-        Relation: this site's message is replaced by zero (zero-out). What the server and up to `colluders` sites see of
-        the site, in one attempt, has the epsilon of `study.views`. The site charges its own ledger, on disk, before its
-        masked vector leaves. Not covered: timing, who took part, and sites that lie about their values.
+        Relation: this site's message is replaced by zero (zero-out). `study.views` has the epsilon of what the server
+        and up to `colluders` sites see of this site in one attempt. The site charges its own ledger, on disk, before
+        its masked vector leaves. Not covered: timing, who took part, and sites that lie about their values.
 
     Raises:
-        SettingError: The study trusts its server, or real releases (rng `os`) have no folder.
-        StateError: The roster lacks the key, or the folder belongs to another site, study or code of the mechanism.
+        SettingError: The study trusts its server, or folder is None although releases are real (rng `os`).
+        StateError: The roster lacks the key, or the folder belongs to another site, study or version of the mechanism.
         LedgerError: The ledger lacks a charge that was made.
 
     Example:
@@ -109,22 +109,22 @@ class SecureSite:
 
     @property
     def epsilon(self) -> float:
-        """Epsilon of all that this site has charged, for the server with up to `colluders` sites."""
+        """Epsilon of all charges of this site, for the view of the server with up to `colluders` sites."""
         return self.study.plan.epsilon(self.ledger.events())
 
     def respond(self, request: bytes) -> bytes:
         """Answer a request of the server; the same request always gets the same bytes.
 
         Args:
-            request: What the server sent: a step of the secure sum, or the broadcast.
+            request: The bytes from the server: a request of the secure sum, or the broadcast.
 
         Returns:
-            The answer; no bytes if the site's first evaluations are not finished.
+            The answer; empty if the site has not finished its initial evaluations.
 
         Raises:
-            SumError: The bytes are no request of this sum, or no honest server would send them.
-            WireError: The bytes are no broadcast of this study.
-            StateError: The request contradicts an earlier one, or asks for more attempts than the site allows.
+            SumError: The bytes are not a request of this sum, or an honest server would not send them.
+            WireError: The bytes are not a broadcast of this study.
+            StateError: The request contradicts an earlier one, is out of order, or asks for more attempts than allowed.
         """
         if wire.is_packet(request):
             self.agent.receive(request)
@@ -139,7 +139,7 @@ class SecureSite:
         self._journal.close()
 
     def _vector(self) -> Tensor:
-        """The site's message in steps, with a fresh share of the noise."""
+        """Round the site's message to integer steps and add a fresh share of the noise."""
         study, mechanism = self.study, _mechanism(self.study)
         M = study.agents.message_size
         message = wire.read_message(self.agent.unmasked_message(_ROUND), study.digest, M)[2]
@@ -157,19 +157,19 @@ class SecureSite:
 
 
 class SecureCoordinator:
-    """The server of a study without a trusted server: it leads the sites through a secure sum, and sends the prior.
+    """The untrusted server of a study: it leads the sites through a secure sum, and broadcasts the private prior.
 
     Args:
         study: The study, with `trust="nobody"`.
         roster: The public keys of all sites.
-        folder: The folder that keeps its state. The effect of a call is on disk when the call returns. None for memory,
-            in a simulation.
+        folder: The folder of the server's state; the effect of a call is on disk when the call returns. None keeps the
+            state in memory, for a simulation.
 
     Guarantee:
-        None is needed of a server, see `SecureSite`. Its ledger is a copy for convenience.
+        Privacy does not depend on the server, see `SecureSite`. The server's ledger is a copy for convenience.
 
     Raises:
-        SettingError: The study trusts its server, or real releases (rng `os`) have no folder.
+        SettingError: The study trusts its server, or folder is None although releases are real (rng `os`).
         StateError: The folder belongs to another study or roster.
     """
 
@@ -200,7 +200,7 @@ class SecureCoordinator:
 
     @property
     def answered(self) -> list[int]:
-        """The sites that have answered in the present phase."""
+        """The sites that have answered in the current phase."""
         return sorted(self._received) if self._sent else self._sum.answered
 
     @property
@@ -210,36 +210,36 @@ class SecureCoordinator:
 
     @property
     def broadcast(self) -> bytes | None:
-        """The broadcast, once the sum is known."""
+        """The bytes of the broadcast; None until the sum is known."""
         return self._journal.need(broadcast_file(_ROUND)) if self._sent else None
 
     @property
     def finished(self) -> bool:
-        """True if all sites have received the broadcast, or `close_step` gave up on the others."""
+        """True if all sites have received the broadcast, or `close_step` ended the wait for them."""
         return self._sent and (self._closed or len(self._received) == self.study.n_agents)
 
     @property
     def epsilon(self) -> float | None:
-        """Epsilon of the release, for the server with up to `colluders` sites."""
+        """Epsilon of the release, for the view of the server with up to `colluders` sites; None if infinite."""
         return finite_or_none(self.study.plan.epsilon(self.ledger.events()))
 
     def requests(self) -> dict[int, bytes]:
-        """The bytes to send to each site that has not answered in the present phase."""
+        """Return the bytes to send to each site that has not answered in the current phase."""
         sent = self.broadcast
         if sent is not None:
             return {site: sent for site in range(self.study.n_agents) if site not in self._received}
         return {site: self._sum.request(site) for site in self._sum.waits_for}
 
     def receive(self, site: int, data: bytes) -> None:
-        """Take a site's answer. Repeated and late ones, and those of sites that are not ready, change nothing.
+        """Take a site's answer. Repeated answers, late answers and those of sites that are not ready change nothing.
 
         Args:
             site: The sender, known from the connection, not from the bytes.
             data: The answer.
 
         Raises:
-            SumError: The bytes are no answer of this sum, or the site did not sign them.
-            StateError: The site has answered this step otherwise, or another site made the answer.
+            SumError: The bytes are not an answer of this sum, or the site did not sign them.
+            StateError: The site has already given another answer to this step, or another site made the answer.
         """
         if data == NOT_READY:
             return
@@ -252,7 +252,7 @@ class SecureCoordinator:
     def close_step(self) -> None:
         """Go on to the next phase with the sites that have answered.
 
-        Raises StateError if they are too few, or if a site has sent wrong shares.
+        Raises StateError if too few have answered, or if a site has sent wrong shares.
         """
         if self._sent:
             self._journal.append({"event": "over"})
@@ -274,7 +274,7 @@ class SecureCoordinator:
         self._journal.close()
 
     def _release(self) -> None:
-        """Charge the ledger, and make the broadcast from the noisy sum."""
+        """Charge the ledger, then compute the broadcast from the noisy sum and keep it."""
         study, taking_part = self.study, len(self._sum.survivors)
         release = _mechanism(study).released(self._sum.total[None], study.n_agents, taking_part, _ROUND)
         event = study.events[_ROUND]
@@ -291,12 +291,12 @@ class SecureCoordinator:
 def _mechanism(study: Study) -> DistributedGaussian:
     mechanism = study.mechanism
     if not isinstance(mechanism, DistributedGaussian):
-        raise SettingError("trust", "must be 'nobody' for a secure sum, got 'server': Agent and Coordinator are for it")
+        raise SettingError("trust", "must be 'nobody' for a secure sum, got 'server': use Agent and Coordinator")
     return mechanism
 
 
 def _terms(study: Study, roster: Roster, folder: object) -> SumTerms:
-    """The public facts of the study's sum. Raises SettingError for a study that has none, or without a folder."""
+    """Return the public parameters of the study's sum. Raises SettingError if the study, roster or folder is wrong."""
     noise = _mechanism(study).noise_of(study.n_agents)
     if folder is None and study.rng == "os":
         raise SettingError("folder", "must be given where releases are real (rng os): the ledger must not be lost")

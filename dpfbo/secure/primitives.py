@@ -1,4 +1,4 @@
-"""Cryptographic primitives of a secure sum, all from kept libraries; keys and seeds have 128 bits or more."""
+"""Cryptographic primitives of a secure sum, all from maintained libraries; keys and seeds have 128 bits or more."""
 
 import hashlib
 import math
@@ -22,20 +22,20 @@ with needing("secure", "a secure sum"):
 
 SEED_BYTES, SHARE_BYTES, KEY_BYTES, SIGNATURE_BYTES = 16, 17, 32, 64
 NONCE_BYTES, TAG_BYTES = 12, 16
-_PRIME = 2**130 - 5  # of the field of shares
+_PRIME = 2**130 - 5  # Shamir's shares are numbers modulo this prime
 
 
 class BadSignature(ValueError):
-    """A signature, an encryption or a share is not of the key that it should be of."""
+    """A signature, an encrypted share or a share does not belong to the expected key."""
 
 
 def new_seed() -> bytes:
-    """128 bits from the operating system."""
+    """Draw 128 random bits from the operating system."""
     return os.urandom(SEED_BYTES)
 
 
 def digest(*parts: bytes) -> bytes:
-    """SHA-256 of byte strings, each after its length, so that no two lists have one digest by concatenation."""
+    """Compute SHA-256 of byte strings, each prefixed with its length, so that no two lists are hashed alike."""
     found = hashlib.sha256()
     for part in parts:
         found.update(len(part).to_bytes(8, "big") + part)
@@ -43,22 +43,22 @@ def digest(*parts: bytes) -> bytes:
 
 
 def derived(secret: bytes, purpose: bytes) -> bytes:
-    """A key of 256 bits for one purpose, by HKDF-SHA256."""
+    """Derive a key of 256 bits for one purpose, by HKDF-SHA256."""
     return HKDF(SHA256(), KEY_BYTES, salt=None, info=purpose).derive(secret)
 
 
 def agreement_key(seed: bytes) -> bytes:
-    """The private X25519 key of a seed."""
+    """Derive a private X25519 key from a seed."""
     return derived(seed, b"dpfbo x25519")
 
 
 def public_agreement_key(private: bytes) -> bytes:
-    """The public X25519 key."""
+    """Return the public key of a private X25519 key."""
     return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
 
 
 def agreed(private: bytes, public: bytes, purpose: bytes) -> bytes:
-    """The key that two sites share for one purpose. Raises BadSignature for a public key of low order."""
+    """Compute the key that two sites share for one purpose. Raises BadSignature for a public key of low order."""
     try:
         secret = X25519PrivateKey.from_private_bytes(private).exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError as error:
@@ -67,16 +67,16 @@ def agreed(private: bytes, public: bytes, purpose: bytes) -> bytes:
 
 
 def sealed(key: bytes, plain: bytes, context: bytes) -> bytes:
-    """Encrypt and authenticate by ChaCha20-Poly1305. context: authenticated, too.
+    """Encrypt and authenticate by ChaCha20-Poly1305; `context` is authenticated only.
 
-    The nonce is random, because a site that is restored from a copy encrypts other shares with the same key.
+    The nonce is random, because a site that is restored from a copy encrypts different shares with the same key.
     """
     nonce = os.urandom(NONCE_BYTES)
     return nonce + ChaCha20Poly1305(key).encrypt(nonce, plain, context)
 
 
 def opened(key: bytes, data: bytes, context: bytes) -> bytes:
-    """Undo `sealed`. Raises BadSignature for other bytes, another key or another context."""
+    """Decrypt the result of `sealed`. Raises BadSignature if the bytes, the key or the context differ."""
     try:
         return ChaCha20Poly1305(key).decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], context)
     except InvalidTag as error:
@@ -84,23 +84,23 @@ def opened(key: bytes, data: bytes, context: bytes) -> bytes:
 
 
 def mask(key: bytes, size: int) -> np.ndarray:
-    """`size` uniform uint32 from ChaCha20; a key may be used once."""
+    """Generate `size` uniform uint32 by ChaCha20; a key may be used only once."""
     encryptor = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor()
     return np.frombuffer(encryptor.update(bytes(4 * size)), "<u4")
 
 
 def new_signing_key() -> bytes:
-    """A private Ed25519 key."""
+    """Generate a private Ed25519 key."""
     return Ed25519PrivateKey.generate().private_bytes_raw()
 
 
 def public_signing_key(private: bytes) -> bytes:
-    """The public Ed25519 key."""
+    """Return the public key of a private Ed25519 key."""
     return Ed25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
 
 
 def signature(private: bytes, statement: bytes) -> bytes:
-    """The Ed25519 signature of a statement."""
+    """Sign a statement by Ed25519."""
     return Ed25519PrivateKey.from_private_bytes(private).sign(statement)
 
 
@@ -113,7 +113,7 @@ def verify(public: bytes, signed: bytes, statement: bytes) -> None:
 
 
 def shares(seed: bytes, threshold: int, n: int) -> list[bytes]:
-    """Shamir's shares of a seed for sites 0..n-1; `threshold` of them reveal it, fewer reveal nothing."""
+    """Split a seed into Shamir's shares for sites 0..n-1: `threshold` of them reveal it, fewer reveal nothing."""
     made = shamirs.shares(int.from_bytes(seed, "big"), n, _PRIME, threshold)
     return [share.value.to_bytes(SHARE_BYTES, "big") for share in made]
 
@@ -129,7 +129,7 @@ def coefficients(sites: Sequence[int]) -> dict[int, int]:
 
 
 def combined(shares: Mapping[int, bytes], coefficients: Mapping[int, int]) -> bytes:
-    """The seed of the shares of all sites in `coefficients`. Raises BadSignature if they are not shares of one seed."""
+    """Compute the seed from the shares of the sites in `coefficients`. Raises BadSignature if it exceeds 128 bits."""
     seed = sum(k * int.from_bytes(shares[site], "big") for site, k in coefficients.items()) % _PRIME
     if seed >= 2 ** (8 * SEED_BYTES):
         raise BadSignature("the shares are not of one seed")

@@ -1,4 +1,4 @@
-"""Who takes part: the public keys of all sites, exchanged once outside of the server."""
+"""Signing keys of the sites, and the roster of all public keys, which the sites exchange without the server."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from dpfbo.formats.journal import StateError
 from dpfbo.secure import primitives
 
 _HEX = 2 * primitives.KEY_BYTES
-_MOST_BYTES = 10**7  # of a roster's file
-_GROUP = 4  # letters of a fingerprint between two blanks
+_MOST_BYTES = 10**7  # the maximum size of a roster's file
+_GROUP = 4  # digits in a group of a fingerprint
 
 
 @dataclass(frozen=True)
 class SiteKey:
-    """A site's private Ed25519 key, with which it signs all that it sends.
+    """A site's private Ed25519 key, which signs the site's answers in a secure sum.
 
     Example:
         >>> key = SiteKey.new()
@@ -38,7 +38,7 @@ class SiteKey:
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> SiteKey:
-        """Read a key's file. Raises StateError for a file without a key."""
+        """Read a key from its file. Raises StateError if the file does not hold a key."""
         try:
             private = bytes.fromhex(read_plain(Path(path), _HEX + 1).decode().strip())
         except ValueError as error:
@@ -64,7 +64,7 @@ class SiteKey:
 
 
 def fingerprint(public: str) -> str:
-    """A public key's fingerprint in groups of letters, for people to read to each other."""
+    """Return a public key's fingerprint, 32 hexadecimal digits in groups, for people to read to each other."""
     letters = primitives.digest(b"dpfbo site key", bytes.fromhex(public)).hex()[:32]
     return " ".join(letters[i : i + _GROUP] for i in range(0, len(letters), _GROUP))
 
@@ -74,7 +74,7 @@ class Roster:
     """The public keys of sites 0..N-1, 64 hexadecimal digits each.
 
     Raises:
-        SettingError: A key is no key, or two sites have the same.
+        SettingError: A key is not 64 hexadecimal digits, or two sites have the same key.
     """
 
     keys: tuple[str, ...]
@@ -90,7 +90,7 @@ class Roster:
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Roster:
-        """Read a roster's file. Raises StateError for another file."""
+        """Read a roster from its file. Raises StateError if the file is not a roster."""
         try:
             keys = json.loads(read_plain(Path(path), _MOST_BYTES))["sites"]
             return Roster(tuple(keys))
@@ -98,17 +98,17 @@ class Roster:
             raise StateError(f"{path} must be a roster, {{'sites': [public keys]}}: {error}") from error
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the roster, which is public."""
+        """Write the roster, which is public, to a file."""
         text = json.dumps({"sites": self.keys}, indent=1).encode() + b"\n"
         replace_file(Path(path), lambda file: file.write(text))
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of all keys in their order."""
+        """The SHA-256 digest of all keys in the order of sites."""
         return primitives.digest(b"dpfbo roster", *map(bytes.fromhex, self.keys))
 
     def number_of(self, key: SiteKey) -> int:
-        """The number of the site with this key. Raises StateError if the roster lacks it."""
+        """Return the number of the site with this key. Raises StateError if the roster lacks the key."""
         if key.public not in self.keys:
             raise StateError(f"the roster has no site with the key {fingerprint(key.public)}: ask the operator")
         return self.keys.index(key.public)
@@ -118,5 +118,5 @@ class Roster:
         primitives.verify(bytes.fromhex(self.keys[site]), signed, statement)
 
     def shown(self) -> Sequence[tuple[int, str]]:
-        """Number and fingerprint of each site."""
+        """Return the number and the fingerprint of each site."""
         return [(site, fingerprint(key)) for site, key in enumerate(self.keys)]

@@ -1,4 +1,4 @@
-"""The server of a secure sum: it passes the sites' messages on, and learns the noisy sum and nothing else."""
+"""The server of a secure sum: it relays messages between sites, and learns only the noisy sum of their vectors."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from dpfbo.secure.site import SEALED, Masks, commitment
 
 
 class SumServer:
-    """Leads all sites through the steps of one secure sum (`dpfbo.secure.messages` describes them).
+    """The server that leads all sites through one secure sum, in the steps that `dpfbo.secure.messages` describes.
 
     Args:
-        terms: The public facts of the sum.
-        journal: The server's state: it is on disk before a call returns.
+        terms: The public parameters of the sum.
+        journal: The server's state, which is on disk before a call returns.
 
     Guarantee:
-        The server needs no trust: the guarantee is that of `SumSite`, whatever a server does. What it keeps tells who
-        answered which step, and masked vectors.
+        The server need not be trusted: the guarantee of `SumSite` holds whatever the server does. The server keeps all
+        answers: public keys, encrypted shares, masked vectors, signatures, and the shares that unmask the sum.
     """
 
     def __init__(self, terms: SumTerms, journal: Journal) -> None:
@@ -64,33 +64,33 @@ class SumServer:
 
     @property
     def answered(self) -> list[int]:
-        """The sites that have answered the present step; at the end, those in the sum."""
+        """The sites that have answered the current step; once the sum is known, the sites in it."""
         return sorted(self._answers[self.step or "masked"])
 
     @property
     def waits_for(self) -> list[int]:
-        """The sites that have not answered the present step."""
+        """The sites that have not answered the request of the current step."""
         if self.step is None:
             return []
         return [site for site in self._left(self.step) if site not in self._answers[self.step]]
 
     def request(self, site: int) -> bytes:
-        """The request of the present step for a site. Raises StateError for a site that is no longer asked."""
+        """Return the current step's request to a site. Raises StateError for a site that is not asked in this step."""
         step = self.step
         if step is None or site not in self._left(step):
             raise StateError(f"site {site} is not asked in step {step} of attempt {self.attempt}")
         return ServerRequest(self.attempt, step, getattr(self, f"_for_{step}")(site)).encoded(self._terms)
 
     def receive(self, site: int, data: bytes) -> None:
-        """Take a site's answer. An answer to an earlier step, or a repeated one, changes nothing.
+        """Take a site's answer. An answer to another step, or a repeated answer, changes nothing.
 
         Args:
             site: The sender, known from the connection.
             data: The answer.
 
         Raises:
-            SumError: The bytes are no answer of this sum, the site did not sign them, or they lack what the step needs.
-            StateError: The site has answered this step otherwise, or another site sent it.
+            SumError: The bytes are not an answer of this sum, the site did not sign them, or an entry is missing.
+            StateError: The site has already given another answer to this step, or another site sent this one.
         """
         answer, _ = SiteAnswer.decoded(data, self._terms)
         if answer.site != site:
@@ -109,7 +109,7 @@ class SumServer:
         self._take(data)
 
     def close_step(self) -> None:
-        """Go on to the next step with the sites that have answered. Raises StateError if they are too few."""
+        """Go on to the next step with the sites that have answered. Raises StateError if too few have answered."""
         step = self.step
         if step is None:
             raise StateError("the sum is known already")
@@ -154,7 +154,7 @@ class SumServer:
         self._answers[answer.step][answer.site], self._signatures[answer.step][answer.site] = answer, signature
 
     def _left(self, step: str) -> list[int]:
-        """The sites that a step asks: those that answered the step before."""
+        """Return the sites that a step asks: all in the first step, then those that answered the step before."""
         position = STEPS.index(step)
         if position == 0:
             return list(range(self._terms.noise.n_sites))
@@ -164,7 +164,7 @@ class SumServer:
     def _adverts(self) -> dict[int, Advert]:
         return {site: Advert.of(answer.payload) for site, answer in sorted(self._answers["keys"].items())}
 
-    # what the server asks in each step
+    # the payload of the server's request in each step
 
     def _for_keys(self, site: int) -> dict[str, object]:
         return {}
@@ -184,7 +184,7 @@ class SumServer:
         return {"signatures": keyed(dict(sorted(self._signatures["survivors"].items())))}
 
     def _check(self, answer: SiteAnswer) -> None:
-        """Raise SumError unless the answer has what later steps need of it."""
+        """Raise SumError unless the answer contains everything that the later steps need."""
         payload, N, step = answer.payload, self._terms.noise.n_sites, answer.step
         if step == "keys":
             Advert.of(payload)
@@ -210,7 +210,7 @@ class SumServer:
                     raw(share, primitives.SHARE_BYTES)
 
     def _unmasked(self) -> Tensor:
-        """Take the masks off the sum of masked vectors. Raises StateError if a site sent a wrong share."""
+        """Remove all masks from the sum of the masked vectors. Raises StateError if a site sent a wrong share."""
         terms, adverts, survivors = self._terms, self._adverts, self.survivors
         revealing = primitives.coefficients(sorted(self._answers["unmask"])[: terms.noise.threshold])
         shared = sorted(self._answers["shares"])
@@ -225,12 +225,12 @@ class SumServer:
             private = primitives.agreement_key(self._seed("pair", gone, revealing))
             if primitives.public_agreement_key(private) != adverts[gone].mask:
                 raise StateError(f"the shares for the key of site {gone} are wrong: nothing is released")
-            for site in survivors:  # what the survivors had added for it
+            for site in survivors:  # cancels the survivors' masks for this pair
                 total = total + masks.of_pair(gone, site, private, adverts[site].mask)
         return modular(torch.from_numpy(total.astype(np.int64)))
 
     def _seed(self, name: str, site: int, coefficients: Mapping[int, int]) -> bytes:
-        """The seed of a site that the answers of the sites in `coefficients` reveal."""
+        """Reconstruct a site's seed from the answers of the sites in `coefficients`."""
         entries = {v: self._answers["unmask"][v].payload[name][str(site)] for v in coefficients}
         try:
             return primitives.combined({v: raw(e, primitives.SHARE_BYTES) for v, e in entries.items()}, coefficients)

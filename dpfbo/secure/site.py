@@ -1,4 +1,4 @@
-"""One site's part in a secure sum: it answers the server's requests, and survives a restart between any two."""
+"""One site's part in a secure sum: it answers the server's requests, and may be restarted between any two."""
 
 from __future__ import annotations
 
@@ -31,34 +31,34 @@ from dpfbo.secure.messages import (
 )
 from dpfbo.secure.roster import SiteKey
 
-# bytes of two shares, encrypted and authenticated
+# the size of two encrypted and authenticated shares in bytes
 SEALED = primitives.NONCE_BYTES + 2 * primitives.SHARE_BYTES + primitives.TAG_BYTES
 
 
 class SumSite:
-    """Answers the requests of a server for one secure sum; the same request always gets the same bytes.
+    """A site that answers the server's requests in one secure sum; a repeated request gets the same bytes again.
 
-    The noisy vector is drawn once for an attempt, together with the keys that will mask it, and both are on disk before
-    the keys leave. Whatever happens to the folder later, a restored copy included, one key masks one vector. Masks are
-    of the sites that share them, all together: copies that mask the same vector among other sites use other masks.
+    In each attempt the site draws its noisy vector and the keys of its masks once, and writes both to disk before it
+    sends the public keys. Even if the folder is replaced by an older copy, each key masks only one vector. All masks
+    depend on the set of sites in the sum: copies of a site that mask its vector among different sites use other masks.
 
     Args:
-        terms: The public facts of the sum.
-        key: The site's signing key, whose public part is in the roster.
+        terms: The public parameters of the sum.
+        key: The site's signing key; the roster has its public key.
         journal: The site's state.
-        vector: A function that returns the site's vector with its share of the noise, M integers; called once for each
+        vector: A function that returns the site's vector with its share of the noise, M integers; called once in each
             attempt.
-        charge: A function that charges the site's ledger for a masked vector, which it is given; called before the
-            vector leaves.
-        attempts: The number of attempts that the site takes part in. Each one costs epsilon, because the server may say
-            that an attempt failed although it did not.
+        charge: A function that charges the site's ledger for a masked vector; called with the answer that contains the
+            vector, before the answer leaves.
+        attempts: The maximum number of attempts that the site takes part in. Each attempt costs epsilon, because the
+            server may falsely claim that an attempt failed.
 
     Guarantee:
-        What server and colluding sites see of this site is a function of a sum over at least N - max_dropouts sites,
-        with the noise shares of all of them, and of random numbers. A site masks only for keys that the roster's sites
-        signed, shows shares only for a list of survivors that `threshold` sites signed, and never both seeds of a site.
-        Not covered: a site whose folder is restored after it signed a list of survivors may sign another one, and then
-        counts as a colluder.
+        What the server and colluding sites see of this site is a function of random numbers and of a sum over at least
+        N - max_dropouts sites, which contains the noise shares of all these sites. The site masks only with keys that
+        the roster's sites signed. It reveals shares only for a list of survivors that `threshold` sites signed, and
+        never shares of both seeds of one site. Not covered: a site whose folder is replaced by an older copy after it
+        signed a list of survivors may sign another list; it then counts as a colluder.
     """
 
     new_seed = staticmethod(primitives.new_seed)  # an attribute, so that an audit can examine the source of all seeds
@@ -71,7 +71,7 @@ class SumSite:
         self._terms, self._key, self._journal, self._attempts = terms, key, journal, attempts
         self._vector, self._charge = vector, charge
         self.site = terms.roster.number_of(key)
-        self._done: dict[tuple[int, str], str] = {}  # the digest of the answered request
+        self._done: dict[tuple[int, str], str] = {}  # digest of the answered request, by attempt and step
         for event in journal.events:
             if event["event"] == "answered" and event["round"] == terms.round:
                 self._done[event["attempt"], event["step"]] = event["request"]
@@ -79,7 +79,7 @@ class SumSite:
 
     @property
     def attempt(self) -> int:
-        """The last attempt that this site answered; 0 if there is none."""
+        """The latest attempt in which this site has answered; 0 if it has not answered yet."""
         return max((attempt for attempt, _ in self._done), default=0)
 
     @property
@@ -88,17 +88,17 @@ class SumSite:
         return sum(step == "masked" for _, step in self._done)
 
     def respond(self, data: bytes) -> bytes:
-        """SiteAnswer a request of the server.
+        """Answer a request of the server.
 
         Args:
             data: The request.
 
         Returns:
-            The signed answer, on disk before it is returned.
+            The signed answer, which is on disk before the call returns.
 
         Raises:
-            SumError: The bytes are no request of this sum, or no honest server would send them.
-            StateError: The request contradicts an earlier one, or asks for more attempts than this site allows.
+            SumError: The bytes are not a request of this sum, or an honest server would not send them.
+            StateError: The request contradicts an earlier one, is out of order, or asks for more attempts than allowed.
         """
         request = ServerRequest.decoded(data, self._terms)
         place, asked = (request.attempt, request.step), hashlib.sha256(data).hexdigest()
@@ -124,27 +124,27 @@ class SumSite:
         return answer
 
     def _forget_old_secrets(self) -> None:
-        """Delete the secrets of attempts that are over: keys that are gone cannot be told."""
+        """Delete the secrets of attempts that are over, so that nobody can obtain them later."""
         over = self.attempt if (self.attempt, "unmask") in self._done else self.attempt - 1
         for attempt in range(1, over + 1):
             self._journal.forget(secret_file(self._terms, attempt))
 
     def _check_order(self, request: ServerRequest) -> None:
-        """Raise StateError unless the request is the next one."""
+        """Raise StateError unless the attempt is current or allowed and the step before was answered."""
         if request.attempt < self.attempt:
             raise StateError(f"attempt {request.attempt} is over: this site is in attempt {self.attempt}")
         if request.step == STEPS[0]:
             if request.attempt > self._attempts:
                 raise StateError(
                     f"the server asks for attempt {request.attempt}, and this site allows {self._attempts}: each one "
-                    "costs epsilon; allow more with attempts"
+                    "costs epsilon; to allow more, raise attempts"
                 )
             return
         before = STEPS[STEPS.index(request.step) - 1]
         if (request.attempt, before) not in self._done:
             raise StateError(
-                f"step {request.step} of attempt {request.attempt} comes before step {before}, which this folder has "
-                "not answered: it begins again in the next attempt"
+                f"step {request.step} of attempt {request.attempt} needs the answer to step {before}, which this "
+                "folder does not have: the site takes part again in the next attempt"
             )
 
     # the five steps: each returns the payload of the answer
@@ -202,7 +202,7 @@ class SumSite:
     def _survivors(self, request: ServerRequest) -> dict[str, Any]:
         secret = self._secret(request.attempt)
         U3 = site_list(request.payload, "survivors", self._terms.noise.n_sites)
-        # each survivor adds a share of the noise: fewer than N - max_dropouts of them do not add enough
+        # each survivor adds a share of the noise, and fewer than N - max_dropouts shares are not enough
         self._check_enough(self._terms.noise.survivors, U3, secret["shared"], "survivors")
         self._keep_secret(request.attempt, {**secret, "survivors": U3})
         return self._consent(secret, U3)
@@ -229,7 +229,7 @@ class SumSite:
         return consent(view(adverts), secret["shared"], U3)
 
     def _adverts(self, request: ServerRequest) -> dict[int, Advert]:
-        """The keys of U1, each signed by its site. Raises SumError if this site's own are missing or others."""
+        """Return the verified public keys of U1. Raises SumError if this site's own keys are missing or differ."""
         terms, found = self._terms, {}
         for v, entry in by_site(request.payload, "adverts", terms.noise.n_sites).items():
             if not isinstance(entry, list) or len(entry) != 2:
@@ -240,17 +240,17 @@ class SumSite:
         self._check_enough(terms.noise.survivors, list(found), range(terms.noise.n_sites), "signed keys")
         if found.get(self.site) != self._advert(request.attempt, self._secret(request.attempt)):
             raise SumError(
-                "the server has other keys of this site: its folder is an older copy, or another one answers for it; "
-                "nothing is masked"
+                "the server has other keys of this site: the site's folder is an older copy, or another process "
+                "answers for the site; nothing is masked"
             )
         if len({key for advert in found.values() for key in (advert.cipher, advert.mask)}) < 2 * len(found):
             raise SumError("all keys of an attempt must differ")
         return found
 
     def _check_enough(self, least: int, sites: list[int], among: Any, what: str) -> None:
-        """Raise SumError unless these are at least so many sites, all of them `among` the earlier ones."""
+        """Raise SumError unless there are at least `least` sites, all of them `among` those that took part before."""
         if len(sites) < least or not set(sites) <= set(among):
-            raise SumError(f"a sum needs {least} {what}, all of sites that took part before, got {len(sites)}")
+            raise SumError(f"a sum needs {least} {what}, all from sites that took part before, got {len(sites)}")
 
     def _advert(self, attempt: int, secret: dict[str, Any]) -> Advert:
         cipher, mask = (
@@ -260,7 +260,7 @@ class SumSite:
         return Advert(cipher, mask, commitment(self._terms, attempt, self.site, bytes.fromhex(secret["self"])))
 
     def _pair_key(self, attempt: int, secret: dict[str, Any], advert: Advert, sender: int, receiver: int) -> bytes:
-        """The key of the shares from one site to another, one of which is this site and the other the advert's."""
+        """Compute the key that encrypts shares between this site and the site of `advert`, in one direction."""
         private = primitives.agreement_key(bytes.fromhex(secret["cipher"]))
         return primitives.agreed(private, advert.cipher, self._terms.purpose(attempt, "shares", sender, receiver))
 
@@ -276,21 +276,21 @@ class SumSite:
 
 
 def secret_file(terms: SumTerms, attempt: int) -> str:
-    """The name under which a site's journal keeps the seeds of an attempt until it is over."""
+    """Return the name under which a site's journal keeps the secrets of an attempt until the attempt is over."""
     return f"sum-{terms.round:05d}-{attempt:03d}.secret"
 
 
 def commitment(terms: SumTerms, attempt: int, site: int, seed: bytes) -> bytes:
-    """The commitment to the seed of a site's own mask."""
+    """Compute the commitment to the seed of a site's own mask."""
     return primitives.derived(seed, terms.purpose(attempt, "commitment", site))
 
 
 @dataclass(frozen=True)
 class Masks:
-    """The masks of one attempt. U1: the `view` of all keys. U2: the sites whose shares came.
+    """The masks of one attempt. U1: the digest of all public keys (`view`). U2: the sites whose shares have arrived.
 
-    Every mask depends on U1 and U2. Otherwise a server that has several copies of a site mask its vector among other
-    sites would know what they share: `sum_v y(U2 - v) - (n - 1) y(U2)`, over all n others, has no mask of a pair.
+    Every mask depends on U1 and U2. Otherwise a server with several copies of a site could cancel its pair masks: if
+    y(U) is the vector masked for U, `sum_v y(U2 - v) - (n - 1) y(U2)`, over the n other sites v, has no pair mask.
     """
 
     terms: SumTerms
@@ -299,11 +299,11 @@ class Masks:
     U2: tuple[int, ...]
 
     def own(self, site: int, seed: bytes) -> np.ndarray:
-        """The mask that a site alone adds, M uint32."""
+        """Compute the mask that only this site adds, M uint32."""
         return primitives.mask(primitives.derived(seed, self._purpose("own mask", site)), self.terms.size)
 
     def of_pair(self, site: int, other: int, private: bytes, other_public: bytes) -> np.ndarray:
-        """The mask that `site` adds and `other` subtracts, or the reverse, M uint32. private: the key of `site`."""
+        """Compute the mask that `site` adds and `other` subtracts, M uint32. private: the mask key of `site`."""
         purpose = self._purpose("pair mask", min(site, other), max(site, other))
         found = primitives.mask(primitives.agreed(private, other_public, purpose), self.terms.size)
         return found if site < other else np.uint32(0) - found

@@ -1,4 +1,4 @@
-"""The algorithms of the federated family, by name or with settings of one's own, and settings for unknown problems."""
+"""The algorithms of the federated family, by name or with custom settings, and their default settings."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from dpfbo.gp.averaged_gp import AveragedGP
 from dpfbo.gp.draws import OwnDraw
 from dpfbo.gp.own_gp import OwnGP
 
-_WITH_A_PRIOR = (  # the only value of some settings, and why
+_WITH_A_PRIOR = (  # with a private or shared prior: a setting, its only permitted value, and the reason
     ("P", 1, "all agents share one prior over the whole domain"),
     ("broadcasts", 1, "the prior is released once"),
     ("message_center", False, "scores have no mean"),
@@ -31,7 +31,7 @@ _WITH_A_PRIOR = (  # the only value of some settings, and why
 
 @dataclass(frozen=True)
 class Algorithm:
-    """Defines an algorithm of the federated family; `dpfbo.algorithm_named` returns the named algorithms.
+    """An algorithm of the federated family; `dpfbo.algorithm_named` returns the named algorithms.
 
     Args:
         name: The name in records and error messages.
@@ -41,7 +41,7 @@ class Algorithm:
         local_initialisation: True to place an agent's initial points in its own sub-region.
         M: The number of shared random features.
         lengthscale: The length-scale of these features, in the unit cube.
-        paired: True for features in cos, sin pairs; False for features with random phases.
+        paired: True for features in pairs of cosine and sine; False for cosines with random phases.
         message: The vector that an agent sends: `sample`, a posterior draw (eq. 2); `mean`, the posterior mean nu; or
             `scores`, the normal scores from which the server infers a prior.
         message_noise: The noise variance lam of eq. 2.
@@ -53,7 +53,7 @@ class Algorithm:
         own_gp: The agents' own Gaussian processes, for local Thompson sampling.
         own_draw: The kind of draw from these.
         design: The design of the initial points, `uniform` or `sobol`.
-        averaged_gp: The models by whose expected improvement agents choose their queries; None for draws from `own_gp`.
+        averaged_gp: The models whose expected improvement chooses an agent's queries; None for draws from `own_gp`.
 
     Raises:
         SettingError: Settings contradict each other, or a setting has no effect beside the others.
@@ -95,7 +95,7 @@ class Algorithm:
             raise SettingError(name, rule)
 
     def _contradictions(self) -> Iterator[tuple[str, str]]:
-        """Yield name and rule of each setting that contradicts other settings, or has no effect beside them."""
+        """Yield name and error text of each setting that contradicts other settings or has no effect with them."""
         prior, found = self.has_prior, "none" if self.server is None else self.server.__name__
         if prior and self.averaged_gp is None:
             yield "averaged_gp", f"must be given for a {found}, got None"
@@ -138,7 +138,7 @@ class Algorithm:
 
     @property
     def has_prior(self) -> bool:
-        """True if the server infers a prior of what all objectives share."""
+        """True if the server infers a prior of the function that all objectives share."""
         return self.server is PriorServer
 
     @property
@@ -152,7 +152,7 @@ class Algorithm:
         return self.server is not None and self.server.uses_messages
 
     def check_run(self, n_init: int, weights: Weighting, sampling_probability: float) -> None:
-        """Raise SettingError if with these settings a private prior's release would not be a plain sum with noise."""
+        """Raise SettingError if, with these settings, the release of a prior would not be a plain sum with noise."""
         kind, q = type(weights), sampling_probability
         for wrong, name, rule, found in (
             (n_init < 2, "n_init", "at least 2 for {}: one point has no contrast", n_init),
@@ -166,7 +166,7 @@ class Algorithm:
 
 @dataclass(frozen=True)
 class Preset:
-    """Holds the settings of the named algorithms that depend on the problem; `problem=custom` has the defaults.
+    """The settings of the named algorithms that depend on the problem; the defaults are those of `problem=custom`.
 
     Args:
         M: The number of random features of the messages.
@@ -196,7 +196,7 @@ class Preset:
     decay: Decay = Decay(5, 5)
 
 
-# what each algorithm changes
+# the settings in which each named algorithm differs from `fts`
 _CHANGES: dict[str, Callable[[Preset], dict[str, Any]]] = {
     "ts": lambda preset: {"server": None, "follow": "never"},
     "local": lambda preset: {"server": None, "follow": "never", "design": "sobol", "averaged_gp": AveragedGP()},
@@ -220,7 +220,7 @@ ALGORITHMS = tuple(_CHANGES)
 
 
 def algorithm_named(name: str, preset: Preset = Preset()) -> Algorithm:
-    """Return the algorithm of this name.
+    """Return the algorithm with this name.
 
     Args:
         name: `ts`, `local` (agents work alone); `fts`, `fts_de`, `fts_original`, `shared_prior` (agents share without
@@ -229,7 +229,7 @@ def algorithm_named(name: str, preset: Preset = Preset()) -> Algorithm:
         preset: The settings that depend on the problem.
 
     Returns:
-        The algorithm; `dataclasses.replace` makes variants of it.
+        The algorithm; use `dataclasses.replace` for variants.
 
     Raises:
         SettingError: There is no algorithm of this name.
@@ -254,12 +254,12 @@ def algorithm_named(name: str, preset: Preset = Preset()) -> Algorithm:
 
 
 def weights_for(algorithm: Algorithm, preset: Preset = Preset()) -> Weighting:
-    """The weights of the agents in each sub-region."""
+    """Return the weights of the agents in each sub-region: equal for a shared prior, else softmax with decay."""
     return Uniform() if algorithm.has_prior else Softmax(preset.decay)
 
 
 def mechanism_for(algorithm: Algorithm, n_init: int, preset: Preset = Preset(), z: float = 1.0) -> SubsampledGaussian:
-    """The private mechanism, with a clip norm that few messages exceed; q = 1 and norm 1 for a private prior."""
+    """Return the private mechanism, with a clip norm that few messages exceed; q = 1 and norm 1 for a private prior."""
     if algorithm.has_prior:
         return SubsampledGaussian(1.0, z, 1.0)
     norm, q = usual_norm(algorithm.M, algorithm.P), preset.sampling_probability

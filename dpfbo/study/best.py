@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     import pandas
 
 _COLUMNS = ("agent", "value", "round")
-_SHOWN = 50  # rows of a table in a notebook
+_SHOWN = 50  # the maximum number of rows that a notebook shows
 
 
 @dataclass(frozen=True)
 class Best:
-    """Holds the best query of one agent. The agent must keep it secret, because epsilon does not cover it.
+    """The best query of one agent. The agent must keep it secret, because epsilon does not cover it.
 
     Args:
         agent: The agent's number.
@@ -40,7 +40,7 @@ class Best:
 
 
 class BestTable(list[Best]):
-    """Lists the best query of each agent; a notebook shows the list as a table.
+    """A list with the best query of each agent, which a notebook shows as a table.
 
     Example:
         >>> import dpfbo
@@ -54,7 +54,7 @@ class BestTable(list[Best]):
     """
 
     def rows(self) -> list[dict[str, Any]]:
-        """A dict for each agent: agent, value, round, and each parameter (`x.<name>` if its name is one of these)."""
+        """Return a dict for each agent: agent, value, round and all parameters (`x.<name>` if the name is taken)."""
         return [
             {"agent": best.agent, "value": best.value, "round": best.round}
             | {f"x.{name}" if name in _COLUMNS else name: value for name, value in _parameters(best)}
@@ -63,11 +63,11 @@ class BestTable(list[Best]):
 
     @property
     def columns(self) -> list[str]:
-        """The names in `rows`."""
+        """The keys of the dicts in `rows`, without duplicates."""
         return list(dict.fromkeys([*_COLUMNS, *(name for row in self.rows() for name in row)]))
 
     def to_pandas(self) -> pandas.DataFrame:
-        """One row for each agent: agent, value, round, and a column for each parameter, missing where inactive."""
+        """Return one row for each agent: agent, value, round, and each parameter (missing where it is inactive)."""
         import pandas as pd
 
         return pd.DataFrame(self.rows(), columns=self.columns)
@@ -75,7 +75,7 @@ class BestTable(list[Best]):
     def _repr_html_(self) -> str:
         first = BestTable(self[:_SHOWN])
         rows = [[_text(row.get(name, "")) for name in first.columns] for row in first.rows()]
-        more = f"<p>and {len(self) - _SHOWN} agents more</p>" if len(self) > _SHOWN else ""
+        more = f"<p>and {len(self) - _SHOWN} more agents</p>" if len(self) > _SHOWN else ""
         return html_table(rows, header=first.columns) + more
 
 

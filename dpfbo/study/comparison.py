@@ -18,20 +18,20 @@ _CAVEAT = "The agents of a run share its broadcasts: this standard error says no
 
 @dataclass(frozen=True)
 class PairedComparison:
-    """Compares the final values of two results for the same agents, each value less that of the other result.
+    """The differences of the final values of two results for the same agents, the first result minus the other.
 
     The standard error and the interval are over agents, given the two runs. All agents of a run share its broadcasts,
-    and so the draw of their noise. A run with another seed may differ by much more: compare several seeds before you
+    and so the noise in them. A run with another seed may differ by much more: compare several seeds before you
     conclude anything about algorithms.
 
     Args:
         result: The first result, in a few words.
         other: The result that is compared with it.
-        metric: The metric of both, in words.
+        metric: The metric of both results, in words.
         lower_is_better: True if smaller values are better.
         agents: The numbers of the agents that have a value in both results.
-        values: Their values in the first result.
-        other_values: Their values in the other result.
+        values: The values of these agents in the first result.
+        other_values: The values of these agents in the other result.
 
     Example:
         >>> import dpfbo
@@ -54,7 +54,7 @@ class PairedComparison:
 
     @property
     def differences(self) -> np.ndarray:
-        """The value of each agent less its value in the other result."""
+        """The value of each agent minus its value in the other result."""
         return np.array(self.values) - np.array(self.other_values)
 
     @property
@@ -69,8 +69,8 @@ class PairedComparison:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 95 % interval of `mean` by Student's t with one degree of freedom less than there are agents."""
-        from scipy.special import stdtrit  # here: SciPy takes longer to load than a small study to run
+        """The 95 % confidence interval of `mean`, by Student's t with n - 1 degrees of freedom for n agents."""
+        from scipy.special import stdtrit  # imported here, because loading SciPy takes longer than a small study
 
         half = float(stdtrit(len(self.agents) - 1, (1 + _LEVEL) / 2)) * self.standard_error
         return self.mean - half, self.mean + half
@@ -90,7 +90,7 @@ class PairedComparison:
         return -self.differences if self.lower_is_better else self.differences
 
     def to_pandas(self) -> pandas.DataFrame:
-        """One row for each agent, with the columns agent, value, other_value and difference."""
+        """Return one row for each agent, with the columns agent, value, other_value and difference."""
         import pandas as pd
 
         columns = {"agent": self.agents, "value": self.values, "other_value": self.other_values}

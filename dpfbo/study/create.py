@@ -54,10 +54,10 @@ def create_study(
         noise_multiplier: The noise multiplier z of a private algorithm, in place of epsilon.
         rng: `os` for real data: the operating system draws the noise. `seeded` for a simulation: it can be repeated,
             and anybody who knows the seed can remove the noise.
-        trust: `server` if the agents trust a server with their messages, and it adds the noise. `nobody` if each agent
-            adds a share of the noise and the server sees only the sum of all (`dpfbo.secure.SecureSite`).
+        trust: `server` if the agents trust the server with their messages; the server then adds the noise. `nobody` if
+            each agent adds a share of the noise and the server sees only the noisy sum (`dpfbo.secure.SecureSite`).
         max_dropouts: The number of agents that may drop out of a secure sum.
-        colluders: The number of agents that may show the server all that they know.
+        colluders: The number of agents that may reveal everything they know to the server.
         preset: The settings of the named algorithms that depend on the problem.
         acquisition: The search for the maximum of a function on a box.
 
@@ -107,7 +107,7 @@ def create_study(
             raise SettingError(name, rule)
     if noise_multiplier is not None:
         if epsilon is not None:
-            rule = f"must be left out where epsilon={epsilon!r} says what it is, got {noise_multiplier!r}"
+            rule = f"must be left out where epsilon={epsilon!r} determines it, got {noise_multiplier!r}"
             raise SettingError("noise_multiplier", rule)
         return study.with_multiplier(noise_multiplier)
     return study.calibrated(1.0 if epsilon is None else epsilon) if chosen.private else study
@@ -157,11 +157,11 @@ def run_study(
 
 
 def checked_ledger(study: Study, ledger: Ledger | None, level: int) -> Ledger:
-    """The ledger that a run charges, in memory if it is None; warns of a release that will tell agents little.
+    """Return the ledger that a run charges, a new one in memory for None. Warns if the release will have little signal.
 
-    level: the number of calls from the user's to the warning.
+    level: the stack level of the warning, from here to the user's call.
 
-    Raises SettingError for a ledger in memory where releases are real, LedgerError for one that cannot be written.
+    Raises SettingError if real releases (rng `os`) have no ledger on disk, LedgerError if it cannot be written.
     """
     ledger = Ledger() if ledger is None else ledger
     if not isinstance(ledger, Ledger):
@@ -169,7 +169,7 @@ def checked_ledger(study: Study, ledger: Ledger | None, level: int) -> Ledger:
     if ledger.path is None and study.rng == "os" and study.algorithm.private:
         raise SettingError("ledger", "must be a dpfbo.Ledger with a path where releases are real (rng os)")
     if study.algorithm.private:
-        with ledger.locked():  # raises for one that cannot be written, before anything is evaluated
+        with ledger.locked():  # raises if the ledger cannot be written, before anything is evaluated
             pass
     if study.outlook is not None and study.outlook.weak:
         warnings.warn(f"{study.outlook}; agents will tune almost alone, as 'local' does at no cost", stacklevel=level)

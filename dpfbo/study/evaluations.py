@@ -1,4 +1,4 @@
-"""The evaluations of `dpfbo.optimize`: kept in a folder, counted by a progress bar and by limits, told to callbacks."""
+"""The evaluations of `dpfbo.optimize`: journal, progress bar, limits and callbacks."""
 
 import math
 import sys
@@ -16,16 +16,16 @@ from dpfbo.space.parameters import Space
 from dpfbo.study.study import Study
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # tqdm warns that it shows text where a notebook has no widgets
+    warnings.simplefilter("ignore")  # tqdm warns if a notebook has no widgets and it shows text instead
     from tqdm.auto import tqdm
 
-FILE, DESCRIPTION = "evaluations.jsonl", "optimization.json"  # the second: `dpfbo.study.stored_result`
-_SAME = 1e-9  # relative difference of two queries that differ by the rounding of another processor alone
+FILE, DESCRIPTION = "evaluations.jsonl", "optimization.json"  # `dpfbo.study.stored_result` makes the second
+_SAME = 1e-9  # queries with a smaller relative difference are equal: another processor may round differently
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Holds one evaluation of the objective; the callbacks of `dpfbo.optimize` receive it.
+    """One evaluation of the objective, which the callbacks of `dpfbo.optimize` receive.
 
     Args:
         agent: The agent's number.
@@ -56,7 +56,7 @@ Callback = Callable[[Study, Evaluation], object]
 
 
 class Stop(BaseException):
-    """Ends `dpfbo.optimize`, which returns what there is. reason: a few words."""
+    """Ends `dpfbo.optimize`, which returns the result so far. reason: the value of `Optimization.stopped`."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -64,7 +64,7 @@ class Stop(BaseException):
 
 
 def stop() -> NoReturn:
-    """End the `dpfbo.optimize` that called this callback; it returns what there is.
+    """End the `dpfbo.optimize` that called this callback; it returns the result so far.
 
     Example:
         >>> import dpfbo
@@ -83,7 +83,7 @@ def stop() -> NoReturn:
 
 @dataclass(frozen=True)
 class StopRules:
-    """When `dpfbo.optimize` ends early. Its docstring explains them; None for no limit."""
+    """The limits at which `dpfbo.optimize` ends early, as its docstring explains; None for no limit."""
 
     max_evaluations: int | None = None
     timeout: float | None = None
@@ -99,14 +99,14 @@ class StopRules:
 
 @dataclass
 class Evaluations:
-    """Keeps all evaluations of one study (`dpfbo.problems.custom.EvaluationRecord`).
+    """All evaluations of one study; `dpfbo.problems.Custom` uses it as its `EvaluationRecord`.
 
-    journal: holds those of earlier processes, and gets all others, each before its callbacks are called. progress:
-    True for a bar, None for one if standard error is a terminal or a notebook.
+    journal: contains the evaluations of earlier processes; each new one is appended before the callbacks are called.
+    progress: True for a progress bar; None for one if standard error is a terminal or this is a notebook.
 
     Raises:
-        Stop: A limit is reached, or a callback wants to end.
-        StateError: The journal has the value of another query.
+        Stop: A limit is reached, or a callback ends the study.
+        StateError: The journal has the value of a different query.
     """
 
     study: Study
@@ -135,7 +135,7 @@ class Evaluations:
         if not np.allclose(before, x, rtol=_SAME, atol=0.0):
             raise StateError(
                 f"{self.journal.folder} has the value of another query of agent {agent} in round {round}: go on with "
-                "the version of dpfbo that it began with, or give another folder"
+                "the version of dpfbo that began the study, or give another folder"
             )
         return value
 
@@ -160,11 +160,11 @@ class Evaluations:
             raise Stop(f"timeout={self.rules.timeout:g}")
 
     def show(self, mean: float) -> None:
-        """Show the metric's mean behind the progress bar."""
+        """Show the metric's mean beside the progress bar."""
         self._bar.set_postfix(mean=f"{mean:.4g}")
 
     def after(self, rounds: int) -> list[Evaluation]:
-        """The evaluations of a round that is not finished, if `rounds` rounds are."""
+        """Return the evaluations of the unfinished round, given that `rounds` rounds are finished."""
         return [
             Evaluation(agent, round, self.space.configuration(x), None if math.isnan(y) else y)
             for (agent, round, _), (x, y) in sorted(self.made.items())
@@ -172,7 +172,7 @@ class Evaluations:
         ]
 
     def close(self) -> None:
-        """End the bar, and unlock the journal, which is deleted if there is no evaluation."""
+        """Close the progress bar and unlock the journal, whose files are deleted if there is no evaluation."""
         self._bar.close()
         if not self.made and self.journal.folder is not None:
             self.journal.forget(FILE)

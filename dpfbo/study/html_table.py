@@ -1,4 +1,4 @@
-"""Tables in HTML, as notebooks show them."""
+"""HTML tables for notebooks."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -7,7 +7,7 @@ _LEFT = ' style="text-align:left"'
 
 
 def html_table(rows: Iterable[Sequence[object]], header: Sequence[object] = ()) -> str:
-    """A table of texts, which are escaped. Without a header, the first cell of each row is its name."""
+    """Return a table of escaped texts. Without a header, the first cell of each row becomes its row header."""
     head = "".join(f"<th{_LEFT}>{escape(str(cell))}</th>" for cell in header)
     body = "".join(f"<tr>{''.join(_cells(row, named=not header))}</tr>" for row in rows)
     return f"<table>{f'<thead><tr>{head}</tr></thead>' if header else ''}<tbody>{body}</tbody></table>"

@@ -1,4 +1,4 @@
-"""The result of a study: what each agent found, and what it cost."""
+"""The result of a study: what each agent found, and the epsilon of the broadcasts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Optimization:
-    """Holds the result of a study. Epsilon covers only the broadcasts; queries, values, `curve` and `best` are secret.
+    """The result of a study. Epsilon covers only the broadcasts; queries, values, `curve` and `best` are secret.
 
     Args:
         study: The description of the run.
@@ -43,8 +43,8 @@ class Optimization:
         result: All finished rounds.
         ledger: The ledger that recorded the cost of each broadcast.
         stopped: What ended the study early, in a few words; None if all rounds are finished.
-        unfinished: The evaluations of a round in which it was stopped.
-        folder: The folder with the files of the study; None if it was not kept.
+        unfinished: The evaluations of the round in which the study was stopped.
+        folder: The folder with the files of the study; None if there is none.
 
     Example:
         >>> import dpfbo
@@ -73,7 +73,7 @@ class Optimization:
         return self.stopped is not None
 
     def best(self) -> BestTable:
-        """The best observed query of each agent that has an observation: a list, which a notebook shows as a table."""
+        """Return the best observed query of each agent that has one, in a list that a notebook shows as a table."""
         space, sign, best = self._space, Shown.of(self.problem).sign, dict[int, Best]()
         if len(self.result.rounds):
             round, x, y = best_queries(self.result.rounds)
@@ -87,7 +87,7 @@ class Optimization:
 
     @cached_property
     def curve(self) -> list[float]:
-        """The mean over the agents of the problem's metric after each round, 0..T."""
+        """The problem's metric after each round, 0..T, averaged over the agents."""
         return list(self.result.rounds.means)
 
     @property
@@ -97,7 +97,7 @@ class Optimization:
 
     @cached_property
     def epsilons(self) -> dict[str, float | None]:
-        """`epsilon` by every accountant that can analyse the run."""
+        """Epsilon of all charges of the ledger by each accountant that can analyse the run."""
         return self.study.plan.epsilons(self.ledger.events())
 
     @property
@@ -110,7 +110,7 @@ class Optimization:
         return self.study.plan.relation
 
     def to_pandas(self) -> pandas.DataFrame:
-        """One row for each agent and query, with the columns of rounds.parquet."""
+        """Return one row for each query of each agent, with the columns of rounds.parquet."""
         import pandas as pd
 
         agents = torch.arange(self.study.n_agents, device="cpu")
@@ -122,14 +122,14 @@ class Optimization:
         frame = pd.DataFrame({**columns, "x": list(x), "source": pd.Categorical.from_codes(columns["source"], sources)})
         frame = frame.astype({"agent": "int32", "round": "int32", "region": "int16"})
         for name, values, places in parameter_columns(x, self._space) if self._space else ():
-            inactive = places is not None and None in values[1:]  # somewhere: the column has a type with missing values
+            inactive = places is not None and None in values[1:]  # then the column needs a dtype with missing values
             column = pd.Series(pd.array(values) if inactive else values)
             frame[f"x.{name}"] = column if places is None else column.take(places).array
         return frame
 
     @property
     def plot(self) -> ResultPlots:
-        """The pictures of the finished rounds: `plot()` or `plot.history()`, and the other methods of `ResultPlots`."""
+        """The plots of the finished rounds: `plot()` or `plot.history()`, and the other methods of `ResultPlots`."""
         return ResultPlots(self.study, self.problem, self.result, self.ledger)
 
     def compare(self, other: Optimization) -> PairedComparison:
@@ -141,11 +141,11 @@ class Optimization:
             other: A result for the same agents, such as one of another algorithm.
 
         Returns:
-            The differences, each value less that of the other result. They tell nothing about other seeds.
+            The differences, this result minus the other. They say nothing about other seeds.
 
         Raises:
-            SettingError: The other result has another number of agents, metric or direction, or fewer than two agents
-                have a value in both results.
+            SettingError: The results differ in the number of agents, the metric or its direction, or fewer than two
+                agents have a value in both results.
         """
         for name, own, others in (
             ("n_agents", self.study.n_agents, other.study.n_agents),
@@ -159,7 +159,7 @@ class Optimization:
         agents = np.flatnonzero(np.isfinite(values).all(0))
         if len(agents) < 2:
             raise SettingError(
-                "other", f"must have values of at least two agents that have one here, too, got {len(agents)}"
+                "other", f"must have values of at least two agents that have one in this result, got {len(agents)}"
             )
         mine, theirs = (tuple(value[agents].tolist()) for value in values)
         metric, lower = metric_in_words(self.problem.metric), self.problem.lower_is_better
@@ -168,8 +168,8 @@ class Optimization:
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write the finished rounds, the evaluations and the ledger to a new folder, for `load`.
 
-        A study that was given a folder is in `folder` already. A saved result cannot be continued, and its ledger is
-        a copy: further charges belong in the original.
+        A study that ran with a folder is already in it. A saved result cannot be continued, and its ledger is a copy:
+        make further charges to the original.
 
         Args:
             folder: The folder, new or empty.
@@ -193,16 +193,16 @@ class Optimization:
 
         Args:
             folder: The folder of a result, or one with the subfolder of a single result.
-            ledger: The ledger that `dpfbo.optimize` was given; None for the one in the folder.
+            ledger: The ledger that was passed to `dpfbo.optimize`; None for the one in the folder.
 
         Returns:
-            The result. Its problem cannot evaluate anything. `stopped` is `not finished` if nothing says why.
+            The result. Its problem cannot evaluate anything. `stopped` is `not finished` if no reason is recorded.
 
         Raises:
-            StateError: The folder holds no result or several, or its files were edited or made by another version, or
-                the study has a part whose class is not dpfbo's own.
-            CheckpointError: A round was edited, or is of another study.
-            LedgerError: The ledger was edited, is of another run, or lacks a broadcast of the rounds.
+            StateError: The folder contains no result or several, its files were edited or made by another version, or
+                the study contains an object of a class from outside dpfbo.
+            CheckpointError: A round was edited, or belongs to another study.
+            LedgerError: The ledger was edited, belongs to another run, or lacks a broadcast of the rounds.
 
         Example:
             >>> import tempfile, dpfbo
@@ -247,7 +247,7 @@ class Optimization:
         else:
             rows.append(("privacy", study.cost(self.epsilon)))
         if study.simulation:
-            rows.append(("simulation", "whoever knows the seed can remove the noise"))
+            rows.append(("simulation", "anybody who knows the seed can remove the noise"))
         return html_table(rows)
 
     @property
@@ -265,7 +265,7 @@ class Optimization:
         return f"{study.algorithm.name}, {study.n_agents} agents, {rounds}: {reached}"
 
     def _unfinished_columns(self) -> dict[str, np.ndarray]:
-        """The columns of rounds.parquet for the evaluations of a round that is not finished."""
+        """Return the columns of rounds.parquet for the evaluations of the unfinished round."""
         points = [self._space.natural(e.configuration).numpy() for e in self.unfinished] if self._space else []
         x = np.array(points).reshape(len(points), self.study.domain.dimension)
         u = self.study.domain.to_unit(torch.from_numpy(x))

@@ -1,4 +1,4 @@
-"""`optimize`: a study of one's own function in one call, which can be interrupted and continued."""
+"""`optimize` runs a study of the caller's own function in one call, which can be interrupted and continued."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ from dpfbo.study.optimization import Optimization
 from dpfbo.study.study import Study
 from dpfbo.study.study_folder import StudyFolder
 
-_OF_OTHERS = {  # arguments of other libraries, and what they are here
+_OF_OTHERS = {  # argument names of other libraries, and what to use here instead
     **dict.fromkeys(("direction", "minimize"), "maximize=False if small values are better"),
     **dict.fromkeys(("n_trials", "n_calls", "n_iter", "max_evals"), "rounds, or max_evaluations of all agents"),
     **dict.fromkeys(("n_startup_trials", "n_initial_points", "init_points"), "n_init"),
@@ -75,9 +75,9 @@ def optimize(
 
     This is a simulation: one process holds the data of all agents.
 
-    After Ctrl-C, `dpfbo.stop()` in a callback, or a limit, it returns what there is; `result.stopped` says why. With
-    a folder, the same call goes on from there, also after an exception or a kill, and ends with the same result. Each
-    study has a subfolder, named by its algorithm, settings and seed, with the files of a run, which
+    After Ctrl-C, `dpfbo.stop()` in a callback, or a limit, it returns the result so far; `result.stopped` says why.
+    With a folder, repeating the call continues the study, also after an exception or a kill, and gives the same result.
+    Each study has a subfolder, named by its algorithm, settings and seed, with the files of a run, which
     `python -m runners.status`, `runners.board` and `analysis.figures` read.
 
     Args:
@@ -93,7 +93,7 @@ def optimize(
         maximize: False if small values are better.
         on_failure: `stop` or `penalty`. `dpfbo.Custom` explains this and the next two arguments.
         retries: The number of further calls of f after a failed call.
-        n_jobs: The number of calls of f at a time.
+        n_jobs: The number of calls of f that run at the same time.
         call_timeout: The seconds after which a call of f counts as failed; None for no limit.
         n_init: The number of initial points of each agent.
         delta: The delta of epsilon of a private algorithm; None for N^-1.1, and at most .001 if rng is `os`.
@@ -102,12 +102,12 @@ def optimize(
         ledger: The ledger that records the cost of each broadcast; None for one in the folder, or in memory.
         preset: The settings of the named algorithms that depend on the problem.
         acquisition: The search for the maximum of a function on a box.
-        progress: True for a progress bar; None for one in a terminal and in a notebook.
+        progress: True for a progress bar; None for one only in a terminal or a notebook.
         callbacks: Functions that are called with the study and an `Evaluation` after each evaluation.
-        max_evaluations: The number of evaluations of all agents, after which it ends.
-        timeout: The seconds after which it ends, once the evaluation that is going on has ended.
-        min_gain: It ends after a round in which no agent expects an improvement of this size or more from its next
-            query. For `local`, `shared_prior` and `dp_prior`, whose agents maximise the expected improvement.
+        max_evaluations: The total number of evaluations of all agents after which the study ends.
+        timeout: The seconds after which the study ends, once the running evaluation is complete.
+        min_gain: The study ends after a round in which no agent expects an improvement of this size or more from its
+            next query. Only for `local`, `shared_prior` and `dp_prior`, whose agents maximise expected improvement.
         on_round: A function that is called after every round.
         threads: The number of threads on which blocks of agents compute; it changes no result.
 
@@ -117,8 +117,8 @@ def optimize(
     Raises:
         SettingError: A setting is out of range or contradicts another setting; the error names the setting.
         EvaluationError: f raised, or did not return a finite number; the error names agent and configuration.
-        MissingPackage: A folder is given, and a package is missing that writes the files of a run.
-        ResultsError: Another process works in the same study's folder.
+        MissingPackage: A folder is given, but a package that writes the files of a run is not installed.
+        ResultsError: Another process is using the study's folder.
 
     Example:
         >>> import dpfbo
@@ -151,9 +151,9 @@ def optimize(
         delta=delta, noise_multiplier=noise_multiplier, rng=rng, preset=preset, acquisition=acquisition,
     )  # fmt: skip
     if min_gain is not None and study.algorithm.averaged_gp is None:
-        rule = f"has no effect on algorithm={study.algorithm.name}, whose agents expect no improvement: leave it out"
+        rule = f"has no effect on algorithm={study.algorithm.name}, which has no expected improvement: leave it out"
         raise SettingError("min_gain", f"{rule}, got {min_gain!r}")
-    study.plan  # noqa: B018  (raises for what cannot be accounted for)
+    study.plan  # noqa: B018  (raises if the accountant cannot analyse the study)
     if folder is None:
         journal = Journal(None, "", {"event": "study"})
         evaluations = Evaluations(study, space, journal, rules, callbacks, progress)
@@ -178,7 +178,7 @@ def _run(
     on_round: OnRound,
     threads: int,
 ) -> Optimization:
-    """The study, from where it was interrupted until it ends or is stopped."""
+    """Run the study from where it was interrupted until it ends or is stopped."""
     stopped, result = None, study.result()
     path = None if place is None else place.files.path
     try:

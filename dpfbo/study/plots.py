@@ -1,4 +1,4 @@
-"""Pictures of a result: its course, its agents, its parameters, and what it cost."""
+"""Plots of a result: the metric over the rounds and by agent, the searched parameters, and the spent epsilon."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _BLUE, _GREY = "#0072B2", "#8C8C8C"
-_LABELLED = 60  # most agents whose numbers stand beside their values
-_LONG = 24  # characters that fit below a panel
-_CHOICES = 12  # most choices that are named below a panel
-_FEWEST, _MOST = 30, 5000  # evaluations from which a forest learns
+_LABELLED = 60  # with more agents, their numbers are left out
+_LONG = 24  # the maximum length of a label, in characters
+_CHOICES = 12  # the maximum number of choices that are labelled on an axis
+_FEWEST, _MOST = 30, 5000  # the number of evaluations on which a forest is trained
 _FOLDS = 5
-_COLUMNS = 3  # of panels
+_COLUMNS = 3  # panels in a row
 
 
 @dataclass(frozen=True)
 class ResultPlots:
-    """Draws the finished rounds of a result; `result.plot` makes it, and `result.plot()` is `result.plot.history()`.
+    """The plots of a result's finished rounds, as `result.plot`; calling it draws `history`.
 
-    Each method draws on the given axes, or on a new figure, and returns the axes. Every picture but `privacy` shows
+    Each method draws on the given axes, or on a new figure, and returns the axes. Every plot except `privacy` shows
     values of agents, which epsilon does not cover.
 
     Args:
@@ -45,8 +45,8 @@ class ResultPlots:
         ledger: The ledger that recorded the cost of each broadcast.
 
     Raises:
-        MissingPackage: Matplotlib is not installed, or scikit-learn for `importance`.
-        SettingError: There is nothing to draw, or too little.
+        MissingPackage: Matplotlib is not installed, or scikit-learn, which `importance` needs.
+        SettingError: The result has too few rounds or values for the plot.
 
     Example:
         >>> import dpfbo
@@ -145,11 +145,11 @@ class ResultPlots:
         return panels[0] if parameter is not None else panels
 
     def importance(self, ax: Axes | None = None) -> Axes:
-        """Draw how much each parameter matters to the values, less each agent's mean, where the agents looked.
+        """Draw the permutation importance of each parameter for the values, after subtracting each agent's mean.
 
-        A random forest learns four fifths of the queries. The importance of a parameter is the loss of R² on the other
-        fifth, if the parameter's values are permuted there; the bars are means over the five fifths, with their
-        standard errors. A parameter that was hardly varied cannot show its importance.
+        A random forest is trained on four fifths of the queries. The importance of a parameter is the loss of R² on the
+        remaining fifth when the parameter's values are permuted there; the bars are means over the five folds, with
+        their standard errors. The importance of a parameter that was hardly varied does not show.
 
         Args:
             ax: The axes to draw on; None for a new figure.
@@ -177,7 +177,7 @@ class ResultPlots:
         return ax
 
     def privacy(self, ax: Axes | None = None) -> Axes:
-        """Draw the epsilon that is spent after each broadcast, and the epsilon of all planned broadcasts.
+        """Draw the epsilon spent up to each broadcast, and the epsilon of all planned broadcasts.
 
         Args:
             ax: The axes to draw on; None for a new figure.
@@ -205,7 +205,7 @@ class ResultPlots:
 
     @property
     def _parameters(self) -> dict[str, Axis | None]:
-        """The searched parameters by name; without names, `x0`, `x1`, .."""
+        """The searched parameters by name; `x0`, `x1`, .. if they have no names."""
         space = getattr(self.problem, "space", None)
         return dict(space.axes) if space else {f"x{k}": None for k in range(self.study.domain.dimension)}
 
@@ -215,7 +215,7 @@ class ResultPlots:
         return self.result.rounds
 
     def _queries(self, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """All queries with a value: points (n x D), values in the objective's own sign, agents, rounds."""
+        """Return all queries that have a value: points (n x D), values in the objective's own sign, agents, rounds."""
         records = list(self._rounds(name))
         x = torch.cat([r.x.flatten(0, 1) for r in records]).numpy()
         y = Shown.of(self.problem).sign * torch.cat([r.y.flatten() for r in records]).numpy()
@@ -228,7 +228,7 @@ class ResultPlots:
 
 
 def _permutation_losses(x: np.ndarray, y: np.ndarray, unordered: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    """The loss of R² for each fold and column, and R² for each fold."""
+    """Compute the loss of R² for each fold and column (folds x D), and R² for each fold."""
     with needing("problems", "plot.importance"):
         from sklearn.compose import make_column_transformer
         from sklearn.ensemble import RandomForestRegressor
@@ -249,7 +249,7 @@ def _permutation_losses(x: np.ndarray, y: np.ndarray, unordered: list[int]) -> t
 
 
 def _axes(ax: Axes | None, height: float = 3.5) -> Axes:
-    """The axes, or those of a new figure."""
+    """Return the given axes, or the axes of a new figure."""
     with needing("analysis", "a plot"):
         import matplotlib.pyplot as plt
     if ax is None:
@@ -259,7 +259,7 @@ def _axes(ax: Axes | None, height: float = 3.5) -> Axes:
 
 
 def _panels(n: int) -> np.ndarray:
-    """The axes of a new figure with n panels that share the y axis."""
+    """Return the axes of a new figure with n panels that share the y axis."""
     with needing("analysis", "a plot"):
         import matplotlib.pyplot as plt
     columns, rows = min(n, _COLUMNS), -(-n // _COLUMNS)
@@ -283,7 +283,7 @@ def _legend_above(ax: Axes, columns: int) -> None:
 
 
 def _plain_text(text: str) -> str:
-    """The text, cut if it is long; `$` is drawn, and does not begin a formula."""
+    """Return the text, truncated if it is long, with `$` escaped so that Matplotlib draws it."""
     return (text if len(text) <= _LONG else f"{text[: _LONG - 2]}..").replace("$", r"\$")
 
 
@@ -298,7 +298,7 @@ def _whole_numbers(ax: Axes) -> None:
 
 
 def _scale(ax: Axes, axis: Axis | None) -> None:
-    """Logarithms, whole numbers or names of choices on the x axis, as the parameter has them."""
+    """Set the x axis for a parameter: a log scale, whole numbers, or the names of the choices."""
     if isinstance(axis, Categorical | Ordinal):
         names = [_plain_text(str(value)) for value in axis.all_values]
         shown = range(0, len(names), -(-len(names) // _CHOICES))

@@ -1,4 +1,4 @@
-"""The expected signal of a private prior's release, before anything is evaluated or spent."""
+"""The expected signal of a private prior's release, computed before any evaluation and without any privacy cost."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ from dpfbo.space.domain import Domain
 from dpfbo.space.parameters import Space
 from dpfbo.space.regions import Regions
 
-WEAK = 0.3  # signal below which a release is not worth its epsilon
-_HALF = 0.5  # signal at which most of the gain of sharing is left
+WEAK = 0.3  # a release with less signal is not worth its epsilon
+_HALF = 0.5  # a release with this signal keeps most of the gain of sharing
 _EPSILONS = (0.1, 0.25, 0.5, 1, 2, 4, 8)
 _AGENTS = (8, 12, 16, 25, 32, 50, 64, 100, 128, 200, 256, 400, 512)
-_MOST = 512  # agents of which a design is summed; for more the sums are scaled
+_MOST = 512  # the maximum number of agents whose designs are summed; for more agents the noise is scaled instead
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class SharingPlan:
         epsilon: The epsilon of the release, at user level.
         delta: Its delta.
         noise_multiplier: z.
-        signal: The expected correlation of the released mean with that of a release without noise, from 0 to 1.
-        enough_epsilon: The smallest of .1, .25, .5, 1, 2, 4, 8 at which N agents would have a signal of .5; or
-            None.
-        enough_agents: The smallest number of agents, of a list up to 512, that would have it at this epsilon; or None.
+        signal: The expected correlation of the released mean with the mean of a release without noise, from 0 to 1.
+        enough_epsilon: The smallest of .1, .25, .5, 1, 2, 4, 8 above `epsilon` at which N agents reach a signal of .5;
+            None if there is none, or if `signal` is .5 or more.
+        enough_agents: The smallest of some numbers above N, up to 512, that reaches .5 at `epsilon`; else None.
     """
 
     n_agents: int
@@ -49,11 +49,11 @@ class SharingPlan:
 
     @property
     def weak(self) -> bool:
-        """True if the release is expected to carry too little to be worth its epsilon."""
+        """True if the expected signal of the release is too small to be worth its epsilon."""
         return self.signal < WEAK
 
     def __str__(self) -> str:
-        """One sentence."""
+        """Describe the plan in one sentence."""
         words = (
             f"the release of {self.n_agents} agents at epsilon {self.epsilon:.3g}, delta {self.delta:.2g}, is expected "
             f"to keep {self.signal:.0%} of its signal"
@@ -74,7 +74,7 @@ def plan(
     delta: float | None = None,
     seed: int = 0,
 ) -> SharingPlan:
-    """Say what the release of `dp_prior` is expected to carry, from public numbers alone.
+    """Estimate how much signal the release of `dp_prior` will carry, from public settings alone.
 
     Args:
         space: Named parameters, or a domain such as `Box`.
@@ -85,7 +85,7 @@ def plan(
         seed: The seed of the public design.
 
     Returns:
-        The plan.
+        The expected signal, and the epsilon or the number of agents that would be enough.
 
     Raises:
         SettingError: A setting is out of range; the error names it.
@@ -118,7 +118,7 @@ def plan(
 
 
 def _signals(domain: Domain, n_init: int, seed: int) -> Callable[[int, float], float]:
-    """The expected signal as a function of N and the noise multiplier z."""
+    """Return the function that computes the expected signal from N and the noise multiplier z."""
     features = NystromFeatures.of(domain, FEATURES, AveragedGP().lengthscales)
     design = Design(domain, Regions(1, domain.dimension), Streams(seed), n_init, "sobol")
     sums_of = cache(lambda n: DesignSums.of(design, features, n))

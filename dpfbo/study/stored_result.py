@@ -1,7 +1,7 @@
-"""The folder from which `Optimization.load` makes a result again, without the objective.
+"""The folder from which `Optimization.load` restores a result, without the objective.
 
 `optimization.json` describes the study and the problem. The rounds are in `checkpoint/` if `dpfbo.optimize` wrote the
-folder; in `rounds/` if `Optimization.save` did, which does not know the broadcasts, so that no run continues from them.
+folder, and in `rounds/` if `Optimization.save` did: without broadcasts, so that no run can continue from them.
 """
 
 import json
@@ -32,8 +32,8 @@ from dpfbo.study.study import Study
 _LEDGER, _ROUNDS = "ledger.jsonl", "rounds"
 _SAVED = ("server", "stopped", "unfinished")
 _MOST_BYTES = 2**28
-_MOST_NAMES = 20  # subfolders that an error lists
-_MADE_OF = (  # modules and packages whose classes a file may name: none of them runs anything but its own checks
+_MOST_NAMES = 20  # the maximum number of subfolders that an error lists
+_MADE_OF = (  # modules and packages whose classes a file may name: creating an object of them only runs its checks
     "dpfbo.federated", "dpfbo.gp", "dpfbo.privacy", "dpfbo.records", "dpfbo.rng", "dpfbo.space",
     "dpfbo.study.algorithm", "dpfbo.study.evaluations", "dpfbo.study.study",
 )  # fmt: skip
@@ -44,7 +44,7 @@ _UNREADABLE = (
 
 @dataclass(frozen=True)
 class StoredProblem:
-    """Stands for the problem of a result that was read from a folder; it cannot evaluate anything."""
+    """The problem of a result that was read from a folder; it cannot evaluate anything."""
 
     name: str
     metric: str
@@ -58,7 +58,7 @@ class StoredProblem:
     noise_variance = None
 
     def evaluate(self, agents: Tensor, x: Tensor, streams: Streams, round: int) -> Tensor:
-        raise StateError("a loaded result has no objective: it can be looked at, and not continued")
+        raise StateError("a loaded result has no objective: it cannot be continued")
 
     def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:
         return y
@@ -77,7 +77,7 @@ class StoredResult(NamedTuple):
 
 
 def description(study: Study, problem: Problem, saved: dict[str, Any] | None = None) -> bytes:
-    """The content of `optimization.json`. saved: what a folder of `dpfbo.optimize` has in other files."""
+    """Return the content of `optimization.json`. saved: the entries that `dpfbo.optimize` keeps in other files."""
     content = {
         "problem": {
             "name": problem.name, "metric": problem.metric, "lower_is_better": problem.lower_is_better,
@@ -90,7 +90,7 @@ def description(study: Study, problem: Problem, saved: dict[str, Any] | None = N
 
 
 def save(stored: StoredResult) -> None:
-    """Write a result to its folder. Raises StateError unless it is new or empty."""
+    """Write a result to its folder. Raises StateError unless the folder is new or empty."""
     folder = stored.folder
     if folder.exists() and any(folder.iterdir()):
         raise StateError(f"{folder} must be a new folder or an empty one")
@@ -106,7 +106,7 @@ def save(stored: StoredResult) -> None:
 
 
 def load(path: Path, ledger: Ledger | None) -> StoredResult:
-    """Read the result in a folder, or in the only subfolder that has one; `Optimization.load` says what it raises."""
+    """Read the result in a folder, or in its only subfolder with a result. Raises the errors of `Optimization.load`."""
     folder = _folder_in(path.absolute())
     with _readable(folder / DESCRIPTION):
         content = json.loads(read_plain(folder / DESCRIPTION, _MOST_BYTES))
@@ -115,7 +115,7 @@ def load(path: Path, ledger: Ledger | None) -> StoredResult:
         problem = StoredProblem(**facts, n_agents=study.n_agents, domain=study.domain)
         server, stopped, unfinished = [[], None, []] if saved is None else (saved[key] for key in _SAVED)
         if study.digest != content["digest"]:
-            raise ValueError("the study is not that of its digest")
+            raise ValueError("the study does not match its digest")
     ledger, result = Ledger(folder / _LEDGER) if ledger is None else ledger, study.result()
     checkpoint = Checkpoint(folder / ("checkpoint" if saved is None else _ROUNDS), study.digest)
     ledger.check_covers(study.coverage())
@@ -131,7 +131,7 @@ def load(path: Path, ledger: Ledger | None) -> StoredResult:
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Raise StateError for what other content of a file than ours may raise."""
+    """Turn the errors that invalid content of a file raises into StateError."""
     try:
         yield
     except _UNREADABLE as error:
@@ -154,7 +154,7 @@ def _folder_in(path: Path) -> Path:
 
 
 def _stopped(folder: Path, study: Study, known: int) -> str | None:
-    """The reason why the study in a folder of `dpfbo.optimize` has ended early; `not finished` if none is known."""
+    """Return why a study of `dpfbo.optimize` ended early; None if it did not, `not finished` if no reason is known."""
     if known > study.rounds:
         return None
     summary = read_object(folder / "summary.json") or {}
@@ -163,20 +163,20 @@ def _stopped(folder: Path, study: Study, known: int) -> str | None:
 
 
 def _unfinished(path: Path, study: Study, known: int, space: Any) -> list[Evaluation]:
-    """The evaluations of a round that is not finished, if `known` rounds are."""
+    """Return the evaluations of the unfinished round, given that `known` rounds are finished."""
     if not path.exists():
         return []
     with _readable(path):
         first, *events = read_events(path)
         if first["study"] != study.digest:
-            raise ValueError("it is of another study")
+            raise ValueError("it belongs to another study")
         late = [event for event in events if event["round"] >= known]
         late.sort(key=lambda event: (event["agent"], event["round"], event["place"]))
         return [Evaluation(e["agent"], e["round"], space.configuration(e["x"]), e["value"]) for e in late]
 
 
 def _plain(value: Any) -> Any:
-    """Plain data from which `_made` makes a value again: numbers, texts, tensors, dataclasses, and classes by name."""
+    """Encode numbers, texts, tensors, dataclasses and classes as plain data, which `_made` decodes."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, Tensor):
@@ -194,7 +194,7 @@ def _plain(value: Any) -> Any:
 
 
 def _made(plain: Any) -> Any:
-    """The value of plain data. Raises an error of `_UNREADABLE` for other data, or a class outside `_MADE_OF`."""
+    """Decode the result of `_plain`. Raises an error of `_UNREADABLE` for other data or a class not in `_MADE_OF`."""
     if isinstance(plain, list):
         return tuple(map(_made, plain))
     if not isinstance(plain, dict):
@@ -213,8 +213,8 @@ def _made(plain: Any) -> Any:
 def _class_named(path: str) -> type[Any]:
     module, _, name = path.rpartition(".")
     if not f"{module}.".startswith(tuple(f"{allowed}." for allowed in _MADE_OF)):
-        raise ValueError(f"{path} is no class from which a result can be loaded")
+        raise ValueError(f"{path} is not a class that a result may contain")
     found = getattr(import_module(module), name)
     if not (isinstance(found, type) and is_dataclass(found) and found.__module__ == module):
-        raise ValueError(f"{path} is no dataclass")
+        raise ValueError(f"{path} is not a dataclass")
     return found

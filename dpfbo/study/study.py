@@ -50,13 +50,13 @@ COVERS = (
     "settings, whose ledgers add up"
 )
 
-_LARGEST_DELTA = 1e-3  # of a real release, unless the caller chooses a larger one
-_NO_NOISE = 1e3  # epsilon above which a release is as good as one without noise
+_LARGEST_DELTA = 1e-3  # the largest default delta of real releases
+_NO_NOISE = 1e3  # above this epsilon, the noise of a release is negligible
 
 
 @dataclass(frozen=True)
 class Study:
-    """Describes a federated run: the settings that agents and server share, all of which are public.
+    """The description of a federated run: the settings that agents and server share, all of which are public.
 
     Args:
         domain: The search space.
@@ -78,8 +78,8 @@ class Study:
 
     Guarantee:
         With a private algorithm, all broadcasts together have the guarantee of the mechanism. Neighbouring relation:
-        one agent's messages of all rounds are replaced by zero vectors (zero-out), or by any others for fixed-size
-        samples (replace-one); N is public. `SubsampledGaussian` states the event and the sensitivity.
+        one agent's messages of all rounds are replaced by zero vectors (zero-out) or, with fixed-size samples, by any
+        other messages (replace-one); N is public. `SubsampledGaussian` states the event and the sensitivity.
 
     Raises:
         SettingError: A setting is wrong. `agents`, `step` and `plan` check further settings at their first use.
@@ -119,7 +119,7 @@ class Study:
         checks.integer("seed", self.seed, minimum=0)
         checks.one_of("rng", self.rng, ("seeded", "os"))
         if self.space is not None and self.space.domain != self.domain:
-            raise SettingError("space", "must be that of the domain")
+            raise SettingError("space", "must have the domain of the study")
         q = self.mechanism.sampling_probability
         self.algorithm.check_run(self.n_init, self.weights, q)
         if isinstance(self.mechanism, DistributedGaussian):
@@ -145,10 +145,10 @@ class Study:
 
     @cached_property
     def views(self) -> dict[str, float]:
-        """Epsilon by what is seen, at the study's delta, relation and accountant.
+        """Epsilon for each kind of observer, at the study's delta, relation and accountant.
 
-        With a trusted server, all see the broadcasts. Without: `server` for the server with up to `colluders` sites,
-        `site` for another site, `outsider` for whoever sees the broadcasts alone.
+        With a trusted server, the only key is `broadcasts`, which everybody sees. Without: `server` for the server with
+        up to `colluders` sites, `site` for another site, `outsider` for an observer of the broadcasts alone.
         """
         if not isinstance(self.mechanism, DistributedGaussian):
             return {"broadcasts": self.plan.epsilon()}
@@ -158,20 +158,20 @@ class Study:
 
     @cached_property
     def digest(self) -> str:
-        """A name of the study that depends on every setting, and is the same in every process.
+        """A hash of all settings, 16 hexadecimal digits that are the same in every process.
 
-        Raises SettingError for a part that has no canonical form, such as an object that is not a dataclass.
+        Raises SettingError for a setting that has no canonical form, such as an object that is not a dataclass.
         """
         return hashlib.sha256(_canonical(self).encode()).hexdigest()[:16]
 
     def coverage(self) -> LedgerCoverage:
-        """The run that the first line of this study's ledger names (`Ledger.bind`)."""
+        """Return the description of the run that `Ledger.bind` writes to the first line of this study's ledger."""
         seed = self.seed if self.rng == "seeded" else None
         return LedgerCoverage(self.digest, seed, None, self.plan.relation or None)
 
     @property
     def simulation(self) -> bool:
-        """True if whoever knows the seed can remove the noise."""
+        """True if anybody who knows the seed can remove the noise."""
         return self.algorithm.private and self.rng == "seeded"
 
     @property
@@ -180,7 +180,7 @@ class Study:
         return self.cost(self.plan.epsilon() if self.algorithm.private else None)
 
     def cost(self, epsilon: float | None) -> str:
-        """A text with an epsilon of this study (None if it is not finite), delta, relation and accountant."""
+        """Describe an epsilon of this study (None if it is not finite) with its delta, relation and accountant."""
         plan = self.plan
         if not self.algorithm.sends:
             return "epsilon 0: nothing is sent or released"
@@ -196,7 +196,7 @@ class Study:
 
     @cached_property
     def outlook(self) -> SharingPlan | None:
-        """The expected signal of a private prior's release; None for other algorithms or without noise."""
+        """The expected signal of a private prior's release; None for other algorithms and for negligible noise."""
         epsilon = self.plan.epsilon() if self.algorithm.private and self.algorithm.has_prior else None
         if not epsilon or epsilon > _NO_NOISE:
             return None
@@ -230,12 +230,12 @@ class Study:
         return self.mechanism if self.algorithm.private else WeightedAverage(self.algorithm.message_normalize)
 
     def population(self, problem: Problem, threads: int = 1) -> LocalPopulation:
-        """All agents in this process. threads: the number of threads on which blocks of agents compute."""
+        """Return all agents, to run in this process. threads: the number of threads on which blocks of them compute."""
         return LocalPopulation.of(problem, self.agents, self.algorithm.aggregates, threads)
 
     @cached_property
     def plan(self) -> PrivacyPlan:
-        """The planned broadcasts and their costs, if no budget stops them.
+        """The planned broadcasts and their costs, unless a budget stops them earlier.
 
         Raises SettingError if the noise over- or underflows, or if rng is `os` and the accountant computes only an
         approximation. Raises UnsupportedEvent if the accountant cannot analyse the mechanism.
@@ -253,7 +253,7 @@ class Study:
 
     @property
     def events(self) -> Events:
-        """The `DpEvent` of each planned broadcast. Rounds with equal weights and noise multipliers share one event."""
+        """The `DpEvent` of each planned broadcast; rounds with equal weights and noise multipliers share one object."""
         if not self.algorithm.aggregates:
             return []
         regions = Regions(self.algorithm.P, 1)
@@ -269,7 +269,7 @@ class Study:
             if kind not in made:
                 weights = self.weights(t, assignment, regions.P)
                 if isinstance(step, SubsampledGaussian):
-                    step.sigma(weights, t)  # raises for noise that is no ordinary number
+                    step.sigma(weights, t)  # raises if the standard deviation of the noise over- or underflows
                 made[kind] = step.dp_event(weights, t)
         return [made[kind] for kind in kinds]
 
@@ -280,14 +280,14 @@ class Study:
         return self.rounds if stop is None else min(stop, self.rounds)
 
     def calibrated(self, epsilon: float) -> Study:
-        """This study with the smallest noise multiplier, to four digits, for which a run costs at most epsilon.
+        """Return this study with the smallest noise multiplier, to four digits, for which it costs at most epsilon.
 
         Raises ValueError if there is no such noise multiplier.
         """
         return self.with_multiplier(self.multiplier_for(epsilon))
 
     def multiplier_for(self, epsilon: float, guess: object = None) -> float:
-        """The noise multiplier of `calibrated`. guess: a candidate, tried first."""
+        """Return the noise multiplier that `calibrated` sets. guess: a candidate to try first."""
         checks.positive("epsilon", epsilon)
         by = {self.accountant: accountant_named(self.accountant)}
         plan = PrivacyPlan((), self._delta, by, self.accountant, COVERS)
@@ -304,17 +304,15 @@ class Study:
     def server(
         self, ledger: Ledger, kept: KeptRelease | None = None, plan: PrivacyPlan | None = None
     ) -> ServerKind | None:
-        """The server, which charges `ledger`; None if agents work alone.
+        """Return the server, which charges `ledger`; None if agents work alone.
 
-        kept: a file for the release in progress, used with rng `os`. plan: None for `self.plan`, without a budget.
+        kept: the file that keeps the release in progress, used with rng `os`. plan: None for `self.plan`.
         """
         kind, seeded, a = self.algorithm.server, self.rng == "seeded", self.agents
         if kind is None:
             return None
         if self.trust == "nobody" and not seeded:
-            rule = (
-                "must be 'seeded' where one process has all messages; dpfbo.secure.SecureSite is for sites of their own"
-            )
+            rule = "must be 'seeded' where one process has all messages; use dpfbo.secure.SecureSite for separate sites"
             raise SettingError("rng", f"{rule}, got 'os'")
         plan = self.plan if plan is None else plan
         entropy = SeededEntropy(self.streams) if seeded else SystemEntropy()
@@ -336,14 +334,14 @@ class Study:
 
 
 def _canonical(value: Any) -> str:
-    """Class paths, field names and values in their order; a tensor by its shape, type and the SHA-256 of its bytes.
+    """Return a text that determines a value: class paths, field names, and tensors by shape, dtype and SHA-256.
 
-    A field that a later version added is named only if it differs from its default: older studies keep their digest.
-    Raises SettingError, named after the class, for an object that is none of these.
+    A field with `named` in its metadata, added by a later version, appears only if it differs from its default, so that
+    older studies keep their digest. Raises SettingError, named after the class, for an object of any other kind.
     """
     for kind in (bool, int, float, str):
         if isinstance(value, kind):
-            return kind.__repr__(value)  # the same for a number of NumPy
+            return kind.__repr__(value)  # equal for Python's and NumPy's numbers
     if value is None:
         return "None"
     if isinstance(value, Tensor):

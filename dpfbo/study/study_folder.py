@@ -1,4 +1,4 @@
-"""The folder in which `dpfbo.optimize` keeps a study: the files of a run, and the evaluations one by one."""
+"""The folder in which `dpfbo.optimize` keeps a study: the files of a run, and a journal of the evaluations."""
 
 import json
 import time
@@ -26,17 +26,17 @@ from dpfbo.study.study import Study
 if TYPE_CHECKING:
     from dpfbo.study.optimization import Optimization
 
-_PROGRESS_SECONDS = 1.0  # seconds between two writes of progress.json
-_SUMMARY_AGENTS = 100  # most agents whose best queries a summary lists
+_PROGRESS_SECONDS = 1.0  # the least time between two writes of progress.json
+_SUMMARY_AGENTS = 100  # with more agents, a summary does not list their best queries
 
 
 @dataclass
 class StudyFolder:
-    """The folder `<root>/<algorithm>-<setting>/<seed>` of a study of `dpfbo.optimize`.
+    """The folder `<root>/<algorithm>-<setting>/<seed>` in which `dpfbo.optimize` keeps a study.
 
-    files: the files of a run (`dpfbo.formats.run_folder`), and evaluations.jsonl. checkpoint: the finished rounds,
-    which stay when the study ends. setting: a name of the study's settings without its seed. epsilon: the budget that
-    was given; None for an own noise multiplier, or no privacy.
+    files: the files of a run (`dpfbo.formats.run_folder`). checkpoint: the finished rounds, which are kept when the
+    study ends. setting: a hash of the study's settings except its seed. epsilon: the privacy budget; None if the noise
+    multiplier was given instead, or without privacy. noted: the time of the last write of progress.json.
     """
 
     study: Study
@@ -55,7 +55,7 @@ class StudyFolder:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Create and lock the folder; MissingPackage without the packages that write the files of a run."""
+        """Create and lock the folder. Raises MissingPackage without the packages that write the files of a run."""
         with needing("run", "optimize with a folder"):
             import pyarrow  # noqa: F401
             import yaml  # noqa: F401
@@ -63,11 +63,11 @@ class StudyFolder:
             yield
 
     def first_event(self, function: str, problem: Custom) -> dict[str, Any]:
-        """The first line of evaluations.jsonl: whose values the others are."""
+        """Return the first line of evaluations.jsonl, which names the study and the function of the other lines."""
         return {"event": "study", "study": self.study.digest, "function": function, "maximize": problem.maximize}
 
     def restore(self, result: FederatedResult, ledger: Ledger) -> bool:
-        """Add the finished rounds to the result; True if these are all, and all records are written.
+        """Add the finished rounds to the result. Returns True if all rounds are finished and their records written.
 
         Raises LedgerError if the ledger lacks one of their broadcasts.
         """
@@ -83,12 +83,12 @@ class StudyFolder:
         if known > self.study.rounds:
             summary = read_object(path)
         if summary is None or summary["rounds"] != self.study.rounds:
-            path.unlink(missing_ok=True)  # of the rounds before it was stopped
+            path.unlink(missing_ok=True)  # it describes only the rounds before the study was stopped
             return False
         return True
 
     def add(self, done: Round, found: "Optimization") -> None:
-        """Keep a finished round."""
+        """Add a finished round to the checkpoint, and update progress.json at most once in a second."""
         self.checkpoint.append(done)
         if time.monotonic() > self.noted + _PROGRESS_SECONDS:
             plan, rounds = self.study.plan, self.study.rounds
@@ -98,7 +98,7 @@ class StudyFolder:
             self.noted = time.monotonic()
 
     def write(self, found: "Optimization") -> None:
-        """Write the records of the rounds so far."""
+        """Write the records of all rounds so far."""
         import yaml
 
         from dpfbo import tables
@@ -114,7 +114,7 @@ class StudyFolder:
         }
         server = tables.server_table(result.server, result.diagnostics if seeded else None)
         rows = tables.row_groups(result.rounds, agents, Shown.of(found.problem), study.space)
-        config = json.loads(json.dumps(self._config(found)))  # YAML writes no number of NumPy
+        config = json.loads(json.dumps(self._config(found)))  # YAML cannot write NumPy's numbers
         self.files.write(yaml.safe_dump(config, sort_keys=False), rows, server, summary)
 
     def _facts(self, found: "Optimization") -> dict[str, Any]:
@@ -129,7 +129,7 @@ class StudyFolder:
         }  # fmt: skip
 
     def _config(self, found: "Optimization") -> dict[str, Any]:
-        """The settings as plain data, by the names that the configuration of a run has."""
+        """Return the settings as plain data, with the names of a run's configuration."""
         study, a, m = self.study, self.study.algorithm, self.study.mechanism
         return {
             "seed": study.seed, "rounds": study.rounds, "n_init": study.n_init,

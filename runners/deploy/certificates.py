@@ -1,4 +1,4 @@
-"""Server certificates of an authority that signs one of them and forgets its key, for trials and local connections."""
+"""Server certificates for trials and local connections, signed by an authority whose key is never written."""
 
 import datetime
 import ipaddress
@@ -15,20 +15,20 @@ from dpfbo.formats.files import replace_file
 
 AUTHORITY, CERTIFICATE, KEY = "ca.crt", "server.crt", "server.key"
 _DAYS = 365
-_EARLIER = datetime.timedelta(hours=1)  # clocks of sites differ
+_EARLIER = datetime.timedelta(hours=1)  # the start of validity lies in the past, because clocks of sites differ
 
 
 def make_certificates(folder: Path, hosts: Sequence[str]) -> None:
     """Write the certificate of a new authority, and a server's certificate and key, into a folder.
 
-    The authority's key is never written: it signs this one certificate. All are valid for a year.
+    The authority's key is never written: it signs only this certificate. Both certificates are valid for a year.
 
     Args:
         folder: An existing folder, which gets `ca.crt`, `server.crt` and `server.key`.
         hosts: The names and addresses of the server.
 
     Raises:
-        SettingError: A host is no name of a machine and no address.
+        SettingError: A host is neither the name nor the address of a machine.
     """
     names = [_general_name(host) for host in dict.fromkeys(hosts)]
     ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())

@@ -1,4 +1,4 @@
-"""python -m runners.deploy: sites on their own machines and a server, over Flower, with TLS and registered keys."""
+"""python -m runners.deploy: run a study over Flower, with a server, sites on their own machines, TLS and keys."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ with needing("flower", "dpfbo deploy"):
     from runners.deploy.secure import MaskingServer
     from runners.deploy.site_folder import ATTEMPTS, DONE, EVALUATED, SiteFolder, read_public
 
-HELP = """A study whose sites run on their own machines, and a server, over Flower (https://flower.ai).
+HELP = """Run a study with a server, and sites on their own machines, over Flower (https://flower.ai).
 
 The operator, on the server's machine:
   python -m runners.deploy init PROJECT --space space.yaml --agents 5 --epsilon 1 --host bo.example.org
   python -m runners.deploy roster add PROJECT --agent 0 --keys public.json     the file that a site has sent
   python -m runners.deploy server PROJECT                                      until all sites have what they need
-Each site, on its own machine, which needs outgoing HTTPS alone:
+Each site, on its own machine, which needs only outgoing HTTPS:
   python -m runners.deploy site-key FOLDER                                     then send FOLDER/public.json
   python -m runners.deploy site FOLDER                                         with the files of PROJECT/for_sites in it
-  python -m runners.deploy status FOLDER                                       and result FOLDER: stays at the site
+  python -m runners.deploy status FOLDER                                       or result FOLDER: both stay at the site
 
-PROJECT/README.md and PROJECT/for_sites/README.md have ten lines each. After a crash give the same command again."""
+PROJECT/README.md and PROJECT/for_sites/README.md list all steps. After a crash give the same command again."""
 
 Answer = dict[str, Any]  # printed as JSON
 _ERRORS = (
     SettingError, StateError, WireError, LedgerError, CheckpointError, UnsupportedEvent, MissingPackage, OSError,
     ValueError,
 )  # fmt: skip
-_LOOK = 1.0  # seconds between looks at the server's state, and at a site for the next evaluation
-_PATIENCE = 5.0  # seconds for which the ServerApp of a server that was killed may keep the lock
-_MOST_RESTARTS = 5  # of a ServerApp that vanishes without a word
+_LOOK = 1.0  # seconds between checks of the server's state, or for a site's next evaluation
+_PATIENCE = 5.0  # seconds to wait until the ServerApp of a killed server releases the lock
+_MOST_RESTARTS = 5  # of a ServerApp that ends without an error
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -137,14 +137,14 @@ def _server(args: argparse.Namespace) -> Answer:
                 if (read_object(project.state) or {}).get("finished"):
                     return _project_status(project)
                 if restarts == _MOST_RESTARTS:
-                    raise StateError(f"the ServerApp has vanished {restarts + 1} times: {project.log}")
+                    raise StateError(f"the ServerApp has ended {restarts + 1} times without an error: {project.log}")
                 run, restarts = link.submit(), restarts + 1
-            link.register()  # sites that the roster got meanwhile
+            link.register()  # sites that were added to the roster since
             time.sleep(_LOOK)
 
 
 def _begin_again(project: Project) -> None:
-    """Begin another attempt at the secure sum. Raises StateError if the study has none, or the sum is known."""
+    """Begin another attempt at the secure sum. Raises StateError if the study has no sum, or the sum is known."""
     study = project.shared.study
     if study.trust == "server":
         raise StateError("new-attempt is for a study without a trusted server: a trusted one waits for its sites")
@@ -196,7 +196,7 @@ def _status(args: argparse.Namespace) -> Answer:
 
 
 def _result(args: argparse.Namespace) -> Answer:
-    if is_project(args.folder):  # the server has no result: who is in which phase is all it may say
+    if is_project(args.folder):  # the server has no result: it may only show the phases of the sites
         return _project_status(Project.read(args.folder))
     return SiteFolder.read(args.folder).result()
 
@@ -223,17 +223,17 @@ def _say(text: str) -> None:
 
 
 def _interrupt(number: int, frame: object) -> None:
-    """SIGTERM ends a program like Ctrl-C."""
+    """Make SIGTERM end the program like Ctrl-C."""
     raise KeyboardInterrupt
 
 
-# command: what it does, its function, its arguments that are paths
+# the help, the function and the path arguments of each command
 _COMMANDS: dict[str, tuple[str, Callable[[argparse.Namespace], Answer], str]] = {
     "init": ("make the operator's project", _init, "project"),
     "site-key": ("make a site's keys, in its folder", _site_key, "folder"),
     "server": ("run the server to the end of the study", _server, "project"),
     "site": ("run a site to the end of the study", _site, "folder"),
-    "status": ("where a site stands, or who is in which phase at the server", _status, "folder"),
+    "status": ("the state of a site, or the phases of all sites at the server", _status, "folder"),
     "result": ("a site's best configuration, its epsilon and its ledger", _result, "folder"),
 }
 
@@ -251,20 +251,20 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
             add[name](path, type=Path, metavar=path.upper())
     add_study_options(add["init"])
     add["init"]("--minimize", action="store_true", help="small values are better")
-    add["init"]("--host", action="append", help="name or address of the server; the first is the sites' (localhost)")
+    add["init"]("--host", action="append", help="name or address of the server; sites use the first (localhost)")
     add["init"]("--port", type=int, default=9092)
-    add["init"]("--certificate", type=Path, help="your own, in PEM format; without it a trial authority makes one")
+    add["init"]("--certificate", type=Path, help="your own, in PEM format; without it a trial authority signs one")
     add["init"]("--certificate-key", type=Path)
-    add["init"]("--authority", type=Path, help="who signed your certificate, if the sites' systems do not know it")
+    add["init"]("--authority", type=Path, help="certificate of its signer, if the sites' systems do not trust it")
     add["server"]("--bind", default="0.0.0.0", help="the address at which it listens (all)")
     add["server"]("--step-timeout", type=float, default=None, metavar="SECONDS",
-                  help="without an answer, after which it goes on without those that are missing (never)")  # fmt: skip
-    add["server"]("--min-sites", type=int, default=None, help="with which it may go on (more than half)")
+                  help="after which, without an answer, it goes on without the missing sites (never)")  # fmt: skip
+    add["server"]("--min-sites", type=int, default=None, help="answers with which a step may end (more than half)")
     add["server"]("--ask-again", type=float, default=5.0, metavar="SECONDS", help="before it asks a site again")
     add["server"]("--lost", type=float, default=60.0, metavar="SECONDS", help="after which an answer counts as lost")
     add["server"]("--new-attempt", action="store_true",
-                  help="give up a secure sum that cannot end, and begin another, which sites must allow")  # fmt: skip
-    add["site"]("--attempts", type=int, default=None, help="at a secure sum, each of which costs epsilon (1)")
+                  help="give up a secure sum that cannot end, and begin another attempt, if sites allow")  # fmt: skip
+    add["site"]("--attempts", type=int, default=None, help="allowed at a secure sum; each one costs epsilon (1)")
     roster = commands.add_parser("roster", help="the sites' keys: add, show")
     actions = roster.add_subparsers(required=True, metavar="add|show", parser_class=Parser)
     for name, do in (("add", _roster_add), ("show", _roster_show)):
@@ -274,7 +274,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         add[name] = action.add_argument
     add["add"]("--agent", type=int, required=True, help="the site's number, 0..N-1")
     add["add"]("--keys", type=Path, required=True, help="the site's public.json")
-    add["add"]("--name", default="", help="of the site, for people")
+    add["add"]("--name", default="", help="a name of the site, for people")
     args = parser.parse_args(argv)
     if getattr(args, "host", "") is None:
         args.host = ["localhost"]

@@ -1,4 +1,4 @@
-"""Carries the requests of a server party to the sites and their answers back, over any transport."""
+"""The exchange of requests and answers between a server party and its sites, over any transport."""
 
 import logging
 import time
@@ -14,30 +14,30 @@ logger = logging.getLogger(__name__)
 
 
 class Post(Protocol):
-    """A transport to sites that are known by their keys."""
+    """A transport to sites that are identified by their keys."""
 
     def connected(self) -> set[int]:
-        """The numbers of the sites that can be reached now."""
+        """Return the numbers of the sites that can be reached now."""
         ...
 
     def send(self, site: int, data: bytes) -> str:
-        """Send bytes to a site; returns a name of the request."""
+        """Send bytes to a site, and return a name of this request."""
         ...
 
     def collect(self, names: Iterable[str]) -> list[tuple[str, int, bytes | None]]:
-        """The answers that came to these requests: name, sender by its key, bytes or None for a failure."""
+        """Return the new answers to these requests: name, sender (by its key), and bytes, or None for a failure."""
         ...
 
 
 @dataclass(frozen=True)
 class Pace:
-    """The pace at which the server asks.
+    """The times after which the server repeats a request or ends a step.
 
     Args:
         again: Seconds before a site that was not ready is asked again.
         lost: Seconds after which a request without an answer is sent again.
-        step_timeout: Seconds without progress after which the step ends without those that have not answered; None to
-            wait for all.
+        step_timeout: Seconds without progress after which the step ends without the sites that have not answered; None
+            to wait for all.
     """
 
     again: float = 5.0
@@ -55,20 +55,20 @@ class _Request:
 
 
 class Exchange:
-    """Asks all sites that a server party waits for, until it has finished."""
+    """The exchange of a server party with its sites, which sends the party's requests and passes on the answers."""
 
     def __init__(
         self, server: ServerParty, post: Post, pace: Pace, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._server, self._post, self._pace, self._clock = server, post, pace, clock
         self._asked: dict[int, _Request] = {}
-        self._open: dict[str, float] = {}  # requests by name, and when they were sent
+        self._open: dict[str, float] = {}  # the time at which each open request was sent, by name
         self._awaited: dict[int, bytes] = {}
         self._since = clock()
         self._connected: set[int] = set()
 
     def turn(self) -> bool:
-        """Send what is to be sent, receive what has come; returns whether the server has finished."""
+        """Send all due requests, and receive the answers that have arrived. Returns True if the server has finished."""
         now = self._clock()
         requests = self._requests(now)
         self._connected = self._post.connected()
@@ -88,11 +88,11 @@ class Exchange:
         return self._server.finished
 
     def state(self) -> dict[str, Any]:
-        """Who is in which phase: the numbers of the sites that are awaited, and of those that are connected."""
+        """Return the numbers of the sites that are awaited, and of those that are connected."""
         return {"awaited": sorted(self._awaited), "connected": sorted(self._connected)}
 
     def _requests(self, now: float) -> dict[int, bytes]:
-        """The server's requests by site; a change is progress."""
+        """Return the server's requests by site; a change counts as progress."""
         if (requests := self._server.requests()) != self._awaited:
             self._awaited, self._since = requests, now
         return requests

@@ -1,4 +1,4 @@
-"""The keys of a site: its identity, which signs, and the key with which its SuperNode signs on."""
+"""The keys of a site: its identity, which signs its statements, and the key with which its SuperNode connects."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from dpfbo.formats.journal import StateError
 from runners.study import json_text
 
 IDENTITY, SUPERNODE, PUBLIC = "identity.key", "supernode.key", "public.json"
-_MOST_BYTES = 2**14  # of a key's file
+_MOST_BYTES = 2**14  # the maximum size of a key's file
 _WRONG = (ValueError, TypeError, UnsupportedAlgorithm, InvalidSignature)
 
 
 @dataclass(frozen=True)
 class PublicKeys:
-    """The public keys of a site, as they stand in its file `public.json` and in the roster.
+    """The public keys of a site, which are in its file `public.json` and in the roster.
 
     Args:
         identity: The Ed25519 key, 64 hexadecimal digits.
-        supernode: The key of the SuperNode on the curve P-384, a line of OpenSSH.
+        supernode: The SuperNode's key on the curve P-384, a line in OpenSSH's format.
         proof: The signature of `supernode` by the identity, 128 hexadecimal digits.
 
     Raises:
-        StateError: A key cannot be read, or the proof is not of these keys.
+        StateError: A key cannot be read, or the proof does not fit the keys.
     """
 
     identity: str
@@ -55,31 +55,31 @@ class PublicKeys:
 
     @property
     def fingerprint(self) -> str:
-        """The start of the SHA-256 of both keys in groups of four digits, for people to read to each other."""
+        """The first 32 digits of the SHA-256 of both keys, in groups of four, for people to read to each other."""
         digits = hashlib.sha256(f"{self.identity}\n{self.supernode}".encode()).hexdigest()[:32]
         return " ".join(digits[k : k + 4] for k in range(0, 32, 4))
 
     @property
     def supernode_pem(self) -> bytes:
-        """The SuperNode's key in the form in which Flower registers it."""
+        """The SuperNode's key in PEM format, in which Flower registers it."""
         key = serialization.load_ssh_public_key(self.supernode.encode())
         return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
     @staticmethod
     def of(entries: Any, path: Path) -> PublicKeys:
-        """The keys in the content of a JSON file. Raises StateError for other content."""
+        """Return the keys in the content of a JSON file. Raises StateError for any other content."""
         if not isinstance(entries, dict) or set(entries) != {"identity", "supernode", "proof"}:
-            raise StateError(f"{path} is no file of public keys: python -m runners.deploy site-key writes one")
+            raise StateError(f"{path} is not a file of public keys: python -m runners.deploy site-key writes one")
         return PublicKeys(**entries)
 
 
 def make_keys(folder: Path) -> PublicKeys:
     """Make the keys of a site in its folder; private keys are readable by their owner alone.
 
-    The file of the public keys is written last: a call that was killed before leaves no keys that anybody knows.
+    The file of the public keys is written last, so that a call that is killed earlier publishes no key.
 
     Raises:
-        StateError: The folder has keys.
+        StateError: The folder has keys already.
     """
     if (folder / PUBLIC).exists():
         raise StateError(f"{folder} has keys already: python -m runners.deploy status {folder} shows them")
@@ -105,7 +105,7 @@ def write_private(path: Path, key: ed25519.Ed25519PrivateKey | ec.EllipticCurveP
 
 
 def read_identity(folder: Path) -> ed25519.Ed25519PrivateKey:
-    """The identity of a site, which signs. Raises StateError if the file is damaged or others may read it."""
+    """Read a site's identity, its signing key. Raises StateError if the file is damaged or others may read it."""
     key = _private(folder / IDENTITY)
     if not isinstance(key, ed25519.Ed25519PrivateKey):
         raise StateError(f"{folder / IDENTITY} must hold an Ed25519 key: restore the file")
@@ -113,7 +113,7 @@ def read_identity(folder: Path) -> ed25519.Ed25519PrivateKey:
 
 
 def read_supernode(folder: Path) -> ec.EllipticCurvePrivateKey:
-    """The key of a site's SuperNode. Raises StateError if the file is damaged or others may read it."""
+    """Read the key of a site's SuperNode. Raises StateError if the file is damaged or others may read it."""
     key = _private(folder / SUPERNODE)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise StateError(f"{folder / SUPERNODE} must hold a key on P-384: restore the file")

@@ -11,50 +11,50 @@ from runners.deploy.trusted import TrustedServer, TrustedSite
 
 
 class SiteParty(Protocol):
-    """The protocol's part at a site. Its state lives in the site's folder: any process may answer the next request."""
+    """A site's part of a protocol. Its state is in the site's folder, so that any process may answer a request."""
 
     def respond(self, request: bytes) -> bytes:
-        """Answer a request of the server; the same request gets the same bytes again, or those of a later state.
+        """Answer a request of the server; a repeated request gets the same bytes, or the answer of a later state.
 
-        What the answer reveals is charged, and on disk, before this returns.
+        The answer is on disk before this returns and, if the site keeps a ledger, charged.
 
         Raises:
-            WireError: The bytes are no request of this protocol.
+            WireError: The bytes are not a request of this protocol.
             StateError: The request does not fit the site's state.
         """
         ...
 
 
 class ServerParty(Protocol):
-    """The protocol's part at the server. The effect of a call is on disk when the call returns."""
+    """The server's part of a protocol. The effect of a call is on disk when the call returns."""
 
     @property
     def finished(self) -> bool:
-        """True if no site is asked anything any more."""
+        """True if there will be no further requests."""
         ...
 
     def requests(self) -> dict[int, bytes]:
-        """The bytes for each site that has not answered the step in progress, by the site's number."""
+        """Return the request to each site that has not answered the current step, by the site's number."""
         ...
 
     def receive(self, site: int, data: bytes) -> None:
-        """Take an answer. An answer that was received before, or says that the site is not ready, changes nothing.
+        """Take a site's answer. A repeated answer, or one that says that the site is not ready, changes nothing.
 
         Args:
             site: The number of the sender, known from its key, never from the bytes.
-            data: What the site's `respond` returned.
+            data: The bytes that the site's `respond` returned.
 
         Raises:
-            WireError: The bytes are no answer of this protocol.
+            WireError: The bytes are not an answer of this protocol.
             StateError: The answer does not fit the step, or comes too late.
         """
         ...
 
     def close_step(self) -> None:
-        """End the step in progress without the sites that have not answered.
+        """End the current step without the sites that have not answered.
 
         Raises:
-            StateError: Those that have answered are too few.
+            StateError: Too few sites have answered.
         """
         ...
 
@@ -64,14 +64,15 @@ class ServerParty(Protocol):
 
 
 def site_party(site: SiteFolder) -> SiteParty:
-    """The site's part of the protocol of its study."""
+    """Return the site's part of its study's protocol."""
     return MaskedSite(site) if site.shared.study.trust == "nobody" else TrustedSite(site.opened)
 
 
 def server_party(project: Project, min_sites: int | None) -> ServerParty:
-    """The server's part of the protocol of a project's study.
+    """Return the server's part of the protocol of a project's study.
 
-    min_sites: the least number with which a step ends; None for more than half, or for what a secure sum needs.
+    min_sites: the least number of answers with which a step may end; None for more than half of the sites. A secure
+    sum needs None, because the study determines the number.
     """
     study = project.shared.study
     if study.trust == "nobody":

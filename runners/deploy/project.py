@@ -1,4 +1,4 @@
-"""The files of a deployment: the operator's project, and what it has in common with the folder of a site."""
+"""The files of a deployment: the operator's project, and the public files that it shares with the sites."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from runners.study import described_by, described_study, json_text, read_json
 
 FOR_SITES, STUDY, ROSTER, PROJECT, OBJECTIVE = "for_sites", "study.json", "roster.json", "project.json", "objective.py"
 _ENTRIES = {"host", "port", "minimize", "own_authority"}
-_MOST_BYTES = 2**20  # of a certificate
+_MOST_BYTES = 2**20  # the maximum size of a certificate
 
 
 @dataclass(frozen=True)
 class Shared:
-    """The files of `for_sites`, which the operator and all sites have, all of them public.
+    """The public files of `for_sites`, which the operator and all sites have.
 
     Args:
         folder: The folder `for_sites` of a project, or a site's folder, into which the files were copied.
         host: The name or the address of the server.
-        port: Its port.
+        port: The port of the server.
         minimize: True if small values are better.
-        own_authority: True if the certificate was signed by the authority in `ca.crt`, False for a public one.
+        own_authority: True if the authority in `ca.crt` signed the server's certificate, False if a public one did.
     """
 
     folder: Path
@@ -51,7 +51,7 @@ class Shared:
 
     @property
     def authority(self) -> Path | None:
-        """The certificate by which sites know the server; None for those that the system knows."""
+        """The certificate of the authority that the sites trust; None if they trust their system's authorities."""
         return self.folder / AUTHORITY if self.own_authority else None
 
     @cached_property
@@ -61,7 +61,7 @@ class Shared:
 
     @property
     def roster(self) -> SiteRoster:
-        """The roster as it is now."""
+        """The roster, read anew at each access."""
         return SiteRoster.read(self.folder / ROSTER, self.study.n_agents)
 
     @staticmethod
@@ -69,7 +69,7 @@ class Shared:
         """Read the files in a folder. Raises StateError if they are damaged or missing."""
         path = folder / PROJECT
         if not path.exists():
-            raise StateError(f"{path} is missing: the operator's for_sites has it, and deploy init makes that")
+            raise StateError(f"{path} is missing: copy it from the operator's for_sites, which deploy init makes")
         entries = read_json(path)
         if not isinstance(entries, dict) or set(entries) != _ENTRIES:
             raise StateError(f"{path} must have {', '.join(sorted(_ENTRIES))}: restore the file")
@@ -86,7 +86,7 @@ class Project:
 
     Args:
         folder: The folder that `init` made.
-        shared: What the sites know, too.
+        shared: The public files, which the sites have, too.
     """
 
     folder: Path
@@ -99,40 +99,40 @@ class Project:
 
     @property
     def state(self) -> Path:
-        """The file that says who is in which phase."""
+        """The file that lists the sites that are awaited and those that are connected."""
         return self.server / "state.json"
 
     @property
     def running(self) -> Path:
-        """The file that the server's process locks as long as it lives."""
+        """The file that the server's process keeps locked as long as it lives."""
         return self.server / "running"
 
     @property
     def failure(self) -> Path:
-        """The file of the sentence that ended the ServerApp."""
+        """The file with the error that ended the ServerApp, one sentence."""
         return self.server / "failure.txt"
 
     @property
     def log(self) -> Path:
-        """The file of the ServerApp's warnings."""
+        """The file with the ServerApp's warnings."""
         return self.server / "server.log"
 
     @property
     def app(self) -> Path:
-        """The Flower app."""
+        """The folder of the Flower app."""
         return self.folder / "app"
 
     @property
     def certificate(self) -> tuple[Path, Path]:
-        """The files of the server's certificate and of its key."""
+        """The files of the server's certificate and of the certificate's key."""
         return self.folder / "tls" / CERTIFICATE, self.folder / "tls" / KEY
 
     @staticmethod
     def read(folder: Path) -> Project:
-        """The project in a folder. Raises StateError if there is none."""
+        """Read the project in a folder. Raises StateError if there is none."""
         folder = folder.absolute()
         if not is_project(folder):
-            raise StateError(f"{folder} is no project: python -m runners.deploy init makes one")
+            raise StateError(f"{folder} is not a project: python -m runners.deploy init makes one")
         return Project(folder, Shared.read(folder / FOR_SITES))
 
 
@@ -141,7 +141,7 @@ def is_project(folder: Path) -> bool:
 
 
 def make_project(args: argparse.Namespace) -> Project:
-    """Make a project by the options of `init`; it appears as a whole or not at all.
+    """Make a project from the options of `init`; the folder appears complete or not at all.
 
     Raises:
         SettingError: An option is out of range, or the algorithm sends nothing.
@@ -190,7 +190,7 @@ def _write(folder: Path, args: argparse.Namespace, study: Study, described: dict
 
 
 def _write_certificates(tls: Path, shared: Path, hosts: Sequence[str], args: argparse.Namespace) -> bool:
-    """Write the server's certificate, and the authority's for the sites; returns whether the sites need the latter."""
+    """Write the server's certificate, and its authority's for the sites. Returns True if the sites need the latter."""
     if args.certificate is None:
         make_certificates(tls, hosts)
         os.replace(tls / AUTHORITY, shared / AUTHORITY)

@@ -17,15 +17,15 @@ _LONGEST_NAME = 100
 
 @dataclass(frozen=True)
 class SiteRoster:
-    """The sites of a study whose keys are known.
+    """The public keys and names of a study's sites, as far as the operator has added them.
 
     Args:
         n_agents: The number of sites of the study.
         sites: The public keys by number, 0..N-1.
-        names: The names of sites by number, for people.
+        names: The names of the sites by number, for people.
 
     Raises:
-        StateError: A number lies outside 0..N-1, or two sites have a key in common.
+        StateError: A number lies outside 0..N-1, two sites have a key in common, or a name is not one short line.
     """
 
     n_agents: int
@@ -47,7 +47,7 @@ class SiteRoster:
                 raise StateError(f"name must be a line of at most {_LONGEST_NAME} characters, got {shown(name)}")
 
     def added(self, agent: int, keys: PublicKeys, name: str = "") -> SiteRoster:
-        """This roster with one more site; StateError if the number is taken or the keys are another site's."""
+        """Return this roster with one more site. Raises StateError if the number or one of the keys is taken."""
         if agent in self.sites:
             raise StateError(
                 f"agent {agent} is in the roster already, with fingerprint {self.sites[agent].fingerprint}"
@@ -55,26 +55,26 @@ class SiteRoster:
         return SiteRoster(self.n_agents, {**self.sites, agent: keys}, {**self.names, agent: name})
 
     def number_of(self, identity: str) -> int | None:
-        """The number of the site with this identity; None if the roster lacks it."""
+        """Return the number of the site with this identity; None if the roster lacks it."""
         return next((n for n, keys in self.sites.items() if keys.identity == identity), None)
 
     def by_supernode(self) -> dict[bytes, int]:
-        """The numbers by the key with which Flower registers a SuperNode."""
+        """Return the sites' numbers by the keys with which Flower registers their SuperNodes."""
         return {keys.supernode_pem: n for n, keys in self.sites.items()}
 
     def write(self, path: Path) -> None:
-        """Write the roster to a file, which is public."""
+        """Write the roster, which is public, to a file."""
         entries = [{"agent": n, "name": self.names.get(n, ""), **asdict(self.sites[n])} for n in sorted(self.sites)]
         replace_text(path, json_text({"sites": entries}))
 
     @staticmethod
     def read(path: Path, n_agents: int) -> SiteRoster:
-        """The roster in a file. Raises StateError for another file."""
+        """Read a roster from its file. Raises StateError if the file is not a roster."""
         content = read_json(path)
         entries = content.get("sites") if isinstance(content, dict) else None
         wanted = {"agent", "name", *_KEYS}
         if not isinstance(entries, list) or not all(isinstance(e, dict) and set(e) == wanted for e in entries):
-            raise StateError(f"{path} is no roster: python -m runners.deploy roster add writes it")
+            raise StateError(f"{path} is not a roster: python -m runners.deploy roster add writes it")
         if len({e["agent"] for e in entries if isinstance(e["agent"], int)}) != len(entries):
             raise StateError(f"{path} must name each agent once, by its number: restore the file")
         sites = {e["agent"]: PublicKeys(*(e[key] for key in _KEYS)) for e in entries}
@@ -82,5 +82,5 @@ class SiteRoster:
 
 
 def _bare(keys: PublicKeys) -> str:
-    """The SuperNode's key without its comment."""
+    """Return the SuperNode's key without its comment."""
     return " ".join(keys.supernode.split()[:2])

@@ -1,4 +1,4 @@
-"""The protocol with a server that the sites need not trust: a secure sum, then the broadcast that follows from it."""
+"""The protocol with a server that the sites need not trust: a secure sum, then the broadcast computed from it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class MaskedSite:
-    """Answers for a site whose message leaves masked. The folder is open for one answer at a time.
+    """The part of a site that sends its message only masked. It opens the site's folder for one answer at a time.
 
     Args:
         site: The site's folder.
@@ -37,7 +37,7 @@ class MaskedSite:
 
 
 def secure_site(site: SiteFolder) -> SecureSite:
-    """The site of a study without a trusted server."""
+    """Open the site of a study without a trusted server."""
     raw, none = serialization.Encoding.Raw, serialization.NoEncryption()
     private = read_identity(site.folder).private_bytes(raw, serialization.PrivateFormat.Raw, none)
     shared = site.shared
@@ -47,7 +47,7 @@ def secure_site(site: SiteFolder) -> SecureSite:
 
 
 def signing_keys(roster: SiteRoster) -> Roster:
-    """The keys with which the sites sign. Raises StateError if the roster is not complete."""
+    """Return the public keys of the sites' signatures. Raises StateError if the roster is not complete."""
     missing = [n for n in range(roster.n_agents) if n not in roster.sites]
     if missing:
         raise StateError(f"the roster must have all {roster.n_agents} sites, got none for {missing}: a sum needs them")
@@ -55,13 +55,13 @@ def signing_keys(roster: SiteRoster) -> Roster:
 
 
 class MaskingServer:
-    """Leads the sites through the steps of a secure sum; a step ends when all sites that it asks have answered.
+    """The server's part of a secure sum; a step ends when all sites that it asks have answered.
 
     Args:
         study: The study, which has no trusted server.
-        roster: The sites.
+        roster: The public keys of all sites.
         folder: The folder of the server's state.
-        min_sites: None; the study says how many sites a sum needs.
+        min_sites: Must be None: the study's `max_dropouts` determines how many sites a sum needs.
 
     Raises:
         SettingError: `min_sites` is given.
@@ -70,7 +70,7 @@ class MaskingServer:
 
     def __init__(self, study: Study, roster: SiteRoster, folder: str | os.PathLike[str], min_sites: int | None) -> None:
         if min_sites is not None:
-            rule = "must be left out without a trusted server: max_dropouts of the study says it"
+            rule = "must be left out without a trusted server: the study's max_dropouts determines it"
             raise SettingError("min_sites", f"{rule}, got {min_sites}")
         self._server = SecureCoordinator(study, signing_keys(roster), folder)
         self._go_on()

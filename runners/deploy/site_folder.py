@@ -22,18 +22,18 @@ from runners.deploy.keys import PUBLIC, PublicKeys
 from runners.deploy.project import OBJECTIVE, Shared
 from runners.study import read_json
 
-_PATIENCE = 120.0  # seconds for which another process or thread may keep the agent's folder
+_PATIENCE = 120.0  # seconds to wait for another process or thread that uses the agent's folder
 ATTEMPTS = "attempts.json"
 EVALUATED, WAITS, DONE = "evaluated", "waits for the server", "done"
 
 
 @dataclass(frozen=True)
 class SiteFolder:
-    """A site that is in the roster.
+    """The folder of a site that is in the roster.
 
     Args:
         folder: The folder, private to the site.
-        shared: What the operator and all sites know.
+        shared: The public files that the operator and all sites have.
         agent: The site's number.
     """
 
@@ -43,14 +43,14 @@ class SiteFolder:
 
     @staticmethod
     def read(folder: Path) -> SiteFolder:
-        """The site in a folder. Raises StateError if files are missing, or the roster lacks this site."""
+        """Read the site in a folder. Raises StateError if files are missing, or the roster lacks this site."""
         folder = folder.absolute()
         keys, shared = read_public(folder), Shared.read(folder)
         agent = shared.roster.number_of(keys.identity)
         if agent is None:
             raise StateError(
-                f"{folder}/roster.json lacks this site (fingerprint {keys.fingerprint}): the operator adds it, "
-                "and sends for_sites again"
+                f"{folder}/roster.json lacks this site (fingerprint {keys.fingerprint}): ask the operator to add it, "
+                "and to send for_sites again"
             )
         return SiteFolder(folder, shared, agent)
 
@@ -61,7 +61,7 @@ class SiteFolder:
 
     @property
     def attempts(self) -> int:
-        """The number of attempts at a secure sum that the site allows. Raises StateError for a damaged file."""
+        """The number of attempts at a secure sum that the site allows. Raises StateError if its file is damaged."""
         path = self.folder / ATTEMPTS
         if not path.exists():
             return 1
@@ -71,21 +71,21 @@ class SiteFolder:
         return count
 
     def alone(self) -> AbstractContextManager[object]:
-        """Let no other thread or process open the state within the block; they wait."""
+        """Make other threads and processes that open the agent's state wait until the block ends."""
         return self._locked("lock", _PATIENCE)
 
     @contextmanager
     def opened(self) -> Iterator[Agent]:
-        """Open the agent; other threads and processes that open it wait."""
+        """Open the agent within the block; other threads and processes that open it wait."""
         with self.alone(), closing(self._agent()) as agent:
             yield agent
 
     def running(self) -> AbstractContextManager[object]:
-        """Keep other processes from running this site within the block. Raises StateError if one does."""
+        """Keep other processes from running this site within the block. Raises StateError if one runs it already."""
         return self._locked("running", 0.0)
 
     def evaluate_next(self, evaluate: Callable[[dict[str, Any]], float | None]) -> str:
-        """Evaluate one configuration; returns EVALUATED, or at once WAITS or DONE."""
+        """Evaluate one configuration and return EVALUATED; return WAITS or DONE if there is nothing to evaluate."""
         with self.opened() as agent:
             if not agent.pending:
                 if agent.message_due or agent.awaited is not None:
@@ -100,14 +100,15 @@ class SiteFolder:
         return EVALUATED
 
     def objective(self) -> Callable[[dict[str, Any]], float | None]:
-        """The function `evaluate` of the site's file, which may import files beside it; what it prints is no answer.
+        """Load the function `evaluate` of the site's file, which may import files beside it.
 
-        Raises StateError if there is none. The function raises StateError for any error.
+        A call prints to standard error, and raises StateError for any error. Loading raises StateError if the file does
+        not define the function.
         """
         path = self.folder / OBJECTIVE
         sys.path.insert(0, str(self.folder))
         try:
-            module = sys.modules["objective"] = _module(path)  # by its name other processes import it, too
+            module = sys.modules["objective"] = _module(path)  # so that child processes can import it by name
         except Exception as error:
             raise StateError(f"{path} cannot be loaded: {_last_line(error)}") from error
         found = getattr(module, "evaluate", None)
@@ -126,7 +127,7 @@ class SiteFolder:
         return evaluate
 
     def status(self) -> dict[str, Any]:
-        """Where the site stands, without a value of its objective."""
+        """Return the state of the site, without any value of its objective."""
         with self.opened() as agent:
             planned = agent.study.n_init + agent.study.rounds
             waits = agent.message_due or agent.awaited is not None
@@ -139,7 +140,7 @@ class SiteFolder:
             }  # fmt: skip
 
     def result(self) -> dict[str, Any]:
-        """The best configuration, epsilon of what the site has sent, and its ledger: the messages it has sent."""
+        """Return the best configuration, the epsilon of all sent messages, and the ledger that lists them."""
         with self.opened() as agent:
             best, study = agent.best(), agent.study
             if study.trust == "nobody":
@@ -177,10 +178,10 @@ class SiteFolder:
 
 
 def read_public(folder: Path) -> PublicKeys:
-    """The public keys of a site. Raises StateError if it has none."""
+    """Read the public keys of a site. Raises StateError if it has none."""
     path = folder / PUBLIC
     if not path.exists():
-        raise StateError(f"{folder} is no site's folder: python -m runners.deploy site-key makes one")
+        raise StateError(f"{folder} is not a site's folder: python -m runners.deploy site-key makes one")
     return PublicKeys.of(read_json(path), path)
 
 

@@ -1,4 +1,4 @@
-"""The files that `init` writes for people: the objective, the Flower app, and how the operator and a site begin."""
+"""Templates of the files that `init` writes: objective, Flower app, and instructions for the operator and a site."""
 
 OBJECTIVE = '''"""The objective of this site: fill in `evaluate`."""
 
@@ -48,7 +48,7 @@ OPERATOR = """# The operator's part
 
 SITE = """# A site's part
 
-1. Install: `pip install 'dpfbo[flower]'`. Python 3.11 or later; outgoing HTTPS is all the network that is needed.
+1. Install: `pip install 'dpfbo[flower]'`. You need Python 3.11 or later, and outgoing HTTPS.
 2. Make your keys: `dpfbo deploy site-key FOLDER`. Send `FOLDER/public.json` to the operator. Nothing else leaves.
 3. Compare the fingerprint that the command printed with the one that the operator reads to you.
 4. Copy the files of `for_sites`, which the operator sends you, into FOLDER: study, roster, certificate, objective.
@@ -60,5 +60,5 @@ SITE = """# A site's part
 10. Keep FOLDER secret, and never start a copy of it: restore a backup only if the folder is lost.
 """
 
-UNTRUSTED = "It learns the noisy sum of the sites' messages and nothing else: nobody need trust it."
+UNTRUSTED = "Of the sites' messages it learns only the noisy sum: nobody need trust it."
 TRUSTED = "It sees the sites' messages: the sites must trust it."

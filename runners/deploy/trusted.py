@@ -11,16 +11,16 @@ from dpfbo.protocol.coordinator import Coordinator
 from dpfbo.protocol.wire import WireError
 from dpfbo.study.study import Study
 
-_MESSAGE, _BROADCAST = b"message ", b"broadcast "  # a request: kind, round, newline, and the bytes of a broadcast
-_NOT_READY, _RECEIVED = b"not ready", b"received "  # answers; the third is a message
-_MOST_DIGITS = 6  # of a round
+_MESSAGE, _BROADCAST = b"message ", b"broadcast "  # a request: one of these, round, newline, bytes of the broadcast
+_NOT_READY, _RECEIVED = b"not ready", b"received "  # an answer: one of these, or the bytes of a message
+_MOST_DIGITS = 6  # of a round's number
 
 
 class TrustedSite:
-    """Answers for an agent: with its message when the message is due, or that it has received a broadcast.
+    """A site's part: it sends the agent's message when the message is due, and acknowledges broadcasts.
 
     Args:
-        opened: Opens the agent for one answer; while the site evaluates its objective the agent is closed.
+        opened: A function that opens the agent for one answer; while the site evaluates, the agent is closed.
     """
 
     def __init__(self, opened: Callable[[], AbstractContextManager[Agent]]) -> None:
@@ -30,7 +30,7 @@ class TrustedSite:
         head, newline, rest = bytes(request).partition(b"\n")
         kind = next((kind for kind in (_MESSAGE, _BROADCAST) if head.startswith(kind)), None)
         if kind is None or not newline or (kind == _MESSAGE and rest):
-            raise WireError(f"the request must be for a message or of a broadcast, got {head[:20]!r}")
+            raise WireError(f"the request must ask for a message or carry a broadcast, got {head[:20]!r}")
         t = _round(head, kind)
         with self._opened() as agent:
             if kind == _BROADCAST:
@@ -42,10 +42,10 @@ class TrustedSite:
 
 
 class TrustedServer:
-    """Asks every site for its messages, and sends it the broadcasts.
+    """The server's part: it asks every site for its messages, and sends it the broadcasts.
 
-    A step is a round: each site first receives the broadcast of the round before, and then sends its message. The last
-    step has the last broadcast alone.
+    A step is a round: each site first receives the broadcast of the round before, and then sends its message. In the
+    last step, sites only receive the last broadcast.
 
     Args:
         study: The study, whose algorithm sends messages.
@@ -124,7 +124,7 @@ class TrustedServer:
             self._journal.close()
 
     def _lacking(self, t: int) -> list[int]:
-        """The sites that have not received the broadcast of round t."""
+        """Return the sites that have not received the broadcast of round t."""
         return [n for n in range(self._study.n_agents) if t >= 0 and (t, n) not in self._delivered]
 
     def _release_if_complete(self) -> None:
@@ -133,7 +133,7 @@ class TrustedServer:
 
 
 def _round(head: bytes, kind: bytes) -> int:
-    """The number after a kind. Raises WireError if there is none."""
+    """Read the round's number after `kind`. Raises WireError if there is none."""
     digits = head.removeprefix(kind)
     if not digits.isdigit() or len(digits) > _MOST_DIGITS:
         raise WireError(f"{kind.decode().strip()} must be followed by the number of a round, got {digits[:20]!r}")

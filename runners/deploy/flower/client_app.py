@@ -1,4 +1,4 @@
-"""The ClientApp of the Flower app: it hands a request to the site's part of the protocol, and returns the answer."""
+"""The ClientApp of the Flower app: it passes a request to the site's part of the protocol, and returns the answer."""
 
 from pathlib import Path
 
@@ -9,15 +9,15 @@ from dpfbo.protocol.wire import WireError
 from runners.deploy.parties import site_party
 from runners.deploy.site_folder import SiteFolder
 
-VERB, CONTENT, NAME = "ask", "dpfbo", "data"  # of a message: its type is query.ask
-END = b""  # the request, and its answer, that ends the study
+VERB, CONTENT, NAME = "ask", "dpfbo", "data"  # of a message: its type query.ask, its record, the record's entry
+END = b""  # the request that ends the study, and the answer to it
 
 app = ClientApp()
 
 
 @app.query(VERB)
 def answer(message: Message, context: Context) -> Message:
-    """The reply to a request. `context.node_config` has the site's folder."""
+    """Answer a request of the server. `context.node_config` contains the site's folder."""
     data = bytes_in(message)
     if data is None:
         raise WireError("the message holds no bytes")
@@ -27,12 +27,12 @@ def answer(message: Message, context: Context) -> Message:
 
 
 def record_of(data: bytes) -> RecordDict:
-    """The content of a message with these bytes."""
+    """Return the content of a message that carries these bytes."""
     return RecordDict({CONTENT: ConfigRecord({NAME: data})})
 
 
 def bytes_in(message: Message) -> bytes | None:
-    """The bytes in a message; None if it holds something else."""
+    """Return the bytes that a message carries; None if it carries something else."""
     try:
         data = message.content[CONTENT][NAME]
     except (KeyError, TypeError):

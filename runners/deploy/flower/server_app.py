@@ -22,9 +22,9 @@ from runners.deploy.project import Project
 from runners.study import json_text
 
 SETTINGS = "DPFBO_DEPLOY_SERVER"  # environment variable of the ServerApp's process
-_PAUSE = 0.5  # seconds between turns
-_FAREWELL = 15.0  # seconds in which the sites are told that the study has ended
-_PATIENCE = 60.0  # seconds for which a ServerApp that was stopped may keep the folder
+_PAUSE = 0.5  # seconds between turns of the exchange
+_FAREWELL = 15.0  # the most seconds to tell the sites that the study has ended
+_PATIENCE = 60.0  # seconds to wait until a stopped ServerApp releases the folder
 
 app = ServerApp()
 logger = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class ServerSettings:
     Args:
         project: The operator's folder.
         min_sites: The least number of sites with which a step may end.
-        pace: How fast the server asks.
+        pace: The times after which the server repeats a request or ends a step.
     """
 
     project: str
@@ -54,12 +54,12 @@ class ServerSettings:
 
 
 class FlowerPost:
-    """Flower's grid as the post. A site is known by the key with which its SuperNode is registered."""
+    """A `Post` over Flower's grid. A site is identified by the key with which its SuperNode is registered."""
 
     def __init__(self, grid: Grid, project: Project, lost: float) -> None:
         self._grid, self._project, self._lost = grid, project, lost
-        self._nodes: dict[int, int] = {}  # Flower's node by the site's number
-        self._sites: dict[int, int] = {}  # and the reverse, also of nodes that are away
+        self._nodes: dict[int, int] = {}  # Flower's node by the site's number, of connected sites
+        self._sites: dict[int, int] = {}  # the site's number by Flower's node, also of nodes that have gone
 
     def connected(self) -> set[int]:
         numbers = self._project.shared.roster.by_supernode()
@@ -81,7 +81,7 @@ class FlowerPost:
         return found
 
     def end(self, patience: float) -> None:
-        """Tell the sites that are connected that the study has ended; those that miss it wait in vain for a while."""
+        """Tell the connected sites that the study has ended. A site that misses this ends minutes later by itself."""
         names = [self.send(site, END) for site in sorted(self.connected())]
         give_up = time.monotonic() + patience
         while names and time.monotonic() < give_up:
@@ -90,7 +90,7 @@ class FlowerPost:
             time.sleep(_PAUSE)
 
     def _replies(self, names: list[str]) -> list[Message]:
-        """The replies to these requests. One that Flower cannot read is left out; the others come all the same."""
+        """Return the replies to these requests, except those that Flower cannot read."""
         if not names:
             return []
         try:
@@ -104,7 +104,7 @@ class FlowerPost:
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run the exchange to its end. A failure is left in the server's folder, in one sentence."""
+    """Run the exchange to its end. An error is written to the server's folder, in one sentence."""
     settings = ServerSettings.decoded(os.environ[SETTINGS])
     project = Project.read(Path(settings.project))
     make_folder(project.server, private=True)
@@ -124,10 +124,10 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def _end_with_the_server(project: Project) -> None:
-    """End this process when the server's is gone, which holds a lock as long as it lives.
+    """End this process when the server's process is gone, which holds a lock as long as it lives.
 
-    Flower ends it by a signal, which waits for a sleep of its main thread between two tries to connect, and those grow
-    to minutes. The folder bears an end at any moment.
+    Flower ends the ServerApp by a signal, but the main thread handles it only after its sleep between two attempts to
+    connect, which may take minutes. The server's folder stays valid if the process ends at any moment.
     """
     while True:
         time.sleep(_PAUSE)

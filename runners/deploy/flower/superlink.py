@@ -1,9 +1,9 @@
-"""A SuperLink that shows the network its Fleet API alone. Fits flwr 1.42.0.
+"""A SuperLink that exposes only its Fleet API to the network. Written for flwr 1.42.0.
 
 Flower's own `flower-superlink` serves three APIs at one port: Fleet for SuperNodes, Control for the operator, Runtime
-for apps. Without Flower's enterprise edition Control and Runtime authenticate nobody: whoever reaches the port may
-submit an app, which the SuperLink executes, or take the messages of sites. Here they are served at a port of the
-loopback interface alone.
+for apps. Without Flower's enterprise edition, Control and Runtime authenticate nobody: anybody who reaches the port may
+submit an app, which the SuperLink executes, or take the messages of sites. Here they are served only at a port of the
+loopback interface.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from runners.deploy.certificates import AUTHORITY, CERTIFICATE, KEY, make_certif
 from runners.deploy.project import Project
 
 _LOOPBACK = "127.0.0.1"
-_START = 60.0  # seconds in which the ports must be open
+_START = 60.0  # seconds until the ports must be open
 _FLEET = "/v1/fleet/"
-_MOST_BYTES = 2**26  # of a request
+_MOST_BYTES = 2**26  # the maximum size of a request
 
 logger = logging.getLogger(__name__)
-Application = Callable[..., Any]  # of ASGI
+Application = Callable[..., Any]  # an ASGI application
 
 
 def set_environment(home: Path) -> None:
-    """Set what Flower reads from the environment; call it before Flower is imported.
+    """Set the environment variables that Flower reads; call this before Flower is imported.
 
-    Flower then sends no telemetry and looks for no update; its programs are those beside this Python. FLWR_LOG_LEVEL
-    stays if it is set.
+    Flower then sends no telemetry, looks for no update, and runs the programs beside this Python. FLWR_LOG_LEVEL is
+    kept if it is set.
 
     Args:
         home: The folder for Flower's files.
@@ -51,11 +51,11 @@ def set_environment(home: Path) -> None:
 
 
 class SuperLink:
-    """The SuperLink of a project, whose SuperNodes are those of the roster. Start it once, and close it.
+    """The SuperLink of a project, which accepts the SuperNodes of the roster. Start it once, and close it.
 
     Args:
         project: The operator's project.
-        bind: The address at which it listens; all of them by default.
+        bind: The address at which it listens; all addresses by default.
     """
 
     def __init__(self, project: Project, bind: str = "0.0.0.0") -> None:
@@ -91,7 +91,7 @@ class SuperLink:
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        """Open the ports. Raises StateError if they are not open in time."""
+        """Open the ports. Raises StateError if this takes too long."""
         for server, sock in zip(self._servers, (self._inner, self._outer), strict=True):
             thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
             thread.start()
@@ -112,7 +112,7 @@ class SuperLink:
                 control_handlers.register_node(RegisterNodeRequest(public_key=key), self._account, self._state)
 
     def submit(self) -> int:
-        """Start the ServerApp; returns the number of the run."""
+        """Start the ServerApp, and return the number of the run."""
         from flwr.cli.build import build_fab_from_disk
         from flwr.proto.control_pb2 import StartRunRequest
         from flwr.proto.fab_pb2 import Fab
@@ -126,12 +126,12 @@ class SuperLink:
         return int(run)
 
     def running(self, run: int) -> bool:
-        """True until the ServerApp has ended, or has sent no heartbeat for a minute."""
+        """Return True until the ServerApp has ended, or has sent no heartbeat for a minute."""
         return bool(self._state.get_run_status({run})[run].status != "finished")
 
     def close(self) -> None:
         """Stop the ServerApp, and close the ports."""
-        launcher = self._app.state.superlink_lifespan.superexec_process  # it ends the ServerApp, or takes it along
+        launcher = self._app.state.superlink_lifespan.superexec_process  # the ServerApp ends with it
         for server in reversed(self._servers):
             server.should_exit = True
         for thread in reversed(self._threads):
@@ -144,7 +144,7 @@ class SuperLink:
 
 
 def fleet_only(app: Application) -> Application:
-    """The application with the paths of the Fleet API alone, and without requests of no or an unusual length."""
+    """Restrict an application to the paths of the Fleet API, and to requests whose stated length is not too large."""
 
     async def guarded(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -180,11 +180,11 @@ def _config(local: Path, port: int) -> Any:
 
 
 def _guard_handlers() -> None:
-    """Change two handlers of the Fleet API.
+    """Wrap two handlers of the Fleet API, so that no site can answer for another, and each may connect again at once.
 
     Flower checks that a reply's sender is the addressee of the request, but not that it is the node whose key signed
-    the call: a site could answer for another. And it refuses a SuperNode that signs on again before its old connection
-    has timed out, as after a crash.
+    the call. Flower also refuses a SuperNode that connects again, as after a crash, before its old connection has timed
+    out.
     """
     from flwr.superlink.servicer.fleet import fleet_handlers
 
@@ -209,7 +209,7 @@ def _guard_handlers() -> None:
 
 @contextmanager
 def running_superlink(project: Project, bind: str) -> Iterator[SuperLink]:
-    """A SuperLink with open ports, closed at the end of the block."""
+    """Start a SuperLink, and close it at the end of the block."""
     link = SuperLink(project, bind)
     try:
         link.register()

@@ -1,8 +1,8 @@
-"""A SuperNode that answers with the installed code alone, whatever app the SuperLink offers. Fits flwr 1.42.0.
+"""A SuperNode that runs only the installed code, whatever app the SuperLink offers. Written for flwr 1.42.0.
 
 Flower's own `flower-supernode` executes the code that the operator ships with the app (the FAB). A site that keeps its
-data from the server must not. This SuperNode speaks the same protocol (Fleet API) with the same authentication, never
-fetches a FAB, and opens no port.
+data from the server must not do so. This SuperNode speaks the same protocol (Fleet API) with the same authentication,
+never fetches a FAB, and opens no port.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ from runners.deploy.flower.client_app import END, app, bytes_in
 from runners.deploy.keys import read_supernode
 from runners.deploy.site_folder import SiteFolder
 
-_GONE = 600.0  # seconds without a connection after which a site that is done takes the study for ended
-_PAUSE = 2.0  # seconds between looks for a message
-_LONGEST_PAUSE = 30.0  # between tries to connect
+_GONE = 600.0  # seconds without a connection after which a finished site assumes that the study has ended
+_PAUSE = 2.0  # seconds between checks for a message
+_LONGEST_PAUSE = 30.0  # the most seconds between attempts to connect
 
 logger = logging.getLogger(__name__)
 
 
 @contextmanager
 def running_supernode(site: SiteFolder) -> Iterator[SuperNode]:
-    """A SuperNode that answers, in a thread of its own, until the block ends; it finishes the answer in progress."""
+    """Run a SuperNode in its own thread until the block ends; it still finishes the answer in progress."""
     node, stop = SuperNode(site), threading.Event()
     thread = threading.Thread(target=node.run, args=[stop], name="supernode", daemon=True)
     thread.start()
@@ -67,7 +67,7 @@ def running_supernode(site: SiteFolder) -> Iterator[SuperNode]:
 
 
 class SuperNode:
-    """Answers the server's requests; a lost connection is made anew."""
+    """A SuperNode that answers the server's requests, and connects again after a lost connection."""
 
     def __init__(self, site: SiteFolder) -> None:
         self._site = site
@@ -75,15 +75,15 @@ class SuperNode:
         self._context: dict[str, Any] = {"folder": str(site.folder)}
 
     def wait_for_the_end(self) -> None:
-        """Return when the server says that the study has ended, or cannot be reached for minutes.
+        """Return when the server says that the study has ended, or has not been reached for minutes.
 
-        Until then it may ask again: an answer that it was given is lost if it is killed before that is on its disk.
+        Until then the server may repeat a request: it loses an answer if it is killed before the answer is on its disk.
         """
         while not self._ended.wait(_PAUSE) and time.monotonic() - self._lost_at < _GONE:
             pass
 
     def run(self, stop: threading.Event) -> None:
-        """Answer until `stop` is set, then sign off."""
+        """Answer requests until `stop` is set, then disconnect."""
         pause, told = _PAUSE, ""
         while not stop.is_set():
             try:
@@ -93,7 +93,7 @@ class SuperNode:
                     while not stop.wait(_PAUSE):
                         while self._answer_next(client, node):
                             pass
-            except Exception as error:  # of the network, of Flower, or of the site's folder: try again
+            except Exception as error:  # of the network, of Flower, or of the site's folder: connect again
                 if (said := _sentence(error)) != told:
                     logger.warning("%s: %s; the site tries again", self._site.shared.address, said)
                 told, self._lost_at = said, min(self._lost_at, time.monotonic())
@@ -102,7 +102,7 @@ class SuperNode:
 
     @contextmanager
     def _connected(self) -> Iterator[tuple[FleetHttpClient, Node]]:
-        """Sign on with the site's key, and send heartbeats until the block ends."""
+        """Connect with the site's key, and send heartbeats until the block ends."""
         key = read_supernode(self._site.folder)
         shared, authority = self._site.shared, self._site.shared.authority
         signing = NodeAuthHttpInterceptor(key, key.public_key())
@@ -118,7 +118,7 @@ class SuperNode:
                 try:
                     request = SendNodeHeartbeatRequest(node=node, heartbeat_interval=interval)
                     return client.SendNodeHeartbeat(request).success
-                except Exception as error:  # in Flower's thread; `run` notices, too, and connects anew
+                except Exception as error:  # in Flower's thread; `run` sees the failure, too, and connects again
                     logger.debug("heartbeat: %r", error)
                     return False
 
@@ -132,7 +132,7 @@ class SuperNode:
                     client.DeactivateNode(DeactivateNodeRequest(node_id=node.node_id))
 
     def _answer_next(self, client: FleetHttpClient, node: Node) -> bool:
-        """Answer one message; False if there is none."""
+        """Answer one message. Returns False if there is none."""
         found = client.PullMessages(PullMessagesRequest(node=node))
         if not found.messages_list:
             return False
@@ -159,7 +159,7 @@ class SuperNode:
         return True
 
     def _reply(self, message: Message, node: Node, run: int) -> Message:
-        """The answer of the installed ClientApp, or an error that tells the server no more than that there is one."""
+        """Return the answer of the installed ClientApp, or an error message without any detail."""
         context = Context(
             run_id=run, node_id=node.node_id, node_config=self._context, state=RecordDict(), run_config={}
         )  # fmt: skip
@@ -171,7 +171,7 @@ class SuperNode:
 
 
 def _sentence(error: Exception) -> str:
-    """The reason of a failed connection, for people."""
+    """Describe why a connection failed, for people."""
     if isinstance(error, httpx.HTTPStatusError):
         status, signing_on = error.response.status_code, error.request.url.path.endswith("/activate-node")
         if signing_on and status == httpx.codes.UNAUTHORIZED:

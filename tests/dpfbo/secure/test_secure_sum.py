@@ -184,9 +184,9 @@ def test_a_site_restored_from_an_older_copy_does_not_mask_again():
     sum_.journals[2] = old  # the copy was made before the sum began
     sum_.restart_site(2)
     sum_.sites[2].respond(sum_.request("keys", {}))  # other keys than those that the server has
-    with pytest.raises(SumError, match="the server has other keys of this site: its folder is an older copy"):
+    with pytest.raises(SumError, match="the server has other keys of this site: the site's folder is an older copy"):
         sum_.sites[2].respond(sum_.server.request(2))
-    with pytest.raises(StateError, match="comes before step shares"):
+    with pytest.raises(StateError, match="needs the answer to step shares"):
         sum_.sites[2].respond(sum_.request("masked", {"shares": {}}))
 
 

@@ -261,7 +261,7 @@ def test_the_number_of_threads_is_as_it_was():
         ({"rng": "numpy"}, "rng must be one of 'seeded', 'os', got 'numpy'"),
         ({"threads": 0}, "threads must be an integer of at least 1, got 0"),
         ({"algorithm": "dp_fts_de", "n_agents": 1}, "n_agents must be at least 2 for algorithm=dp_fts_de, got 1"),
-        ({"epsilon": 1.0, "noise_multiplier": 2.0}, "noise_multiplier must be left out where epsilon=1.0 says what it"),
+        ({"epsilon": 1.0, "noise_multiplier": 2.0}, "noise_multiplier must be left out where epsilon=1.0 determines"),
         *(
             (
                 {"algorithm": "ts", name: 0.5},

@@ -222,7 +222,7 @@ def test_two_processes_do_not_work_in_one_folder(tmp_path):
     [
         ({"max_evaluations": 0}, "max_evaluations must be an integer of at least 1, got 0"),
         ({"timeout": -1}, "timeout must be a finite number above 0, got -1"),
-        ({"min_gain": 0.1}, "min_gain has no effect on algorithm=ts, whose agents expect no improvement: leave it out"),
+        ({"min_gain": 0.1}, "min_gain has no effect on algorithm=ts, which has no expected improvement: leave it out"),
         ({"call_timeout": 0}, "timeout must be a finite number above 0, got 0"),
         ({"rng": "os", "algorithm": "dp_prior", "ledger": dpfbo.Ledger()}, "ledger must be a dpfbo.Ledger with a path"),
     ],

@@ -342,7 +342,7 @@ class OwnClass(OwnGP):
 
 def test_a_class_from_elsewhere_is_refused(tmp_path):
     made = found(preset=Preset(own_gp=OwnClass(lengthscale=0.3, variance=2.0, noise=1e-3)), folder=tmp_path)
-    with pytest.raises(StateError, match=r"test_result\.OwnClass is no class from which a result can be loaded"):
+    with pytest.raises(StateError, match=r"test_result\.OwnClass is not a class that a result may contain"):
         Optimization.load(made.folder)
 
 

@@ -200,10 +200,10 @@ def test_mistakes_of_init_are_one_sentence(tmp_path, capsys, options, sentence):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["status", "nowhere"], "nowhere is no site's folder: python -m runners.deploy site-key makes one"),
-        (["site", "nowhere"], "nowhere is no site's folder"),
-        (["server", "nowhere"], "nowhere is no project: python -m runners.deploy init makes one"),
-        (["roster", "show", "site0"], "site0 is no project"),
+        (["status", "nowhere"], "nowhere is not a site's folder: python -m runners.deploy site-key makes one"),
+        (["site", "nowhere"], "nowhere is not a site's folder"),
+        (["server", "nowhere"], "nowhere is not a project: python -m runners.deploy init makes one"),
+        (["roster", "show", "site0"], "site0 is not a project"),
         (
             ["init", "project", "--space", "space.yaml", "--agents", "2"],
             "project exists already: a study never changes",
@@ -240,4 +240,4 @@ def test_the_undocumented_parts_of_flower_fit_the_pinned_version():
     root = Path(project.__file__).parents[2]
     pinned = re.search(r"^flwr==(\S+)$", (root / "constraints-flower.txt").read_text(), re.M)[1]
     for module in ("superlink", "supernode"):
-        assert f"Fits flwr {pinned}." in (root / "runners" / "deploy" / "flower" / f"{module}.py").read_text()
+        assert f"Written for flwr {pinned}." in (root / "runners" / "deploy" / "flower" / f"{module}.py").read_text()
