@@ -40,7 +40,7 @@ def wait_for(path, seconds=300):
         if path.exists():
             return path.read_bytes()
         time.sleep(0.1)
-    raise TimeoutError(f"{path} has not come")
+    raise TimeoutError(f"{path} has not arrived")
 
 
 def main(rounds=5, folder=None):

@@ -18,14 +18,14 @@ def main(side_points=60, rounds=30, epsilon=3.0, delta=1e-5):
     }
     regrets = {}
     for name, transform in transforms.items():
-        # The curator charges its ledger, releases the transformed table once, and then measures the rows asked for.
+        # The curator charges its ledger, releases the transformed table once, and then measures the requested rows.
         ledger, event = dpfbo.Ledger(), transform.event(problem.table.public)
         curve = dpfbo.privacy.EpsilonCurve(dpfbo.accountant_named("pld"), [event] if event else [], delta)
         curator = outsourced.Curator(
             problem, transform, streams, SeededEntropy(streams), ledger, curve, capacity=rounds + 1
         )
 
-        # The modeler knows the public facts and a GP, and asks for a measurement by the number of a released row.
+        # The modeler knows the public facts and a GP prior, and requests a measurement by the index of a released row.
         prior, public = problem.prior, problem.table.public
         belief = outsourced.Belief(transform.scale(problem.table), prior.variance, prior.noise, prior.mean)
         brief = outsourced.Brief(transform, public, belief, outsourced.Policy(), capacity=rounds + 1)

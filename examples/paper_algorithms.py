@@ -1,6 +1,6 @@
 """DP-FTS-DE as Algorithms 1 and 2 of Dai, Low, Jaillet (NeurIPS 2021), written with parts of the library.
 
-The first axis of agents' tensors is the agent, so one line computes a step of all agents. A test checks that the
+The first axis of the agents' tensors is the agent, so one line computes a step for all agents. A test checks that the
 library's own loop makes the same queries. Run it by `python examples/paper_algorithms.py`.
 """
 
@@ -40,7 +40,7 @@ def main(N=200, T=10, N_init=10, P=2, M=50, q=0.25, z=1.0, S=11.0, lam=0.01, l=0
         sensitivity = S * float(weights.max()) / q
         total = weights[:, chosen] @ clipped / q  # P x M
         broadcast = dpfbo.privacy.Gaussian().add(total, z * sensitivity, sensitivity, entropy, t)
-        events.append(round_event(q, z))  # which the accountant reads
+        events.append(round_event(q, z))  # for the accountant
 
         # Algorithm 2, lines 5 to 9, of round t + 1: query an own draw's argmax with probability p, else the server's.
         p = 1 - 1 / (t + 1) ** 0.5

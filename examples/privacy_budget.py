@@ -32,7 +32,7 @@ def main(agents=200, rounds=20, folder=None):
     result = dpfbo.run_study(calibrated, problem, ledger)
     print(result)
 
-    # Any later process can read the ledger. The epsilon of two runs on the same data is that of both their events.
+    # Any later process can read the ledger. Two runs on the same data have the epsilon of the events of both.
     read = dpfbo.Ledger(ledger.path)
     accountant = dpfbo.accountant_named("pld")
     spent = accountant.epsilon(read.events(), DELTA)
