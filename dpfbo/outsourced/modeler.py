@@ -31,8 +31,8 @@ class Policy:
         policy: `gp_ucb`; or `random` to choose candidates uniformly at random, as a control.
         delta_ucb: An upper bound on the probability that GP-UCB's confidence bounds ever fail; beta_t follows from it.
         noise_aware: True to account for `Candidates.input_variance` in the kernel, before any fit by `ml`.
-        repeat: False to measure each candidate once, True to measure it up to `Candidates.counts` times if these are
-            known; the limit ends when all candidates have reached it.
+        repeat: False to measure each candidate at most once; True to measure it up to `Candidates.counts` times if
+            these are known. The limit ends when all candidates have reached it.
         fit: `given` to keep the belief's hyper-parameters; or `ml` to fit them by maximum likelihood at the released
             (noisy) points whenever the number of measurements is a multiple of `every`.
         every: The number of measurements between two fits.

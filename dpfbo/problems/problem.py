@@ -132,7 +132,7 @@ class ScoreProblem(ABC):
 
     @property
     def noise_variance(self) -> float | None:
-        """The variance of the observation noise: 0, because scores are deterministic unless a subclass overrides it."""
+        """The variance of the observation noise: 0 for deterministic scores; problems with noisy scores override it."""
         return 0.0
 
     @property
@@ -165,7 +165,7 @@ def data_fingerprint(problem: object) -> str | None:
         OSError: A file cannot be read.
         ValueError: A path is not a plain file.
     """
-    from dpfbo.problems.readers.data_files import digest_of_files  # here, not above: agents need no reader
+    from dpfbo.problems.readers.data_files import digest_of_files  # imported here: agents' processes need no reader
 
     files = getattr(problem, "data_files", None)
     return None if files is None else digest_of_files(tuple(files))

@@ -79,8 +79,8 @@ class Schools:
     """Training and validation halves of N schools, padded to the t and v students of the largest halves.
 
     within: squared distances of training students in ability band and in other features, N x 2 x t x t. across: those
-    of validation to training students, N x 2 x v x t. Both are infinite for padding. train, validation: N x t and
-    N x v, scores minus the school's training mean, 0 for padding.
+    of validation to training students, N x 2 x v x t. Both are infinite for padding, except on within's zero diagonal.
+    train, validation: N x t and N x v, scores minus the school's training mean, 0 for padding.
     """
 
     within: Tensor

@@ -72,7 +72,7 @@ def timed(
     prepare: Callable[..., TimedRun], arguments: Mapping[str, Any], rates: Mapping[str, float], repeats: Repeats
 ) -> Timed:
     """Time the run that `prepare(**arguments)` returns, in this process, which does nothing else."""
-    os.environ["PYTHONWARNINGS"] = "ignore"  # of joblib's tracker, about the workers killed below
+    os.environ["PYTHONWARNINGS"] = "ignore"  # joblib's tracker warns about the workers that are killed below
     use_threads(repeats.threads)
     if not torch.cuda.is_available():  # CUDA reserves more address space than the machine has memory
         free = float(Path("/proc/meminfo").read_text().partition("MemAvailable:")[2].split()[0]) * 1024

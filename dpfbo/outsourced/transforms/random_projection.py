@@ -29,7 +29,7 @@ INFLATIONS = ("paper", "authors")
 
 
 def threshold(r: int, epsilon: float, delta: float) -> float:
-    """`w = 16 sqrt(r ln(2 / delta)) / eps * ln(16 r / delta)`, the least singular value that is not raised (Algo. 1).
+    """Return `w = 16 sqrt(r ln(2 / delta)) / eps * ln(16 r / delta)`; lower singular values are raised (Algo. 1).
 
     Raises ValueError for r < 1, eps <= 0, or delta outside (0, 1).
     """

@@ -28,7 +28,7 @@ def outcome_of(function: Objective, agent: int, x: Any) -> CallOutcome:
     """Call the function in this process and return the outcome."""
     try:
         return CallOutcome("returned", function(agent, x))
-    except (Exception, SystemExit) as error:  # an objective that calls sys.exit must not end the run in silence
+    except (Exception, SystemExit) as error:  # an objective that calls sys.exit must not end the run silently
         sentence = f"{type(error).__name__}: {error}"
         return CallOutcome("raised", sentence, traceback.format_exc(), error)
 
