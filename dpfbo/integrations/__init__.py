@@ -1,1 +1,1 @@
-"""Other libraries that a site already uses, with dpfbo inside."""
+"""Adapters by which a site uses dpfbo from within another library."""

@@ -1,4 +1,4 @@
-"""An Optuna sampler: a site keeps its Optuna study, storage and dashboard, and gets the private prior."""
+"""An Optuna sampler, with which a site keeps its Optuna study, storage and dashboard and uses the private prior."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -17,32 +17,32 @@ with needing("optuna", "a sampler for Optuna"):
     from optuna.study import Study, StudyDirection
     from optuna.trial import FrozenTrial, TrialState
 
-_NUMBER = "dpfbo:number"  # attribute of a trial: the number of its point among those that the agent was asked for
+_NUMBER = "dpfbo:number"  # attribute of a trial: the number of its point in `Agent.pending`
 
 Exchange = Callable[[bytes], bytes | None]
 
 
 class AgentSampler(BaseSampler):
-    """Chooses the parameters of one site's Optuna study by its `dpfbo.Agent`.
+    """Chooses the parameters of a site's Optuna study with the site's `dpfbo.Agent`.
 
-    Trials that the Optuna study holds from before reach the agent's model (`Agent.tell`). A pruned or failed trial
-    counts as the worst value so far, and one that was enqueued with parameters of its own counts with these. Trials
-    with the state RUNNING wait for their value; those of a process that died must be ended (Optuna's heartbeats, or
-    `study.tell(number, state=FAIL)`), or their initial points are given out once more.
+    Completed trials that the Optuna study already contains enter the agent's model (`Agent.tell`). A pruned or failed
+    trial counts as the worst value so far; a trial that was enqueued with other parameters counts with those. A trial
+    in state RUNNING keeps its point. After a process has died, its trials must be ended (by Optuna's heartbeats, or
+    `study.tell(number, state=FAIL)`); otherwise their initial points are given to other trials as well.
 
     Args:
         agent: The site's agent, with a folder, from which a restarted process continues.
-        exchange: Sends the site's message to the server, and returns the broadcast that follows, or None while it is
-            not there. It is called before each trial, with the same message until the broadcast has come. It can be
-            left out for algorithms that send nothing.
+        exchange: A function that sends the site's message to the server and returns the broadcast that follows, or
+            None if it is not available yet. It is called before each trial, with the same message until the broadcast
+            arrives. Algorithms that send no messages need none.
 
     Raises:
-        SettingError: The agent's study names no parameters.
+        SettingError: The agent's study has no named parameters.
         MissingPackage: Optuna is not installed.
 
     Guarantee:
-        Messages and broadcasts are those of `dpfbo.Agent` and `dpfbo.Coordinator`, whose guarantee holds. Earlier
-        trials do not enter the message of the private prior.
+        The guarantees of `dpfbo.Agent` and `dpfbo.Coordinator` apply, whose messages and broadcasts are used unchanged.
+        Earlier trials do not enter the message of the private prior.
 
     Example:
         >>> import dpfbo, optuna
@@ -70,7 +70,7 @@ class AgentSampler(BaseSampler):
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """The agent's next configuration.
+        """Return the agent's next configuration.
 
         Raises:
             SettingError: The Optuna study has several objectives or another direction than the agent.
@@ -87,7 +87,7 @@ class AgentSampler(BaseSampler):
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """Raise SettingError for a parameter that the agent's study does not have, or not with these values."""
+        """Raise SettingError, because the parameter is unknown to the agent's study, inactive, or has other values."""
         if param_name not in self._space:
             rule = f"must be a parameter of the agent's study{nearest(param_name, self._space)}"
         elif param_distribution != self._space[param_name]:
@@ -100,12 +100,12 @@ class AgentSampler(BaseSampler):
         with self._lock:
             number = trial.system_attrs.get(_NUMBER)
             if number not in self._agent.pending:
-                return  # an initial point that was given out twice
+                return  # another trial with the same initial point has ended before
             if state != TrialState.COMPLETE or not values:
                 self._agent.tell(number, failed=True)
             elif self._natural(self._agent.pending[number]).equal(self._natural(trial.params)):  # type: ignore[arg-type]
                 self._agent.tell(number, values[0])
-            else:  # it was enqueued with parameters of its own; the agent's point stays pending
+            else:  # the trial was enqueued with other parameters; the agent's point stays pending
                 self._agent.tell(trial.params, values[0])
 
     def _check_direction(self, study: Study) -> None:
@@ -116,13 +116,13 @@ class AgentSampler(BaseSampler):
             raise SettingError("direction", rule)
 
     def _tell_earlier(self, study: Study) -> None:
-        """Tell of the trials that another sampler made."""
+        """Give the agent the completed trials whose parameters this sampler did not choose."""
         for earlier in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
             if _NUMBER not in earlier.system_attrs and earlier.value is not None:
                 self._agent.tell(earlier.params, earlier.value)
 
     def _exchange_bytes(self) -> None:
-        """Send the message that is due, or the one that still waits for its broadcast."""
+        """Send the message that is due, or send the last one again if its broadcast has not arrived."""
         due = self._agent.message_due
         if not due and self._agent.awaited is None:
             return
@@ -133,14 +133,14 @@ class AgentSampler(BaseSampler):
             self._agent.receive(data)
 
     def _next(self, study: Study, trial: FrozenTrial) -> int:
-        """The number of a point that no running trial has, or else of a new one."""
+        """Return the number of a pending point that no running trial holds, or else of a new point."""
         others = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
         held = {t.system_attrs.get(_NUMBER) for t in others if t.number != trial.number}
         free = [number for number in self._agent.pending if number not in held]
         if not free:
             try:
                 self._agent.ask()
-            except StateError:  # initial points wait for trials that may be dead
+            except StateError:  # initial points belong to trials whose processes may have died
                 return min(self._agent.pending)
             free = [max(self._agent.pending)]
         return free[0]

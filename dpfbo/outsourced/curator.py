@@ -18,16 +18,16 @@ from dpfbo.privacy.release import Diagnostics, KeptRelease, Release
 from dpfbo.records import ServerRecord
 from dpfbo.rng import Streams
 
-_CURATOR = torch.zeros(1, dtype=torch.long, device="cpu")  # the curator's number in the streams
+_CURATOR = torch.zeros(1, dtype=torch.long, device="cpu")  # the curator's agent number in the random streams
 
-# (release, its public record, its private numbers); record and numbers are None if the release depends on no data, and
-# the numbers are None where the noise is not seeded
+# (released table, public record, secret diagnostics); record and diagnostics are None if the release depends on no
+# data, and the diagnostics are None if the noise is not seeded
 CuratorOutput = tuple[ReleasedTable, ServerRecord | None, Diagnostics | None]
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The measurements y of candidates in one round. rows: the measured rows, which only the curator knows."""
+    """The measurements y of the candidates `indices` in one round; only the curator knows the measured `rows`."""
 
     indices: list[int]
     y: list[float]
@@ -44,7 +44,7 @@ class Curator:
         streams: The random numbers of measurements.
         entropy: The randomness of the release.
         ledger: The ledger to which the release is charged.
-        epsilon: The curve that gives the epsilon spent once the release is charged.
+        epsilon: The curve from which the epsilon spent is computed after the charge.
         capacity: The largest number of measurements.
         kept: The file in which the curator keeps the release and the secret order of its rows until the run ends; None
             if the noise is seeded and can be drawn again.
@@ -83,7 +83,7 @@ class Curator:
     _answers: list[Measured] = field(default_factory=list, init=False)
 
     def release(self) -> CuratorOutput:
-        """Make the release and charge it as round 0; later calls return that release."""
+        """Make the release and charge it as round 0; later calls return the same release without a charge."""
         if self._released is None:
             release, order, private = self._kept_or_new()
             # before the charge: this raises for the release of another table
@@ -104,15 +104,15 @@ class Curator:
     def resume(self, values: Tensor) -> None:
         """Restore the release and its candidates' rows, from the same seed or from the curator's own file.
 
-        Raises ValueError if the release differs from `values`: the data, the code or the file have changed.
+        Raises ValueError if the release differs from `values`, because data, code or file have changed.
         """
         made = self.kept.load(0) if self.kept else self._new()[:2]
         if made is None or not torch.equal(made[0].values, values):
-            raise ValueError("the release is not repeated as the checkpoint has it: delete the folder to start anew")
+            raise ValueError("the repeated release differs from the checkpoint: delete the folder to start anew")
         self._candidate_rows = self.transform.candidate_rows(values, made[1], self.problem.table)
 
     def _kept_or_new(self) -> tuple[Release, Sequence[int] | None, Diagnostics | None]:
-        """The release that a killed curator kept, or a new one, which is kept; with the order of its rows."""
+        """Return the release that an interrupted curator kept, or else keep a new one; with its row order."""
         if self.kept and (made := self.kept.load(0)) is not None:
             return *made, None
         release, order, private = self._new()
@@ -129,7 +129,7 @@ class Curator:
         return 0 if self._candidate_rows is None else len(self._candidate_rows)
 
     def measure(self, t: int, indices: Sequence[int]) -> Measured:
-        """Measure the candidates of round t; a repetition of the last round gives the same answers.
+        """Measure the candidates of round t; a repeated call for the last round returns the same answers.
 
         Raises ValueError if nothing was released yet, an index belongs to no candidate, a round is out of order, a
         repeated round has other indices, or the measurements exceed `capacity`.
@@ -151,7 +151,7 @@ class Curator:
         measured = {row for answer in self._answers for row in answer.rows}
         for index, pick in zip(indices, picks, strict=True):
             near = self._candidate_rows.rows(index).tolist()
-            if len(near) > 1:  # a row that was not measured before, if there is any
+            if len(near) > 1:  # prefer rows that were not measured before
                 near = [row for row in near if row not in measured and row not in rows] or near
             rows.append(near[int(pick * len(near))])
         noise = self.problem.noise_variance**0.5 * self.streams.normal("observation", _CURATOR, t, len(indices))[0]

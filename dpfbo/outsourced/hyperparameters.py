@@ -1,7 +1,7 @@
 """Hyper-parameters of one GP with SE kernel and constant mean, by maximum marginal likelihood.
 
 `dpfbo.gp.hyperparameters` fits many agents at once, each with zero mean and bounds for the unit cube; this module fits
-one table in any units. SciPy's optimiser is imported where it is used: no process of agents needs it.
+one table in any units. `fit` imports SciPy's optimiser itself, because agents' processes do not need it.
 """
 
 import math
@@ -13,9 +13,9 @@ from torch import Tensor
 
 from dpfbo import checks
 
-_FACTOR = (1e-2, 1e2)  # bounds of the length-scale over the start's
-_VARIANCE = (1e-4, 1e4)  # bounds of the variance over the start's variance
-_NOISE = (1e-8, 1e4)  # bounds of the noise over the start's variance
+_FACTOR = (1e-2, 1e2)  # bounds of the length-scale divided by that of the start
+_VARIANCE = (1e-4, 1e4)  # bounds of the variance divided by that of the start
+_NOISE = (1e-8, 1e4)  # bounds of the noise divided by the variance of the start
 _OTHER_STARTS = ((0.25, 0.5), (1.0, 0.1), (4.0, 0.1))  # (factor of the length-scale, share of noise in var(y))
 
 
@@ -45,13 +45,13 @@ class Belief:
 
 
 def fit(x: Tensor, y: Tensor, start: Belief) -> Belief:
-    """The most likely hyper-parameters of outcomes `y` (m) at rows `x` (m x d), m >= 2.
+    """Return hyper-parameters that maximise the likelihood of outcomes `y` (m) at rows `x` (m x d), m >= 2.
 
         L = -(y - mu)^T A^-1 (y - mu) / 2 - log|A| / 2 - m log(2 pi) / 2,   A = K + noise I
         mu = 1^T A^-1 y / 1^T A^-1 1
 
-    (Rasmussen and Williams 2006, eq. 5.8; the mean is its generalised least-squares estimate.) L-BFGS-B runs from
-    `start`, whose mean is not used, and from three other points; the best of the four results is returned.
+    (Rasmussen and Williams 2006, eq. 5.8, with kernel matrix K and the generalised least-squares mean.) L-BFGS-B runs
+    from `start`, whose mean is not used, and from three other points; the best of the four results is returned.
     """
     from scipy import optimize
 
@@ -78,12 +78,12 @@ def fit(x: Tensor, y: Tensor, start: Belief) -> Belief:
 
 
 def profile(theta: Tensor, x: Tensor, y: Tensor) -> tuple[float, Tensor, float]:
-    """`L` at its best mean, its gradient in `theta`, and that mean.
+    """Return the L of `fit` at the optimal mean mu, its gradient in `theta`, and mu.
 
         dL/dtheta_i = sum((a a^T - A^-1) * dA/dtheta_i) / 2,   a = A^-1 (y - mu)
 
     (eq. 5.9; the optimal mean adds no term.) theta: logarithms of length-scale, variance and noise; x: m x d, about
-    centred; y: m. L is -inf where A is not positive definite.
+    centred; y: m. L is -inf if A is not positive definite.
     """
     m = len(x)
     lengthscale, variance, noise = theta[:1].exp(), theta[1].exp(), theta[2].exp()

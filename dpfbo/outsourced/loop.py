@@ -20,12 +20,12 @@ from dpfbo.records import RoundRecord
 from dpfbo.rng import Streams
 from dpfbo.run_result import OnRound, Result, Round
 
-_MODELER = torch.zeros(1, dtype=torch.long, device="cpu")  # the modeler's number in the streams
+_MODELER = torch.zeros(1, dtype=torch.long, device="cpu")  # the modeler's agent number in the random streams
 
 
 @dataclass(frozen=True)
 class Brief:
-    """All that the modeler knows at the start in addition to the release. It holds no seed and no row of the table.
+    """All that the modeler knows at the start besides the release. It holds no seed and no row of the table.
 
     Args:
         transform: The curator's transform, whose settings are public; the modeler calls only `candidates`.
@@ -72,10 +72,10 @@ class AnyModeler(Protocol):
     """A `LocalModeler`, or a proxy of one."""
 
     def start(self, values: Tensor) -> int:
-        """Give the modeler the released values; returns the number of candidates."""
+        """Give the modeler the released values and return the number of candidates."""
 
     def propose(self, t: int, uniform: float) -> int:
-        """The index of the candidate to measure in round t. uniform: a random number in [0, 1)."""
+        """Return the index of the candidate to measure in round t. uniform: a random number in [0, 1)."""
 
     def observe(self, t: int, indices: Sequence[int], y: Sequence[float]) -> None:
         """Give the modeler the measurements y of round t."""
@@ -115,7 +115,7 @@ def run(
         result: The rounds of a resumed run (after `restore`), to which new rounds are added; None for a new run.
 
     Returns:
-        All rounds.
+        All rounds, and the released table.
 
     Example:
         >>> import dpfbo
@@ -153,9 +153,9 @@ def run(
 def restore(curator: AnyCurator, modeler: AnyModeler, setup: Setup, result: OutsourcedResult) -> None:
     """Replay the finished rounds of an interrupted run.
 
-    The modeler repeats its proposals on the recorded answers, and the curator measures the same rows again.
+    The modeler repeats its proposals from the recorded answers, and the curator measures the same rows again.
 
-    Raises ValueError if the release, rows or answers differ from the record: the data or the code have changed.
+    Raises ValueError if the release, rows or answers differ from the record, because data or code have changed.
     """
     if not result.rounds:
         return
@@ -168,12 +168,12 @@ def restore(curator: AnyCurator, modeler: AnyModeler, setup: Setup, result: Outs
         indices = _candidates(t, modeler, setup, n_candidates)
         measured = curator.measure(t, indices)
         if measured.y != y or not torch.equal(setup.table.natural[measured.rows], done.x[0]):
-            raise ValueError(f"round {t} is not repeated as the checkpoint has it: delete the folder to start anew")
+            raise ValueError(f"the repeated round {t} differs from the checkpoint: delete the folder to start anew")
         modeler.observe(t, indices, y)
 
 
 def _candidates(t: int, modeler: AnyModeler, setup: Setup, n_candidates: int) -> list[int]:
-    """The candidates of round t; those of round 0 are random, and distinct if there are enough."""
+    """Return the candidates of round t; in round 0 they are random, and distinct if there are enough candidates."""
     if t:
         return [modeler.propose(t, float(setup.streams.uniform("modeler", _MODELER, t, 1)))]
     free, chosen = list(range(n_candidates)), []
@@ -196,10 +196,10 @@ def _record(t: int, table: Table, measured: Measured, best_before: float) -> Rou
 
 
 class LocalModeler:
-    """Runs a modeler in this process.
+    """A modeler that runs in this process.
 
     Args:
-        brief: All that it knows besides the release.
+        brief: All that the modeler knows besides the release.
     """
 
     def __init__(self, brief: Brief) -> None:

@@ -1,6 +1,6 @@
-"""The modeler (Algo. 2): GP-UCB over the released candidates. It sees neither rows nor seeds nor secret settings.
+"""The modeler (Algo. 2), which runs GP-UCB over the released candidates and sees neither rows nor seeds nor secrets.
 
-At step t it asks for a measurement of the candidate
+At step t it asks the curator to measure the candidate
 
     argmax mean(z) + sqrt(beta_t) sd(z),    beta_t = 2 ln(m t^2 pi^2 / (6 delta')),    delta' = delta_ucb / 2
 
@@ -20,7 +20,7 @@ from dpfbo.gp.posterior import cholesky
 from dpfbo.outsourced.hyperparameters import Belief, fit
 from dpfbo.outsourced.transforms import Candidates
 
-_SMALLEST_NOISE = 1e-6  # noise over variance at the start of a fit
+_SMALLEST_NOISE = 1e-6  # the least noise at the start of a fit, divided by the variance
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,11 @@ class Policy:
     """The rule by which the modeler chooses candidates.
 
     Args:
-        policy: `gp_ucb`, or `random`, a uniform candidate (the control).
-        delta_ucb: An upper bound of the probability that GP-UCB's confidence bounds ever fail; beta_t follows from it.
-        noise_aware: True to account for `Candidates.input_variance` in the kernel while fit is `given`.
-        repeat: True if a candidate may be measured again, at most as often as `Candidates.counts` allows.
+        policy: `gp_ucb`; or `random` to choose candidates uniformly at random, as a control.
+        delta_ucb: An upper bound on the probability that GP-UCB's confidence bounds ever fail; beta_t follows from it.
+        noise_aware: True to account for `Candidates.input_variance` in the kernel, before any fit by `ml`.
+        repeat: False to measure each candidate at most once; True to measure it up to `Candidates.counts` times if
+            these are known. The limit ends when all candidates have reached it.
         fit: `given` to keep the belief's hyper-parameters; or `ml` to fit them by maximum likelihood at the released
             (noisy) points whenever the number of measurements is a multiple of `every`.
         every: The number of measurements between two fits.
@@ -61,9 +62,9 @@ class Policy:
 
 @dataclass(frozen=True)
 class Kernel:
-    """`amplitude exp(-|a - a'|^2 / 2) + nugget I[same candidate]` on points divided by their length-scales.
+    """The kernel `amplitude exp(-|a - a'|^2 / 2) + nugget I[same candidate]` on points divided by their length-scales.
 
-    noise: the variance of a measurement. mean: the objective's mean.
+    noise: the variance of the measurement noise. mean: the objective's mean.
     """
 
     amplitude: float
@@ -73,14 +74,14 @@ class Kernel:
 
 
 def noise_aware_kernel(candidates: Candidates, belief: Belief) -> tuple[Tensor, Kernel]:
-    """The points divided by length-scales, and the SE kernel convolved with the distribution of the inputs.
+    """Return the points divided by length-scales, and the SE kernel convolved with the distribution of the inputs.
 
-    Two inputs `z + e, z' + e'` with independent `e ~ N(0, diag v)` have the expected covariance
+    Two inputs `z + e, z' + e'` with independent `e, e' ~ N(0, diag v)` have the expected covariance
 
         variance prod_k (l^2 / (l^2 + 2 v_k))^(1/2) exp(-sum_k (z_k - z'_k)^2 / (2 (l^2 + 2 v_k)))
 
-    and each input has the full variance. The rest of the variance is a nugget of the candidate if all its measurements
-    take the same input, and noise of the measurement if each takes another (`fresh`).
+    and each input has the full `variance`. The difference of both at z = z' is a nugget of the candidate if all its
+    measurements are at the same input, and measurement noise if each is at a new input (`fresh`).
     """
     v, lengthscale, variance = candidates.input_variance, belief.lengthscale, belief.variance
     if v is None:
@@ -100,7 +101,7 @@ class CandidatePosterior:
         mean = m + V^T L^-1 (y - m),    variance = k(z, z) - sum_i V_i^2
 
     A new measurement adds one row to L and V, and a term to each sum, in O(m t) for m candidates after t measurements.
-    points: m x r, in length-scales. capacity: largest number of measurements.
+    points: m x r, divided by length-scales. capacity: the largest number of measurements.
     """
 
     def __init__(self, points: Tensor, kernel: Kernel, capacity: int) -> None:
@@ -125,7 +126,7 @@ class CandidatePosterior:
         self._count += 1
 
     def refit(self, indices: Sequence[int], y: Sequence[float]) -> None:
-        """Replace all measurements by these, at least one, in one factorisation. O(m t^2)."""
+        """Replace all measurements by the given t >= 1 measurements in one factorisation, in O(m t^2)."""
         t = len(indices)
         K = torch.stack([self._covariances(i) for i in indices])
         noise = self.kernel.noise * torch.eye(t, dtype=K.dtype, device=K.device)
@@ -146,12 +147,12 @@ class CandidatePosterior:
 
 
 def beta(t: int, m: int, delta_ucb: float) -> float:
-    """beta_t of step t >= 1 over m candidates."""
+    """Return beta_t (see the module's docstring) for step t >= 1 and m candidates."""
     return 2 * math.log(m * t**2 * math.pi**2 / (6 * delta_ucb / 2))
 
 
 class Modeler:
-    """A modeler's state between proposals. capacity: largest number of measurements."""
+    """A modeler, which proposes candidates and observes measurements. capacity: the largest number of measurements."""
 
     def __init__(self, candidates: Candidates, belief: Belief, policy: Policy, capacity: int) -> None:
         self._candidates, self._belief, self._policy, self._capacity = candidates, belief, policy, capacity
@@ -163,7 +164,7 @@ class Modeler:
         self._posterior = self._prior() if policy.policy == "gp_ucb" else None
 
     def propose(self, uniform: float) -> int:
-        """The candidate to measure next. uniform: a random number in [0, 1), for the random policy."""
+        """Return the index of the candidate to measure next. uniform: a number in [0, 1), for the random policy."""
         m = len(self._measured)
         barred = None if self._most is None else self._measured >= self._most
         barred = None if barred is None or bool(barred.all()) else barred
@@ -187,7 +188,7 @@ class Modeler:
             self._posterior.observe(index, y)
 
     def _limits(self) -> Tensor | None:
-        """The largest number of measurements of each candidate: 1 without `repeat`, else its rounded count."""
+        """Return the largest number of measurements of each candidate: 1 without `repeat`, else its rounded count."""
         if not self._policy.repeat:
             return torch.ones_like(self._measured)
         counts = self._candidates.counts
@@ -198,7 +199,7 @@ class Modeler:
         return CandidatePosterior(*noise_aware_kernel(candidates, self._belief), self._capacity)
 
     def _fitted(self) -> CandidatePosterior:
-        """The posterior with hyper-parameters fitted to the measurements at the released points."""
+        """Return the posterior with hyper-parameters fitted to the measurements at the released points."""
         points, b = self._candidates.points, self._belief
         start = replace(b, noise=max(b.noise, _SMALLEST_NOISE * b.variance))
         y = torch.tensor(self._y, dtype=torch.float64, device="cpu")

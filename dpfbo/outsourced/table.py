@@ -1,4 +1,4 @@
-"""The curator's table, which has a row for each candidate, with the objective's value."""
+"""The curator's table, which has the features and the objective's value of each candidate in a row."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -23,13 +23,13 @@ class Public:
 
     @property
     def bounds(self) -> tuple[Tensor, Tensor]:
-        """The lower and upper corner of the box, d each."""
+        """The lower and the upper corner of the box, d each."""
         low, high = (torch.tensor(bound, dtype=torch.float64, device="cpu") for bound in (self.lower, self.upper))
         return low, high
 
     @property
     def radius(self) -> float:
-        """The norm of the box's farthest corner, the largest norm of a row inside."""
+        """The norm of the box's farthest corner, which is the largest norm of a row in the box."""
         return float(torch.stack(self.bounds).abs().amax(0).norm())
 
 
@@ -43,7 +43,7 @@ class Table:
         values: n, the objective (larger is better) in units of sigma_y, the prior's standard deviation; noiseless if
             the noiseless values are known.
         names: The d names of the features.
-        lower: The d lower bounds of the public box of `rows`, which does not depend on them; a row may lie outside.
+        lower: The d lower bounds of the public box for `rows`, which does not depend on the rows; some may lie outside.
         upper: The d upper bounds.
 
     Raises:
@@ -122,4 +122,4 @@ class CandidateProblem(Protocol):
 
     @property
     def noise_variance(self) -> float:
-        """The variance of the noise that a measurement adds to `Table.values`; 0 if the values are measurements."""
+        """The variance of the noise that a measurement adds to `Table.values`; 0 for exact measurements."""

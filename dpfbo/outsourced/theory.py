@@ -1,13 +1,14 @@
-"""Theorem 2 of PO-GP-UCB (distances), and the part of its Theorem 3 (regret) that is GP-UCB's own, as numbers.
+"""Numerical bounds of PO-GP-UCB: Theorem 2 (distances), and the part of Theorem 3 (regret) that GP-UCB contributes.
 
 Theorem 2 (Kharkovskii, Dai, Low 2020): for nu in (0, 1/2], mu in (0, 1) and `r >= 8 ln(n^2 / mu) / nu^2`, with
 probability at least 1 - mu, all n rows x and their images z satisfy
 
     (1 - nu) |x - x'|^2 <= |z - z'|^2 <= (1 + nu) C' |x - x'|^2,    C' = 1 + (w / sigma_min)^2 if raised, else 1.
 
-It is restated from memory and follows from the transform: `|z - z'|^2` over the same distance of raised rows is
-chi^2_r / r, which leaves [1 - nu, 1 + nu] with probability `2 exp(-r (nu^2 / 4 - nu^3 / 6)) <= 2 exp(-r nu^2 / 8)`, for
-each of fewer than n^2 / 2 pairs; and raising stretches no difference of rows by more than sqrt(C').
+The theorem is restated from memory and follows from the transform. `|z - z'|^2` divided by the squared distance of the
+rows with raised singular values is chi^2_r / r, which leaves [1 - nu, 1 + nu] with probability at most
+`2 exp(-r (nu^2 / 4 - nu^3 / 6)) <= 2 exp(-r nu^2 / 8)`. There are fewer than n^2 / 2 pairs of rows, and raising
+singular values stretches the difference of two rows at most by sqrt(C').
 
 Theorem 3 bounds the simple regret by that of GP-UCB and by terms of nu and C'. The constants of these terms are not
 known here, so they are left out: `gp_ucb_regret` alone bounds the regret only for exact distances (`transform=none`).
@@ -20,7 +21,7 @@ from dpfbo.checks import SettingError
 
 
 def fewest_columns(n: int, nu: float, mu: float) -> int:
-    """The least r to which Theorem 2 applies. Raises SettingError for nu outside (0, 1/2], or mu outside (0, 1]."""
+    """Return the least r of Theorem 2. Raises SettingError for nu outside (0, 1/2], or mu outside (0, 1]."""
     checks.integer("n", n, minimum=2)
     checks.probability("mu", mu)
     if not 0 < nu <= 0.5:
@@ -29,7 +30,7 @@ def fewest_columns(n: int, nu: float, mu: float) -> int:
 
 
 def stretch(sigma_min: float, w: float, inflation: str = "paper") -> float | None:
-    """C', the largest factor by which raised singular values change a squared distance; None if it has no bound.
+    """Return C', the largest factor by which raised singular values change a squared distance; None if unbounded.
 
     inflation: `paper` raises s to sqrt(s^2 + w^2), `authors` to s + w, for which C' is `(1 + w / sigma_min)^2`.
     """
@@ -41,11 +42,11 @@ def stretch(sigma_min: float, w: float, inflation: str = "paper") -> float | Non
 
 
 def gp_ucb_regret(beta: float, gain: float, noise: float, steps: int) -> float:
-    """`sqrt(C1 beta_T gamma_T / T)`, `C1 = 8 / ln(1 + 1 / noise)`: a bound of GP-UCB's simple regret after T steps.
+    """Return `sqrt(C1 beta_T gamma_T / T)`, `C1 = 8 / ln(1 + 1 / noise)`, a bound on GP-UCB's simple regret S_T.
 
-    It is Theorem 1 of Srinivas et al. (2010), as `S_T <= R_T / T`, and holds with probability at least 1 - delta'
-    (`dpfbo.outsourced.modeler`). beta: beta_T; gain: gamma_T; noise: variance of a measurement over that of the
-    objective. The bound is in units of sigma_y.
+    It is Theorem 1 of Srinivas et al. (2010), since S_T is at most the cumulative regret divided by T, and holds with
+    probability at least 1 - delta' (`dpfbo.outsourced.modeler`), in units of sigma_y. beta: beta_T; gain: gamma_T, the
+    maximal information gain; noise: the variance of the measurement noise divided by that of the objective; steps: T.
     """
     checks.positive("noise", noise)
     checks.integer("steps", steps, minimum=1)

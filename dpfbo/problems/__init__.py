@@ -1,4 +1,4 @@
-"""Problems define the agents' objectives. Each is a frozen dataclass, which a YAML file in `conf/problem/` names."""
+"""Problems, which define the agents' objectives: frozen dataclasses, each with a YAML file in `conf/problem/`."""
 
 from typing import TYPE_CHECKING
 

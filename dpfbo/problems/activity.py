@@ -29,21 +29,21 @@ class Activity(ScoreProblem):
     A subject's windows are split at random in halves, stratified by activity and standardised on the training half.
     Consecutive windows of a recording overlap, so the errors can rank hyper-parameters, but are lower than errors on
     new recordings would be. The classifier is multinomial logistic regression, trained from zero by plain mini-batch
-    SGD (`objectives.softmax_regression`) in the orders of the stream `sgd_order`; y is 0 if training diverges. The
-    metric is the validation error, 1 - y.
+    SGD (`objectives.softmax_regression`) in orders from the random stream `sgd_order`; y is 0 if training diverges.
+    The metric is the validation error, 1 - y.
 
-    Points x are (rows a batch, L2, learning rate) in [128, 512], [1e-6, 10] and [1e-6, 1]. The paper gives neither the
-    scale of the axes nor the epochs; both are our choice. A subject has at most 204 training rows, so most batch sizes
-    mean gradient descent on all of them.
+    Points x are (batch size, L2 penalty, learning rate) in [128, 512], [1e-6, 10] and [1e-6, 1]. The paper gives
+    neither the scale of the axes nor the epochs; both are our choice. A subject has at most 204 training rows, so most
+    batch sizes amount to gradient descent on all rows.
 
     Args:
-        n_agents: N, for the first N subjects.
-        scale: `log` to search L2 and learning rate, and to record them in x, as log10; or `linear` to use their own
-            units, in which training diverges in more than half of the box.
-        epochs: The number of epochs of the training.
+        n_agents: The number of agents N, which are the first N subjects.
+        scale: `log` if x holds log10 of L2 penalty and learning rate; `linear` if it holds the values themselves, with
+            which training diverges in more than half of the box.
+        epochs: The number of training epochs.
         split_seed: The seed of the split into halves.
         features: `official`, the archive of the UCI repository; `recomputed`, the compact file of `readers.har`; or
-            `auto`, the archive if it exists, else the compact file. `name` says which.
+            `auto`, the archive if it exists, else the compact file. The attribute `name` says which is in use.
         data_dir: The data folder, see `readers.data_files`.
 
     Raises:
@@ -99,7 +99,7 @@ class Activity(ScoreProblem):
 
 @cache
 def _data(path: Path, split_seed: int, device: torch.device) -> DataSets:
-    """The data of all subjects of the file, so that shapes, and with them rounding, do not depend on n_agents."""
+    """Return the data of all subjects of the file, so that shapes, and so rounding, do not depend on n_agents."""
     subjects = load_subjects(path, split_seed)
     training = [(s.X_train, s.y_train) for s in subjects]
     validation = [(s.X_validation, s.y_validation) for s in subjects]

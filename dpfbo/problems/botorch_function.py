@@ -19,30 +19,30 @@ from dpfbo.space.domain import Box
 
 MAX_DIMENSION = 10
 _SAMPLE = 4096  # Sobol points for the function's mean and standard deviation
-_WAVES, _LENGTHSCALE = 64, 0.3  # cosines, and their length-scale in the unit cube, of an agent's perturbation
+_WAVES, _LENGTHSCALE = 64, 0.3  # the number of cosines in a perturbation, and their length-scale in the unit cube
 _BLOCK = 512  # points evaluated at once: too few for PyTorch to split them over threads
 
 
 @dataclass(frozen=True)
 class BotorchFunction(GeneratedProblem):
-    """Maximise `y_n(u) = top - (top - f(fold(u - shift_n))) exp(perturbation g_n(u) / top)`, u in the unit cube.
+    """Maximises `y_n(u) = top - (top - f(fold(u - shift_n))) exp(perturbation g_n(u) / top)`, u in the unit cube.
 
-    f is BoTorch's `function` (its negative where BoTorch minimises), less its mean and divided by its standard
-    deviation over a Sobol sequence. top is the maximum of f, found from its published maximiser, or, where BoTorch
-    states none, the best value of the sequence. fold reflects at the faces of the cube. g_n is a smooth random function
-    with length-scale 0.3 and N(0, 1) values. The exponential is positive, so the maximum of every agent is `top`, each
-    at its own point; where f is near its mean 0, the factor adds about -perturbation g_n.
+    f is BoTorch's `function` (its negative if BoTorch minimises it), minus its mean and divided by its standard
+    deviation over a Sobol sequence. top is the maximum of f, found from its published maximiser, or, if BoTorch
+    states none, the best value of the sequence. fold reflects points at the faces of the cube. g_n is a smooth random
+    function with length-scale 0.3 and N(0, 1) values. The exponential is positive, so the maximum of every y_n is
+    `top`, at a point of its own; where f is near its mean 0, the factor adds about -perturbation g_n.
 
-    Points x are in BoTorch's bounds; values are computed on the CPU. The metric is simple regret in these units; for a
-    function without a stated maximiser it is the best value so far, noiseless.
+    Points x are in BoTorch's bounds; values are computed on the CPU. The metric is noiseless simple regret in units of
+    f's standard deviation; for a function without a stated maximiser it is the noiseless best value so far.
 
     Args:
         function: The name of an unconstrained synthetic test function of BoTorch.
-        dim: D, at most 10; None for the function's own dimension.
-        n_agents: N.
-        shift: shift_n is uniform in [-shift, shift]^D (in axis lengths), cut so that the maximiser stays inside.
+        dim: The dimension D, at most 10; None for the function's own dimension.
+        n_agents: The number of agents N.
+        shift: shift_n is uniform in [-shift, shift]^D, in axis lengths, cut so that the maximiser stays in the domain.
         perturbation: The size of the perturbation.
-        noise_variance: The variance of an observation.
+        noise_variance: The variance of the observation noise.
         function_seed: The seed of shifts and perturbations.
 
     Raises:
@@ -102,7 +102,7 @@ class BotorchFunction(GeneratedProblem):
             return _test_function(self.function, self.dim)
 
     def _raw(self, u: Tensor) -> Tensor:
-        """Values at unit-cube points, larger ones better, `... x D -> ...`; none depends on the other points."""
+        """Return values to maximise at unit-cube points, `... x D -> ...`; no value depends on the other points."""
         points = self.domain.to_natural(u).flatten(0, -2).clamp(*self._botorch.bounds)
         n, full = len(points), batches.padded(points)
         with torch.device("cpu"):
@@ -111,19 +111,19 @@ class BotorchFunction(GeneratedProblem):
 
     @cached_property
     def _sample(self) -> Tensor:
-        """The values at the Sobol sequence."""
+        """The function's values at the Sobol sequence."""
         with torch.device("cpu"):
             points = torch.quasirandom.SobolEngine(self.domain.dimension).draw(_SAMPLE, dtype=torch.float64)
         return self._raw(points)
 
     @cached_property
     def _unit(self) -> tuple[float, float]:
-        """The mean and the standard deviation of the values at the sequence."""
+        """The mean and the standard deviation of the function's values at the Sobol sequence."""
         return float(self._sample.mean()), float(self._sample.std())
 
     @cached_property
     def _maximiser(self) -> Tensor | None:
-        """The best end of searches from the published maximisers, in the unit cube, D; None if none is published."""
+        """The best point that searches from the published maximisers find, in the unit cube, D; None without any."""
         if self._botorch._optimizers is None:
             return None
         low, high = self._botorch.bounds
@@ -147,7 +147,7 @@ class BotorchFunction(GeneratedProblem):
         return (float(best) - mean) / sd
 
     def _shifts(self, agents: Tensor) -> Tensor:
-        """The shifts shift_n, n x D."""
+        """Return the shifts shift_n of n agents, n x D."""
         low = torch.full((self.domain.dimension,), -self.shift, dtype=torch.float64, device="cpu")
         high = -low
         if self._maximiser is not None:
@@ -155,7 +155,7 @@ class BotorchFunction(GeneratedProblem):
         return low + Streams(self.function_seed).uniform("problem/shift", agents, 0, len(low)) * (high - low)
 
     def _perturbations(self, agents: Tensor, u: Tensor) -> Tensor:
-        """The values `g_n(u) = sqrt(2 / F) sum_f cos(s_f . u + b_f)` of random Fourier features, n x k."""
+        """Return `g_n(u) = sqrt(2 / F) sum_f cos(s_f . u + b_f)` with F random Fourier features, n x k."""
         D, streams = u.shape[-1], Streams(self.function_seed)
         s = streams.normal("problem/frequencies", agents, 0, _WAVES * D).view(-1, 1, _WAVES, D) / _LENGTHSCALE
         angle = 2 * math.pi * streams.uniform("problem/phases", agents, 0, _WAVES)[:, None]
@@ -165,7 +165,7 @@ class BotorchFunction(GeneratedProblem):
 
 
 def _test_function(name: str, dim: int | None) -> Any:
-    """BoTorch's function `name` in `dim` dimensions (None: its own)."""
+    """Return BoTorch's test function `name` in `dim` dimensions; None for the function's own dimension."""
     with needing("botorch", "BotorchFunction"):
         from botorch.test_functions import synthetic
     kinds: dict[str, Any] = {

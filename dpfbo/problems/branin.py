@@ -12,12 +12,14 @@ from dpfbo.problems.problem import GeneratedProblem, check_settings
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Box
 
-BRANIN_MEAN, BRANIN_SD = 54.8104, 51.9496  # of its values over the domain (Picheny et al. 2013)
+BRANIN_MEAN, BRANIN_SD = 54.8104, 51.9496  # of the values over the domain (Picheny et al. 2013)
 BRANIN_MINIMUM = 0.39788735772973816
 
 
 def branin(x: Tensor) -> Tensor:
-    """`(x2 - 5.1 x1^2 / (4 pi^2) + 5 x1 / pi - 6)^2 + 10 (1 - 1 / (8 pi)) cos x1 + 10`, `... x 2 -> ...`.
+    """Return the Branin-Hoo function at points x, `... x 2 -> ...`.
+
+        (x2 - 5.1 x1^2 / (4 pi^2) + 5 x1 / pi - 6)^2 + 10 (1 - 1 / (8 pi)) cos x1 + 10
 
     Example:
         >>> round(float(branin(torch.tensor([math.pi, 2.275]))), 4)
@@ -30,15 +32,15 @@ def branin(x: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Branin(GeneratedProblem):
-    """Maximise `-(branin(x - shift_n) - mean) / sd` over [-5, 10] x [0, 15], shift_n uniform in [-shift, shift]^2.
+    """Maximises `-(branin(x - shift_n) - mean) / sd` over [-5, 10] x [0, 15], shift_n uniform in [-shift, shift]^2.
 
-    mean and sd are those of Branin-Hoo's values over the domain. For shifts up to 2, a minimiser of each shifted
-    function lies in the domain, so that every optimum is known. The metric is simple regret.
+    mean and sd are the mean and standard deviation of `branin` over the domain. For shifts up to 2, a minimiser of each
+    shifted function lies in the domain, so that every optimum is known. The metric is noiseless simple regret.
 
     Args:
-        n_agents: N.
+        n_agents: The number of agents N.
         shift: The largest shift on each axis, at most 2.
-        noise_variance: The variance of an observation.
+        noise_variance: The variance of the observation noise.
         function_seed: The seed of the shifts.
 
     Raises:

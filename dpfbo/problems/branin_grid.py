@@ -16,15 +16,15 @@ _NAMES = ("x1", "x2")
 
 @dataclass(frozen=True)
 class BraninGrid(OneCurator):
-    """Maximise `-(branin - mean) / sd` over a grid of candidates in [-5, 10] x [0, 15].
+    """Maximises `-(branin - mean) / sd` over a grid of candidates in [-5, 10] x [0, 15].
 
-    mean and sd are those of the function over its domain. The metric is noiseless simple regret against the best point
-    of the grid, in units of sd.
+    mean and sd are the function's mean and standard deviation over its domain. The metric is noiseless simple regret
+    against the best point of the grid, in units of sd.
 
     Args:
         side_points: The grid has side_points^2 candidates.
         lengthscales: The modeler's length-scales for the two coordinates.
-        noise_variance: The variance of a measurement.
+        noise_variance: The variance of the measurement noise.
 
     Example:
         >>> table = BraninGrid(side_points=101).table

@@ -1,4 +1,4 @@
-"""The shared parts of outsourced problems: checks of settings, and the making of a table of candidates."""
+"""Shared parts of outsourced problems: checks of settings, and functions that build a table of candidates."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,14 +14,14 @@ from dpfbo.outsourced.hyperparameters import Belief
 from dpfbo.outsourced.table import Table
 from dpfbo.rng import Streams
 
-_LEAST_NOISE = 1e-12  # over the variance; less costs posteriors of repeated measurements their digits
+_LEAST_NOISE = 1e-12  # divided by the variance; with less, posteriors of repeated measurements lose their precision
 
 
 class OneCurator:
-    """The attributes that outsourced problems have by default: one curator, and exact measurements of the table.
+    """Default attributes of an outsourced problem, with one curator and exact measurements of the table's values.
 
     Attributes:
-        stand_in: The data that stand in for the paper's, in one sentence; None for the paper's own.
+        stand_in: One sentence on the data that replace the paper's data; None if the data are the paper's own.
     """
 
     n_agents: ClassVar[int] = 1
@@ -58,7 +58,10 @@ def table_of(
     features: Tensor, bounds: Sequence[tuple[float, ...]], lengthscales: Sequence[float], values: Tensor,
     names: tuple[str, ...], natural: Tensor | None = None,
 ) -> Table:  # fmt: skip
-    """The table of n candidates with features n x d; natural: in users' units; bounds and lengthscales: d, public."""
+    """Build the table of n candidates with features n x d, public bounds and length-scales (d each) and n values.
+
+    natural: the features in the users' units; None if `features` already are in these units.
+    """
     low, high = torch.tensor(bounds, dtype=torch.float64, device="cpu").T
     unit = torch.tensor(lengthscales, dtype=torch.float64, device="cpu")
     edge = tuple(((high - low) / 2 / unit).tolist())
@@ -67,20 +70,20 @@ def table_of(
 
 
 def square_grid(bounds: Sequence[tuple[float, float]], side_points: int) -> Tensor:
-    """A grid over a rectangle with its corners, side_points^2 x 2, the second coordinate fastest."""
+    """Return a grid over a rectangle, corners included, side_points^2 x 2; the second coordinate varies fastest."""
     axes = (torch.linspace(low, high, side_points, dtype=torch.float64, device="cpu") for low, high in bounds)
     return torch.cartesian_prod(*axes)
 
 
 def random_ranks(n: int, seed: int) -> np.ndarray:
-    """A random rank in [0, 1) for each of a file's n records; it depends on the position only, and so is public."""
+    """Return random ranks in [0, 1) for a file's n records; they are public: only seed and position determine them."""
     return Streams(seed).generator("problem/subset").random(n)
 
 
 def lowest(ranks: np.ndarray, n_rows: int | None, problem: str) -> np.ndarray:
-    """The indices of the n_rows lowest ranks, lowest first; None for all. SettingError if there are fewer ranks.
+    """Return the indices of the n_rows lowest ranks (None: all), lowest first; SettingError if there are fewer ranks.
 
-    A record keeps its rank whatever the other records are, so that one record decides about one row.
+    A record's rank does not depend on the other records. Replacing one record therefore replaces at most one row.
     """
     if n_rows is not None and n_rows > len(ranks):
         raise SettingError("n_rows", f"must be at most {len(ranks)} for {problem}, got {n_rows}")

@@ -25,14 +25,14 @@ from dpfbo.space.parameters import Space
 
 logger = logging.getLogger(__name__)
 
-_SHOWN = 100  # characters of a result that is no number
+_SHOWN = 100  # characters shown of a result that is not a number
 
 
 class EvaluationError(RuntimeError):
     """The objective raised an error, or did not return a finite number.
 
     Args:
-        sentence: The function, the agent, the point, and what happened.
+        sentence: The message, which names the function, the agent, the point, and what happened.
         traceback: The text of the objective's traceback; empty if there is none.
     """
 
@@ -45,40 +45,40 @@ class EvaluationError(RuntimeError):
 
 
 class EvaluationRecord(Protocol):
-    """Knows the evaluations that a run has made; `Custom` calls it before and after each of its own."""
+    """The evaluations that a run has made; `Custom` looks up each evaluation first, and adds those that it makes."""
 
     def known(self, agent: int, round: int, place: int, x: np.ndarray) -> float | None:
-        """The value of an evaluation that was made before, NaN if it failed; else None.
+        """Return the value of an earlier evaluation, NaN if it failed; None if there was no such evaluation.
 
-        place: the number of the query among those of this agent and round. x: the query, D numbers.
+        place: the index of the query among the agent's queries in this round. x: the query, D numbers.
         """
 
     def add(self, agent: int, round: int, place: int, x: np.ndarray, value: float) -> None:
-        """Receive the value of an evaluation, in the objective's own sign; NaN if it failed."""
+        """Add an evaluation; `value` is what the function returned, without a change of sign, or NaN if it failed."""
 
 
 @dataclass(frozen=True)
 class Custom:
-    """Uses a function `f(agent, x) -> y` as the objective of every agent; each query of an agent is one call.
+    """Uses a function `f(agent, x) -> y` as the objective of every agent, and calls it once for each query.
 
     Args:
         function: A callable, or `package.module:name`, importable from the working directory.
         lower: Lower bounds, one for each axis; x is then a NumPy vector.
         upper: Upper bounds, one for each axis.
-        n_agents: N.
-        maximize: False if small values are better.
-        optimum: The best value, one for all agents or one for each; the metric is then simple regret. None if unknown;
-            the metric is then the best value so far, in the function's own sign.
-        noise_variance: The variance of an observation; None if unknown.
-        space: Named parameters in place of bounds (`dpfbo.Space`, or the mapping that it is made from); x is then a
+        n_agents: The number of agents N.
+        maximize: False to minimise the function.
+        optimum: The optimal value, one for all agents or one per agent; the metric is then simple regret. None if
+            unknown; the metric is then the best value that the function has returned so far.
+        noise_variance: The variance of the observation noise; None if unknown.
+        space: Named parameters in place of bounds (`dpfbo.Space`, or a mapping from which to make one); x is then a
             configuration, a dict with the value of every parameter.
         on_failure: What happens if a call and its repetitions raise errors or return no finite number. `stop` raises
             EvaluationError; `penalty` logs the failure, which counts as the agent's worst value so far.
-        retries: The number of repetitions of a call that failed.
-        n_jobs: The number of calls at a time, each in its own process if above 1; -1 for one call per CPU.
+        retries: The largest number of repetitions of a call that failed.
+        n_jobs: The number of parallel calls, each in its own process if above 1; -1 for one call per CPU.
         timeout: The seconds after which a call counts as failed and its process is ended; None for no limit.
         name: The problem's name in records.
-        record: The evaluations that were made before and need no call, and all further ones; None to call every time.
+        record: The record of evaluations: those that it holds are not repeated, new ones are added. None for no record.
 
     Raises:
         SettingError: Bounds or parameters are wrong, or the function cannot be imported.
@@ -132,7 +132,7 @@ class Custom:
             raise SettingError("lower", "and upper, or a space of named parameters, must be given")
         lower, upper = self._bounds("lower", self.lower), self._bounds("upper", self.upper)
         if len(lower) != len(upper):
-            raise SettingError("lower", f"must have as many values as upper, one an axis, got {lower} and {upper}")
+            raise SettingError("lower", f"must have as many values as upper, one per axis, got {lower} and {upper}")
         if not all(low < high for low, high in zip(lower, upper, strict=True)):
             raise SettingError("lower", f"must be below upper on every axis, got {lower} and {upper}")
         return Box(lower, upper)
@@ -144,7 +144,7 @@ class Custom:
         except (TypeError, ValueError):
             values = ()
         if not values or not all(map(math.isfinite, values)):
-            raise SettingError(name, f"must be a list of finite numbers, one an axis, got {given!r}")
+            raise SettingError(name, f"must be a list of finite numbers, one per axis, got {given!r}")
         return values
 
     @property
@@ -219,11 +219,11 @@ class Custom:
             workers.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but the processes, and the record, which belongs to this process."""
+        """Return all attributes except the worker processes and the record, which belong to this process."""
         return {name: value for name, value in vars(self).items() if name not in ("_workers", "record")}
 
     def _values(self, calls: list[tuple[int, np.ndarray]]) -> Iterator[tuple[int, float]]:
-        """Yield the index and the value of each call as it ends; those that fail are repeated, and NaN at last."""
+        """Yield index and value of each call as it ends; a call that fails every attempt yields NaN or raises."""
         configured = [(agent, self._configuration(point)) for agent, point in calls]
         blocks = [[i] for i in range(len(calls))] if self._in_this_process else [list(range(len(calls)))]
         for left in blocks if calls else ():
@@ -246,12 +246,12 @@ class Custom:
 
     def _outcomes(self, calls: list[tuple[int, Any]]) -> Iterable[tuple[int, CallOutcome]]:
         if self._in_this_process:
-            copied = ((agent, x.copy()) for agent, x in calls)  # the function may change what it gets
+            copied = ((agent, x.copy()) for agent, x in calls)  # the function may modify its argument
             return ((i, outcome_of(self._objective, *call)) for i, call in enumerate(copied))
         return self._workers.outcomes(calls) if calls else ()
 
     def _number(self, agent: int, x: Any, outcome: CallOutcome) -> float:
-        """The value of a call; EvaluationError if it failed."""
+        """Return the value of a call; raise EvaluationError if it failed."""
         name = self.function if isinstance(self.function, str) else getattr(self.function, "__name__", "function")
         where = f"function {name!r} at agent {agent}, x = {x if isinstance(x, dict) else x.tolist()}"
         result = outcome.result
@@ -272,10 +272,10 @@ class Custom:
 
 
 def _of_two(function: Callable[..., Any]) -> Callable[[int, Any], float]:
-    """The function itself. Raises SettingError if it cannot be called with an agent and a configuration."""
+    """Return the function; raise SettingError if it cannot be called with two arguments, agent and configuration."""
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # compiled code may have none
+    except (TypeError, ValueError):  # a compiled function may have no signature
         return function
     try:
         signature.bind(0, {})

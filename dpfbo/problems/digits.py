@@ -25,7 +25,7 @@ SOURCES = ("auto", "federated_emnist", "mnist_by_writer", "sklearn")
 _FEDERATED = "emnist_digits/fed_emnist_digitsonly_train.h5"
 _COMPACT = "emnist_digits/mnist_by_writer_{}.npz"  # {}: number of writers
 _DOMAINS = {"linear": Box((1e-7,) * 3, (0.02,) * 3), "log": Box((-7.0,) * 3, (math.log10(0.02),) * 3)}
-_WIDEST = 16  # pixels; wider images are averaged over 2 x 2
+_WIDEST = 16  # pixels; wider images are averaged over blocks of 2 x 2 pixels
 
 
 @dataclass(frozen=True)
@@ -33,25 +33,25 @@ class Digits(ScoreProblem):
     """Tunes a CNN for the digits of each of up to 500 writers; y is its accuracy on the writer's held-out images.
 
     A writer's images (pixels in [0, 1]) are split once, stratified by digit. Points x are (learning rate, learning-rate
-    decay, L2) in [1e-7, 0.02]^3. The metric is the validation error, 1 - best y so far.
+    decay, L2 penalty) in [1e-7, 0.02]^3. The metric is the validation error, 1 - best y so far.
 
     The paper gives only the ranges; the rest is our choice: 14 x 14 pixels, the network of `objectives.cnn`, SGD with
-    momentum 0.9 and 16 images a step at the rate `learning rate / (1 + decay * step)`, and L2 as a penalty on the
-    squared weights. A writer's start weights and minibatches are the same for all queries and runs: the objective is
-    deterministic.
+    momentum 0.9 and 16 images per step at the rate `learning rate / (1 + decay * step)`, and an L2 penalty on the
+    weights. The objective is deterministic, because a writer's initial weights and minibatches are the same for all
+    queries and runs.
 
     Args:
-        n_agents: N, for the first N writers; with more than 50, `mnist_by_writer` reads the file of 500 writers.
+        n_agents: The number of agents N, which are the first N writers; more than 50 need the file of 500 writers.
         source: `federated_emnist`, the HDF5 file of TensorFlow Federated that the paper's data come from;
             `mnist_by_writer`, a compact file with MNIST images by NIST writer, the same kind of data but not that set;
-            `sklearn`, bundled 8 x 8 digits cut at random, not by writer; or `auto`, the HDF5 file if it
-            exists, else the compact one. `name` says which.
-        min_images: The fewest images of a writer in the HDF5 file; the first N such writers are the agents.
+            `sklearn`, bundled 8 x 8 digits split at random, not by writer; or `auto`, the HDF5 file if it
+            exists, else the compact one. The attribute `name` says which is in use.
+        min_images: The least number of images of a writer in the HDF5 file; writers with fewer are left out.
         train_fraction: The fraction of each writer's images to train on.
         split_seed: The seed of the splits.
         steps: The number of SGD steps.
-        network_seed: The seed of start weights and minibatches.
-        scale: `linear`, as in the paper; `log` to search the three axes, and to record them in x, as log10.
+        network_seed: The seed of initial weights and minibatches.
+        scale: `linear` if x holds the three values themselves, as in the paper; `log` if it holds their log10.
         data_dir: The data folder, see `readers.data_files`.
 
     Raises:

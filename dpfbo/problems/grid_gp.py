@@ -16,18 +16,18 @@ from dpfbo.rng import Streams
 
 @dataclass(frozen=True)
 class GridGP(OneCurator):
-    """Maximise a draw of a GP with SE kernel and variance 1 over a grid of candidates in [-side/2, side/2]^2.
+    """Maximises a draw of a GP with SE kernel and variance 1 over a grid of candidates in [-side/2, side/2]^2.
 
     The draw is exact: the grid's kernel matrix is the Kronecker product `R R^T (x) R R^T` of both axes' matrices,
-    so `R G R^T` with G standard normal has the law of the GP. The modeler's prior is this GP. The metric is
+    so `R G R^T` with G standard normal has the distribution of the GP. The modeler's prior is this GP. The metric is
     noiseless simple regret, in units of the prior's standard deviation.
 
     Args:
         side_points: The grid has side_points^2 candidates.
         side: The side of the square. The paper gives no unit for its length-scale; 8 comes closest to its results.
         lengthscale: The length-scale, in the unit of `side`.
-        noise_variance: The variance of a measurement.
-        function_seed: The seed of the draw, which is not the run's seed.
+        noise_variance: The variance of the measurement noise.
+        function_seed: The seed of the draw, independent of the run's seed.
     """
 
     side_points: int = 100
@@ -48,9 +48,9 @@ class GridGP(OneCurator):
         return table_of(grid, bounds, [self.lengthscale] * 2, self._draw(), ("x1", "x2"))
 
     def _draw(self) -> Tensor:
-        """The values of the draw, in the order of the grid."""
+        """Return the values of the draw, side_points^2, in the order of the grid."""
         axis = np.linspace(-self.side / 2, self.side / 2, self.side_points)
         eigenvalues, vectors = np.linalg.eigh(np.exp(-0.5 * ((axis[:, None] - axis) / self.lengthscale) ** 2))
-        root = vectors * np.sqrt(eigenvalues.clip(min=0)) @ vectors.T  # symmetric, so that signs of vectors cancel
+        root = vectors * np.sqrt(eigenvalues.clip(min=0)) @ vectors.T  # symmetric, so that eigenvectors' signs cancel
         normal = Streams(self.function_seed).generator("grid_gp").standard_normal((self.side_points, self.side_points))
         return torch.from_numpy(root @ normal @ root.T).reshape(-1)

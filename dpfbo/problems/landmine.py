@@ -28,8 +28,8 @@ class Landmine(ScoreProblem):
         score: `margin` for the AUC of the decision function, which is deterministic; or `platt` for the AUC of Platt
             probabilities, which the published curves used. Platt's internal cross-validation reverses the ranking at
             random, so this AUC is noisy. The two AUCs are not comparable.
-        n_agents: N, for the first N fields.
-        scale: `linear`, as in the paper; `log` to search C and gamma, and to record them in x, as log10.
+        n_agents: The number of agents N, which are the first N fields.
+        scale: `linear` if x holds C and gamma themselves, as in the paper; `log` if it holds their log10.
         split_seed: The seed of the split into halves.
         n_jobs: The number of processes for the SVM fits; -1 for all cores.
         data_dir: The data folder, see `readers.data_files`.

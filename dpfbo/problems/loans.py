@@ -26,17 +26,17 @@ _FINISHED = ("Fully Paid", "Charged Off")  # last words of the status, also afte
 
 @dataclass(frozen=True)
 class Loans(candidates.OneCurator):
-    """LendingClub's loans of 2007 to 2011, which stand in for the paper's unknown choice of 36000 loans.
+    """Maximises investors' return over LendingClub's loans of 2007-2011, in place of the paper's unknown 36000 loans.
 
     A candidate is a finished loan with a stated income to which investors committed at least the smallest `amount`. Its
     features are the logarithms of that sum (USD), the interest rate (percent) and the annual income (USD); its value is
     the investors' return, (paid back - committed) / committed. The table has the n_rows loans of lowest rank, in the
-    order of ranks. A record's rank is drawn with subset_seed and its position in the file, so replacing one record
-    replaces at most one row (with n_rows=None, it may add or remove one instead).
+    order of ranks. A record's rank is random and depends only on subset_seed and its position in the file, so replacing
+    one record replaces at most one row (with n_rows=None, it may add or remove one instead).
 
-    The metric is simple regret in units of signal_sd. As in the authors' code a measurement is the loan's own return,
-    the same at every request. Most of a return is chance (noise_sd is several times signal_sd): compare methods with
-    each other and with a random choice, not with zero.
+    The metric is simple regret in units of signal_sd. As in the authors' code, every measurement of a loan gives its
+    return in the table. Most of a return is chance (noise_sd is several times signal_sd): compare a method's regret
+    with that of other methods and of random choices, not with zero.
 
     Args:
         n_rows: The number of candidates; None for all.
@@ -44,10 +44,10 @@ class Loans(candidates.OneCurator):
         amount: Public bounds (lowest, highest) of the amount; rows outside stay in the table.
         rate: Public bounds of the interest rate.
         income: Public bounds of the income.
-        lengthscales: Length-scales of the GP for the logarithms of the three features.
-        mean: The mean of the GP for the return.
+        lengthscales: The length-scales of the return's GP in the logarithms of the three features.
+        mean: The mean of this GP.
         signal_sd: The standard deviation of this GP.
-        noise_sd: The standard deviation of a return's noise.
+        noise_sd: The standard deviation of the noise in a return.
         data_dir: The data folder, see `readers.data_files`.
 
     Raises:
@@ -77,7 +77,7 @@ class Loans(candidates.OneCurator):
 
     @property
     def stand_in(self) -> str:
-        return "LendingClub loans 2007-2011 stand in for the paper's file, whose cut is not known"
+        return "LendingClub loans 2007-2011 stand in for the paper's file, whose selection of loans is unknown"
 
     @property
     def _prior_noise(self) -> float:

@@ -1,4 +1,4 @@
-"""The objectives of the agents: what a problem must have, and what problems share."""
+"""The interface of a problem, which defines the agents' objectives, with base classes and checks for problems."""
 
 import math
 from abc import ABC, abstractmethod
@@ -23,14 +23,14 @@ class Problem(Protocol):
         name: The problem's name in records.
         metric: The name of the reported number.
         lower_is_better: True if smaller values of the metric are better; objectives are always maximised.
-        n_agents: N.
+        n_agents: The number of agents N.
         domain: The search space, on the CPU.
-        noise_variance: The variance of an observation; None if unknown.
-        reference: N values on the CPU; the metric is reference - best value so far (the optimum gives simple regret, 1
-            gives 1 - AUC). None to report the best value itself.
+        noise_variance: The variance of the observation noise; None if unknown.
+        reference: One value per agent (N, on the CPU), from which the metric subtracts the agent's best value so far:
+            the optimum gives simple regret, 1 gives 1 - AUC. None if the metric is the best value itself.
 
-    A problem that turns the sign of its objective, because small values of it are better, has an attribute `maximize`
-    that is False: tables then show the objective's own values.
+    A problem that negates its objective, because smaller values are better, has an attribute `maximize` that is False;
+    tables then show the values with their original sign.
     """
 
     @property
@@ -55,20 +55,21 @@ class Problem(Protocol):
     def reference(self) -> Tensor | None: ...
 
     def evaluate(self, agents: Tensor, x: Tensor, streams: Streams, round: int) -> Tensor:
-        """Observe the objectives.
+        """Observe the objectives of n agents at k points each.
 
         Args:
-            agents: n ids.
-            x: n x k x D points in the problem's own units. Ids, points and result are on one device.
-            streams: The run's random numbers.
-            round: The round.
+            agents: The agents' ids, n.
+            x: The points in the problem's own units, n x k x D, on the device of `agents`.
+            streams: The random streams of the run.
+            round: The number of the round.
 
         Returns:
-            n x k observations. NaN marks a failed evaluation; in the agent's GP its worst value so far replaces it.
+            Observations, n x k, on the same device. NaN marks a failed evaluation, which counts as the agent's worst
+            value so far in the agent's GP.
         """
 
     def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        """The values that the metric uses, n x k: noiseless where they are known, else y itself."""
+        """Return the values that the metric uses, n x k: the noiseless values if known, else the observations y."""
 
 
 _SEED, _COUNT, _PAIR = (partial(checks.integer, minimum=least) for least in (0, 1, 2))
@@ -81,23 +82,23 @@ RULES: dict[str, Any] = {
     **dict.fromkeys(("lengthscale", "noise_sd", "side", "signal_sd"), checks.positive),
     "mean": checks.real,
     "train_fraction": checks.probability,
-}  # of the problems' settings, by name
+}  # the check of each setting, by the setting's name
 
 
 def check_settings(problem: Any) -> None:
-    """Raise SettingError if a setting of a problem breaks the rule of its name; None follows every rule."""
+    """Raise SettingError if a setting fails the check that `RULES` has for its name; None passes every check."""
     for setting in fields(problem):
         if setting.name in RULES and getattr(problem, setting.name) is not None:
             RULES[setting.name](setting.name, getattr(problem, setting.name))
 
 
 def power_of_ten(x: Tensor) -> Tensor:
-    """10^x. torch.pow would round by a number's position in its tensor, and so by the agents that share a call."""
+    """Return 10^x, rounded the same in every batch; torch.pow rounds by a number's position in the tensor."""
     return torch.exp(math.log(10) * x)
 
 
 class GeneratedProblem(ABC):
-    """A problem whose functions are drawn from its settings and observed with normal noise of known variance."""
+    """A problem whose functions follow from its settings, observed with Gaussian noise of known variance."""
 
     data_files: ClassVar[tuple[Path, ...]] = ()
     n_agents: int
@@ -105,66 +106,66 @@ class GeneratedProblem(ABC):
     function_seed: int
 
     def evaluate(self, agents: Tensor, x: Tensor, streams: Streams, round: int) -> Tensor:
-        """Observe the objectives with noise, see `Problem`."""
+        """Observe the objectives with Gaussian noise, see `Problem.evaluate`."""
         noise = self.noise_variance**0.5 * streams.normal("observation", agents, round, x.shape[1])
         return self.true_value(agents, x, noise) + noise
 
     @abstractmethod
     def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        """The noiseless values, `n x k`."""
+        """Return the noiseless values, n x k."""
 
 
 class ScoreProblem(ABC):
-    """A problem whose observations are scores of models on data, at most 1; the metric is 1 - best score so far."""
+    """A problem whose observations are scores of trained models, at most 1; the metric is 1 - best score so far."""
 
     n_agents: int
 
     @property
     @abstractmethod
     def _path(self) -> Path | None:
-        """The data file; None for data without one."""
+        """The data file; None if the data need no file."""
 
     @property
     def data_files(self) -> tuple[Path, ...]:
-        """The file that the data come from, or none."""
+        """The data file, as a tuple that is empty if the data need no file."""
         return () if self._path is None else (self._path,)
 
     @property
     def noise_variance(self) -> float | None:
-        """0 for a deterministic score."""
+        """The variance of the observation noise: 0 for deterministic scores; problems with noisy scores override it."""
         return 0.0
 
     @property
     def reference(self) -> Tensor:
-        """N ones."""
+        """The largest possible score of each agent: N ones."""
         return torch.ones(self.n_agents, dtype=torch.float64, device="cpu")
 
     def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        """The observations y themselves."""
+        """Return the observations y themselves."""
         return y
 
     def _check_agents(self, found: int, which: str) -> None:
-        """Raise SettingError for more agents than there are data sets. which: the data sets, in words."""
+        """Raise SettingError if there are more agents than data sets (`found`); `which` describes the data sets."""
         if self.n_agents > found:
             raise SettingError("n_agents", f"must be at most {found}, {which}, got {self.n_agents}")
 
 
 def data_fingerprint(problem: object) -> str | None:
-    """The content of the data from which a problem's objectives are made.
+    """Return a digest of the data files from which a problem computes its objectives.
 
     Args:
         problem: A problem; its attribute `data_files` holds the paths of its data files.
 
     Returns:
-        `sha256:<64 digits>` of the files' contents, whatever their names; `generated` where there are no files, because
-        settings and seed determine the objectives; None for a problem without that attribute, such as `Custom` or one
-        of another package, about whose data nothing is known.
+        `sha256:<64 digits>` of the files' contents, independent of their names; `generated` if there are no files,
+        because settings and seed then determine the objectives; None if the data are unknown because the problem has
+        no such attribute (`Custom`, or a problem of another package).
 
     Raises:
         OSError: A file cannot be read.
         ValueError: A path is not a plain file.
     """
-    from dpfbo.problems.readers.data_files import digest_of_files  # processes of agents load no reader
+    from dpfbo.problems.readers.data_files import digest_of_files  # imported here: agents' processes need no reader
 
     files = getattr(problem, "data_files", None)
     return None if files is None else digest_of_files(tuple(files))

@@ -22,7 +22,7 @@ _KM_A_DEGREE = 111.32  # kilometres in a degree of latitude
 
 @dataclass(frozen=True)
 class Area:
-    """Public knowledge about an area: bounds in degrees, and the GP for the logarithm of the price, with km as unit."""
+    """Public knowledge about an area: its bounds in degrees, and the GP of the log price, with length-scale in km."""
 
     lon: Sequence[float]
     lat: Sequence[float]
@@ -42,7 +42,7 @@ class Area:
 
 @dataclass(frozen=True)
 class PriceSource:
-    """A file below the data folder, its name for `runners.fetch`, its column with prices, and what it stands in for."""
+    """A file of prices: its path in the data folder, its name for `runners.fetch`, its price column and its area."""
 
     name: str
     file: str
@@ -76,34 +76,33 @@ OWN_FILE = "csv"
 
 @dataclass(frozen=True)
 class Property(candidates.OneCurator):
-    """Minimises, over locations of sold property, the logarithm of the mean price of a square metre there.
+    """Minimises the logarithm of the mean price per square metre over the locations of sold property.
 
-    The paper's data, 2004 private properties in Singapore, are not public. The table has n_rows distinct locations
-    of lowest rank, in the order of ranks. Each record of the file has a rank, drawn with subset_seed and its position;
-    a location has the lowest rank of its records. Replacing one record thus changes the prices of at most the two
-    locations that it leaves and joins, and the place of at most one row (with n_rows=None, it may also add or remove
-    one row). At most two rows change.
+    The paper's data, 2004 private properties in Singapore, are not public. Each record of the file has a random rank,
+    which depends only on subset_seed and the record's position; the rank of a location is the lowest rank of its
+    records. The table has the n_rows locations of lowest rank, in the order of ranks. Replacing one record therefore
+    changes the prices of at most two locations, the one that it leaves and the one that it joins, and replaces at most
+    one location by another (with n_rows=None, it may also add or remove one). At most two rows change.
 
-    Features are km east and north of the centre of the public box; a degree of longitude has its length at the middle
-    latitude. The metric is simple regret in units of signal_sd. As in the authors' code a measurement is the table's
-    own price, the same at every request, and the regret is against the cheapest location in the table, so that it
-    contains the GP's noise.
+    Features are the distances east and north of the centre of the public box, in km; the length of a degree of
+    longitude is that at the middle latitude. The metric is simple regret in units of signal_sd. As in the authors'
+    code, every measurement of a location returns its price in the table, and the regret is relative to the cheapest
+    location in the table, so it includes the noise of the prices.
 
     Args:
         source: `king_county`, house sales in King County (Seattle), 2014 to 2015; `singapore`, resales of public
-            housing in Singapore, 2023; both stand in for the paper's data. `csv`, a file of your own. `name` and
-            `stand_in` say which it is.
-        file: The path of a csv file with the columns lon, lat (degrees) and price, for `csv` alone.
+            housing in Singapore, 2023; both stand in for the paper's data. `csv`, a file of your own. The attributes
+            `name` and `stand_in` say which source it is.
+        file: The path of a csv file with the columns lon, lat (degrees) and price; only for source=csv.
         n_rows: The number of locations; None for all.
         subset_seed: The seed of the ranks.
-        lon: Public bounds (lowest, highest) in degrees; rows outside stay in the table. Here and
-            below, None means the source's own value (`SOURCES`); with `csv`, give every value, from public knowledge
-            and not from the file.
+        lon: Public bounds (lowest, highest) in degrees; rows outside stay in the table. Here and below, None means the
+            source's own value (`SOURCES`); source=csv needs every value, from public knowledge and not from the file.
         lat: Public bounds in degrees.
-        lengthscale: The length-scale of the GP for the logarithm of the price, km.
+        lengthscale: The length-scale of the GP of the log price, in km.
         mean: The mean of this GP.
         signal_sd: The standard deviation of this GP.
-        noise_sd: The standard deviation of the noise in the logarithm of the price.
+        noise_sd: The standard deviation of the noise in the log price.
         data_dir: The data folder, see `readers.data_files`.
 
     Raises:
@@ -159,7 +158,7 @@ class Property(candidates.OneCurator):
         return candidates.table_of(natural, [tuple(area.lon), tuple(area.lat)], lengthscales, values, ("lon", "lat"))
 
     def _locations(self) -> pd.DataFrame:
-        """The locations of the table, each with its mean price, in the order of ranks."""
+        """Return the locations of the table with their mean prices, in the order of ranks."""
         path, column = self._file
         sold = read_columns(path, ("lon", "lat", column))
         for name in sold:
@@ -183,7 +182,7 @@ class Property(candidates.OneCurator):
 
     @property
     def _file(self) -> tuple[Path, str]:
-        """The csv file, and its column with the price."""
+        """The csv file and the name of its price column."""
         if self.file is None:
             source = SOURCES[self.source]
             return data_file(self.data_dir, source.file, source.fetch), source.price

@@ -30,12 +30,12 @@ class School(ScoreProblem):
 
     The data are the multi-task "school" data. The regression of the exam score has a squared-exponential kernel with
     one gamma for the student's ability band and one for the other features. Points x are log10 of (ridge,
-    gamma_ability, gamma_other) in [-4, 2] x [-4, 1]^2. nmse is the mean squared error on the held-out half of the
-    school's students, divided by that of predicting the mean of the other half: a regression of nmse 1 is no better
-    than this mean. The objective is deterministic, and the metric is the best nmse so far.
+    gamma_ability, gamma_other) in [-4, 2] x [-4, 1]^2. nmse, the normalised mean squared error, is the error on the
+    held-out half of the school's students divided by the error of predicting the mean score of the other half, so a
+    regression with nmse 1 is no better than this mean. The objective is deterministic; the metric is the best nmse.
 
     Args:
-        n_agents: N, for the first N schools.
+        n_agents: The number of agents N, which are the first N schools.
         split_seed: The seed of the split into halves.
         data_dir: The data folder, see `readers.data_files`.
 
@@ -70,7 +70,7 @@ class School(ScoreProblem):
         rows = batches.filled(n, batches.PRODUCTS, agents.device)
         schools = self._schools.select(agents[rows])
         settings = power_of_ten(x[rows])  # n x k x 3
-        errors = [schools.normalised_mse(s[:, 0], s[:, 1:]) for s in settings.unbind(1)]  # one query at a time: memory
+        errors = [schools.normalised_mse(s[:, 0], s[:, 1:]) for s in settings.unbind(1)]  # one by one, for less memory
         return 1 - torch.stack(errors, 1)[:n]
 
 
@@ -78,8 +78,9 @@ class School(ScoreProblem):
 class Schools:
     """Training and validation halves of N schools, padded to the t and v students of the largest halves.
 
-    within: N x 2 x t x t, squared distances in ability band and other features; across: N x 2 x v x t; infinite for
-    padding. train, validation: N x t and N x v, scores less the school's training mean, 0 for padding.
+    within: squared distances of training students in ability band and in other features, N x 2 x t x t. across: those
+    of validation to training students, N x 2 x v x t. Both are infinite for padding, except on within's zero diagonal.
+    train, validation: N x t and N x v, scores minus the school's training mean, 0 for padding.
     """
 
     within: Tensor
@@ -88,12 +89,12 @@ class Schools:
     validation: Tensor
 
     def select(self, rows: Tensor) -> "Schools":
-        """Some of the schools, on the device of the rows."""
+        """Return the schools with the indices `rows`, on the device of `rows`."""
         kept = (whole[rows.to(whole.device)] for whole in vars(self).values())
         return Schools(*(part.to(rows.device) for part in kept))
 
     def normalised_mse(self, ridge: Tensor, gamma: Tensor) -> Tensor:
-        """The validation error of each school's kernel ridge regression, over that of its training mean, N.
+        """Return the validation error of each school's kernel ridge regression over that of its training mean, N.
 
             |validation - K* a|^2 / |validation|^2,   a = (K + ridge I)^-1 train
 
@@ -114,7 +115,7 @@ def _kernel(D2: Tensor, gamma: Tensor) -> Tensor:
 
 @cache
 def load_schools(path: Path, split_seed: int) -> Schools:
-    """All schools of school.mat, each split into halves; ValueError for a file in another format."""
+    """Read all schools of school.mat, each split into halves; raise ValueError for a file in another format."""
     with needing("problems", "the school problem"):
         from sklearn.metrics import pairwise_distances
         from sklearn.model_selection import train_test_split
@@ -141,7 +142,7 @@ def load_schools(path: Path, split_seed: int) -> Schools:
 
 
 def _checked(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """One school's students and scores as float64, percentages as fractions; ValueError for unfit ones."""
+    """Return a school's features and scores as float64, percentages as fractions; raise ValueError for unfit data."""
     x, y = x.astype(float), y.astype(float).ravel()
     if x.shape != (len(y), _FEATURES) or len(y) < _FEWEST:
         raise ValueError(f"a school has {_FEATURES} features and a score of at least {_FEWEST} students, got {x.shape}")

@@ -15,7 +15,7 @@ _BLOCK = 4096  # agents whose whole functions are computed at once
 
 
 def gp_draws(n_draws: int, grid_size: int, lengthscale: float, generator: np.random.Generator) -> Tensor:
-    """Draws of an SE Gaussian process on `linspace(0, 1, grid_size)`, each scaled to [0, 1]; n_draws x grid_size."""
+    """Draw from a GP with SE kernel on `linspace(0, 1, grid_size)`, each draw scaled to [0, 1]; n_draws x grid_size."""
     draws = generator.standard_normal((n_draws, grid_size)) @ _kernel_root(grid_size, lengthscale).T
     low, high = draws.min(1, keepdims=True), draws.max(1, keepdims=True)
     return torch.from_numpy((draws - low) / (high - low))
@@ -23,7 +23,7 @@ def gp_draws(n_draws: int, grid_size: int, lengthscale: float, generator: np.ran
 
 @cache
 def _kernel_root(grid_size: int, lengthscale: float) -> np.ndarray:
-    """R with `R R^T` the kernel matrix of the grid."""
+    """Return R such that `R R^T` is the kernel matrix of the grid."""
     x = np.linspace(0, 1, grid_size)
     values, vectors = np.linalg.eigh(np.exp(-0.5 * ((x[:, None] - x) / lengthscale) ** 2))
     return vectors * np.sqrt(values.clip(min=0))
@@ -31,18 +31,18 @@ def _kernel_root(grid_size: int, lengthscale: float) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Synthetic(GeneratedProblem):
-    """Maximise a common GP draw on a grid of [0, 1], plus or minus `perturbation` at each point of each agent.
+    """Maximises one GP draw on a grid of [0, 1], to which each agent adds plus or minus `perturbation` at each point.
 
-    The draw is scaled to [0, 1]; both signs are equally likely. The metric is simple regret, noiseless, against the
+    The draw is scaled to [0, 1]; both signs are equally likely. The metric is noiseless simple regret against the
     agent's own optimum.
 
     Args:
-        n_agents: N.
-        grid_size: The number of points, G.
+        n_agents: The number of agents N.
+        grid_size: The number of grid points.
         lengthscale: The length-scale of the GP's SE kernel.
         perturbation: The size of the perturbation.
-        noise_variance: The variance of an observation.
-        function_seed: The seed of the draw and the signs, which is not the run's seed.
+        noise_variance: The variance of the observation noise.
+        function_seed: The seed of the draw and the signs, independent of the run's seed.
 
     Example:
         >>> problem = Synthetic(n_agents=2, grid_size=100)
@@ -76,7 +76,7 @@ class Synthetic(GeneratedProblem):
     @cached_property
     def reference(self) -> Tensor:
         agents = torch.arange(self.n_agents, device="cpu")
-        found = torch.empty(self.n_agents, dtype=torch.float64, device="cpu")  # results a block would fragment the heap
+        found = torch.empty(self.n_agents, dtype=torch.float64, device="cpu")  # a result per block fragments the heap
         for block, part in zip(agents.split(_BLOCK), found.split(_BLOCK), strict=True):
             torch.amax(self._values(block), 1, out=part)
         return found
@@ -87,7 +87,7 @@ class Synthetic(GeneratedProblem):
 
     @cached_property
     def _common(self) -> Tensor:
-        """The function that all agents share, grid_size."""
+        """The values of the draw that all agents share, grid_size."""
         generator = Streams(self.function_seed).generator("problem/function")
         return gp_draws(1, self.grid_size, self.lengthscale, generator)[0]
 
@@ -102,10 +102,10 @@ class Synthetic(GeneratedProblem):
         return bits
 
     def _values(self, agents: Tensor) -> Tensor:
-        """Noiseless objectives of some agents, n x grid_size."""
+        """Return the noiseless objectives of n agents, n x grid_size."""
         return self._values_at(agents, torch.arange(self.grid_size, device="cpu").expand(len(agents), -1))
 
     def _values_at(self, agents: Tensor, index: Tensor) -> Tensor:
-        """Noiseless objectives at k points of the grid for each agent, n x k."""
+        """Return the noiseless objectives of n agents at the grid points `index` (n x k), n x k."""
         bits = self._signs[agents[:, None], index >> 3] >> (7 - (index & 7)).to(torch.uint8) & 1
         return self._common[index] + self.perturbation * torch.where(bits == 1, 1.0, -1.0)

@@ -1,4 +1,4 @@
-"""Heterogeneous agents (paper, App. B.1.4, Fig. 7): mixtures of an own function and a common one."""
+"""Heterogeneous agents (paper, App. B.1.4, Fig. 7): mixtures of an agent's own and a common function."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +13,7 @@ from dpfbo.rng import Streams
 
 @dataclass(frozen=True)
 class SyntheticHeterogeneous(Synthetic):
-    """Maximise `alpha f_n + (1 - alpha) f_base`, where f_base and every f_n are GP draws scaled to [0, 1].
+    """Maximises `alpha f_n + (1 - alpha) f_base`, where f_base and every f_n are GP draws scaled to [0, 1].
 
     Args:
         alpha: The share of an agent's own function: 0 gives all agents one function, 1 gives independent functions.

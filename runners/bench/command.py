@@ -1,7 +1,7 @@
-"""python -m runners.bench SUITE: times and memory on this machine, beside floors (docs/results/speed.md).
+"""python -m runners.bench SUITE: measure times and memory, and compare them with floors (docs/results/speed.md).
 
-Every measurement is made in a fresh process; times are medians over repeats. Prints tables, and writes SUITE.json and,
-where a size varies, SUITE.png.
+Every measurement is made in a fresh process; times are medians over repeats. The command prints tables, and writes
+SUITE.json and, if a size varies, SUITE.png.
 """
 
 import argparse
@@ -20,13 +20,13 @@ from runners.user_errors import exit_code
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line `argv`; returns the exit code: 1 for an error, 130 when interrupted."""
+    """Run the command line `argv` and return the exit code: 1 for an error, 130 when interrupted."""
     args = _parser().parse_args(argv)
     return exit_code(lambda: _measure(args))
 
 
 def _measure(args: argparse.Namespace) -> int:
-    """Measure, print and write a suite; a measurement that fails is reported, and the others go on."""
+    """Measure, print and write a suite; if a measurement fails, report the error and continue with the next one."""
     suite, repeats = SUITES[args.suite], Repeats(args.repeats, args.seconds, args.threads)
     cases = list(suite.cases(args))  # bad settings and missing data are refused before any work
     args.out.mkdir(parents=True, exist_ok=True)
@@ -60,10 +60,10 @@ def _parser() -> Parser:
         one = suites.add_parser(name, help=suite.purpose, description=suite.purpose, formatter_class=shows_defaults)
         for option, settings in suite.options.items():
             one.add_argument(option, **settings)
-        one.add_argument("--repeats", type=at_least(1), default=3, metavar="K", help="repeats of a measurement at most")
-        one.add_argument("--seconds", type=at_least(1), default=20, metavar="S", help="begin no repeat after so long")
-        one.add_argument("--threads", type=at_least(1), default=1, metavar="K", help="of torch and NumPy")
+        one.add_argument("--repeats", type=at_least(1), default=3, metavar="K", help="make at most K repeats")
+        one.add_argument("--seconds", type=at_least(1), default=20, metavar="S", help="begin no repeat after S seconds")
+        one.add_argument("--threads", type=at_least(1), default=1, metavar="K", help="threads of torch, NumPy")
         one.add_argument(
-            "--out", type=Path, default=Path("results/bench"), metavar="FOLDER", help="for SUITE.json, .png"
+            "--out", type=Path, default=Path("results/bench"), metavar="FOLDER", help="for SUITE.json and .png"
         )
     return parser

@@ -1,4 +1,4 @@
-"""One federated run, timed by phase: by dpfbo, or by the plain loop."""
+"""Federated runs of dpfbo or of the plain loop, timed by phase."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ _WARM_UP_ROUNDS = 3
 
 @dataclass(frozen=True)
 class RunTask:
-    """A run to time. plain: by `plain_loop`, not by dpfbo."""
+    """A federated run to time; `plain` selects `plain_loop` instead of dpfbo."""
 
     problem: str
     algorithm: str
@@ -34,13 +34,13 @@ class RunTask:
     plain: bool = False
 
     def compose(self, *more: str) -> FederatedExperiment:
-        """Raises ValueError for bad settings, and MissingData."""
+        """Compose the experiment. Raises ValueError for bad settings, and MissingData."""
         given = [f"problem={self.problem}", f"algorithm={self.algorithm}", *self.overrides, *more]
         return federated(build(composed(given)))
 
 
 def prepare(task: RunTask) -> TimedRun:
-    """The run, after a short one to warm up. What a problem and its plan keep is computed before."""
+    """Return the run after a short warm-up run; values that the problem and the plan cache are already computed."""
     experiment = task.compose()
     few = max(2, experiment.settings.algorithm.P)
     _timed(task.compose(f"rounds={_WARM_UP_ROUNDS}", f"problem.n_agents={few}"), task.plain)
@@ -58,7 +58,7 @@ def _timed(experiment: FederatedExperiment, plain: bool) -> tuple[Mapping[str, f
 
 
 def library_run(experiment: FederatedExperiment) -> FederatedResult:
-    """The library's run, with its ledger in memory."""
+    """Run the experiment with dpfbo, with the ledger in memory."""
     executor = experiment.settings.executor
     ids = torch.arange(experiment.problem.n_agents, device=device(executor.device, given_gpu=False))
     shard = Shard(experiment.problem, experiment.agents, ids, executor.threads)
@@ -68,7 +68,7 @@ def library_run(experiment: FederatedExperiment) -> FederatedResult:
 
 
 def shape_of(experiment: FederatedExperiment, rounds: Sequence[RoundRecord]) -> RunShape:
-    """The sizes of a run with these records. Without records no agent counts for own draws or acquisition."""
+    """Return the sizes of a run with these records; without records, the shares `own` and `server` are 0."""
     a, agents, T = experiment.settings.algorithm, experiment.agents, experiment.rounds
     domain, own, averaged, prior = experiment.problem.domain, agents.own_gp, agents.averaged_gp, a.has_prior
     kernels = 0 if averaged is None else len(averaged.lengthscales) * len(averaged.noises) * (1 + prior)

@@ -17,8 +17,8 @@ import torch
 from runners.executor.deployment import use_threads
 from runners.user_errors import user_errors
 
-Floors = Callable[[Mapping[str, float]], Mapping[str, float]]  # of the machine's rates: seconds by phase
-TimedRun = Callable[[], tuple[Mapping[str, float], Floors]]  # makes one run; returns its seconds by phase
+Floors = Callable[[Mapping[str, float]], Mapping[str, float]]  # takes the machine's rates, returns seconds by phase
+TimedRun = Callable[[], tuple[Mapping[str, float], Floors]]  # makes one run; returns its seconds by phase, and floors
 
 _SHARE = 0.8  # of the available memory that a measurement may allocate
 
@@ -29,7 +29,7 @@ class BenchError(ChildProcessError):
 
 @dataclass(frozen=True)
 class Repeats:
-    """Options of every measurement. count: of repeats at most; none begins after `seconds`."""
+    """Options of a measurement: at most `count` repeats, none of which begins after `seconds`, on `threads` threads."""
 
     count: int
     seconds: float
@@ -40,9 +40,9 @@ class Repeats:
 class Timed:
     """The repeats of a measurement.
 
-    runs: seconds by phase of each, with `total` and `cpu`. floors: by phase, in seconds. start_mb, peak_mb: the largest
-    memory of the process before the call, with all that it imports, and at the end. gpu_mb: the largest memory of its
-    tensors on the GPU, None if it used none.
+    runs: seconds by phase of each repeat, with `total` and `cpu`. floors: seconds by phase. start_mb: the peak memory
+    of the process before the measurement, with all imports. peak_mb: its peak memory at the end. gpu_mb: the peak
+    memory of tensors on the GPU; None if there were none.
     """
 
     runs: list[dict[str, float]]
@@ -58,7 +58,7 @@ def no_floors(rates: Mapping[str, float]) -> Mapping[str, float]:
 
 def in_fresh_process(call: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function in a process of its own. Raises its errors, and BenchError if the process dies."""
-    # Forks of a server that has imported the program and done nothing: each has a peak of its own, and starts at once.
+    # Every process is forked from a server that has only imported the program: it starts fast and has its own peak.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["runners.bench.suites"])
     with ProcessPoolExecutor(1, mp_context=context) as pool:
@@ -72,7 +72,7 @@ def timed(
     prepare: Callable[..., TimedRun], arguments: Mapping[str, Any], rates: Mapping[str, float], repeats: Repeats
 ) -> Timed:
     """Time the run that `prepare(**arguments)` returns, in this process, which does nothing else."""
-    os.environ["PYTHONWARNINGS"] = "ignore"  # joblib's tracker of the workers that end below
+    os.environ["PYTHONWARNINGS"] = "ignore"  # joblib's tracker warns about the workers that are killed below
     use_threads(repeats.threads)
     if not torch.cuda.is_available():  # CUDA reserves more address space than the machine has memory
         free = float(Path("/proc/meminfo").read_text().partition("MemAvailable:")[2].split()[0]) * 1024
@@ -87,10 +87,10 @@ def timed(
             phases, floors = run()
             spent = {"total": time.perf_counter() - begin, "cpu": time.process_time() - cpu}
             runs.append({**spent, **phases})
-    except failures as error:  # not all of them can be sent to another process
+    except failures as error:  # some errors cannot be pickled
         raise BenchError(" ".join(str(error).split()) or type(error).__name__) from None
     finally:
-        for worker in multiprocessing.active_children():  # of a problem's objective, which would wait for more work
+        for worker in multiprocessing.active_children():  # an objective's workers wait for more work
             if worker.pid is not None:
                 os.kill(worker.pid, signal.SIGKILL)
     gpu_mb = torch.cuda.max_memory_allocated() / 1e6 if torch.cuda.is_initialized() else None
@@ -98,5 +98,5 @@ def timed(
 
 
 def _peak_mb() -> float:
-    """The largest resident memory of this process so far, in MB; not that of the process that started it."""
+    """Return the peak resident memory of this process in MB, without that of the process that started it."""
     return float(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) * 1024 / 1e6

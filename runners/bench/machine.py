@@ -1,4 +1,4 @@
-"""The speed of this machine: how fast it multiplies, copies, appends, and computes functions."""
+"""The speed of this machine: the rates at which it multiplies, copies, appends, and computes functions."""
 
 import os
 import tempfile
@@ -18,14 +18,14 @@ KINDS = ("flops", "flops32", "cos", "cos32", "exp", "log", "uniforms", "bytes", 
 
 _SIZE = 512  # rows of the square matrices of a product
 _CACHED = 2**14  # numbers that stay in the cache, for the functions
-_UNCACHED = 2**24  # numbers of 8 bytes that do not, for the copy
+_UNCACHED = 2**24  # numbers of 8 bytes that do not fit the cache, for the copy
 _SECONDS = 0.25  # time for each rate
 
 
 def measured_rates(folder: Path, threads: int) -> dict[str, float]:
-    """Operations of each of `KINDS` a second, the best of many repeats: what no program here can beat.
+    """Measure the operations per second of each of `KINDS`: the best of many repeats, for appends the median.
 
-    folder: on the disk that is measured. threads: of torch and NumPy in this process.
+    folder: a folder on the disk to measure. threads: the number of threads of torch and NumPy in this process.
     """
     use_threads(threads)
     a, x, large = torch.rand(_SIZE, _SIZE).double(), torch.rand(_CACHED).double() + 0.5, torch.rand(_UNCACHED).double()
@@ -54,7 +54,7 @@ def measured_rates(folder: Path, threads: int) -> dict[str, float]:
 
 
 def _seconds(call: Callable[[], object], median: bool) -> float:
-    """Seconds of one call, after one to warm up: the shortest, or the median, of those that fit in `_SECONDS`."""
+    """Return the shortest (or median) time of the calls that fit in `_SECONDS`, after a warm-up call, in seconds."""
     call()
     seconds, end = list[float](), time.perf_counter() + _SECONDS
     while not seconds or time.perf_counter() < end:

@@ -20,8 +20,8 @@ from runners.bench.floors import floor_seconds, work
 from runners.bench.fresh_process import Floors, TimedRun
 
 Q, Z, DELTA = 0.01, 1.0, 1e-5
-_SUBSET = (10, 1000)  # of the accountant of subsets of fixed size
-_TERMS = {  # of binomial sums, an exp each, for each different round
+_SUBSET = (10, 1000)  # agents in a round's subset, and in all, for the accountant `fixed_size`
+_TERMS = {  # number of terms of binomial sums, each with an exp, for each distinct round
     "moments": sum(range(3, 35)),  # the moments 1..32
     "rdp": sum(int(order) + 1 for order in ORDERS if order == int(order)),
 }
@@ -29,9 +29,9 @@ _BELIEF = Belief(lengthscale=0.2 * NORM, variance=1.0, noise=1e-5, mean=0.0)
 
 
 def accountant(name: str, different: bool, rounds: int) -> TimedRun:
-    """Epsilon after each of so many rounds, with all different noise or with the same.
+    """Return a run that computes epsilon after each round, with different or with equal noise in all rounds.
 
-    No two repeats have the same noise, because accountants keep what they computed for a round.
+    Repeats differ in their noise, because accountants cache what they have computed for a round.
     """
     book, repeats = accountant_named(name), count()
 
@@ -52,7 +52,7 @@ def accountant(name: str, different: bool, rounds: int) -> TimedRun:
 
 
 def ledger(charges: int, folder: Path) -> TimedRun:
-    """Charges to a ledger, each on disk before the next."""
+    """Return a run that charges a ledger; each charge is on disk before the next one."""
 
     def run() -> tuple[Mapping[str, float], Floors]:
         with tempfile.TemporaryDirectory(dir=folder) as own:
@@ -65,9 +65,9 @@ def ledger(charges: int, folder: Path) -> TimedRun:
 
 
 def modeler(rows: int, columns: int, rounds: int, seed: int, refit: bool) -> TimedRun:
-    """A modeler's run over random rows of [-12, 12]^3, projected to `columns`, whose objective is a smooth function.
+    """Return a modeler's run on a smooth objective over random rows of [-12, 12]^3, projected to `columns` features.
 
-    refit: factorise the whole posterior anew after every measurement of the same rows instead.
+    With `refit`, the run instead factorises the whole posterior after every measurement of the same rows.
     """
     rng = np.random.default_rng(seed)
     points3 = rng.uniform(-12, 12, (rows, 3))
@@ -93,7 +93,7 @@ def modeler(rows: int, columns: int, rounds: int, seed: int, refit: bool) -> Tim
     call: Callable[[], object] = refitted if refit else measured_rows
 
     def floors(rates: Mapping[str, float]) -> dict[str, float]:
-        """For each measurement its covariances with all rows, a row of V, and the sums of both."""
+        """Count, for each measurement, its covariances with all rows, a row of V, and both updated sums."""
         steps = range(rounds + 1)
         flops, numbers = sum(2 * columns + 2 * t + 8 for t in steps), sum(t + columns + 1 for t in steps)
         counts = work(flops=rows * flops, exp=rows * len(steps), bytes=8 * rows * numbers)

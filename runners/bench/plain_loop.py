@@ -1,7 +1,7 @@
 """A plain DP-FTS-DE for comparison: Algorithms 1 and 2 in NumPy, agent by agent, every posterior from scratch.
 
-`python -m runners.bench overhead` compares dpfbo with its times, the tests compare the library with its results. It
-shares the problems and the settings with dpfbo and nothing else.
+`python -m runners.bench overhead` compares its times with those of dpfbo, and tests compare its results. The plain loop
+shares problems and settings with dpfbo, but no code of the algorithm.
 """
 
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ from runners.compose.settings import FederatedSettings
 
 FOLLOW = {"inverse_sqrt": 0.5, "inverse": 1.0, "inverse_square": 2.0, "never": np.inf}  # 1 - p_t = t^-exponent
 HYPER_BOUNDS = np.array([(5e-3, 1e2), (1e-6, 1e3), (1e-8, 1e2)])  # length-scale, variance, noise
-WORST = 1e25  # negative log likelihood that stands for inf, from which a line search cannot step back
+WORST = 1e25  # replaces an infinite negative log likelihood, from which a line search cannot step back
 NOISE_FLOOR = 1e-5  # least noise variance of an own draw
 SAME_POINT = 1e-9  # distance on every axis below which two points are one
 OPEN_FACE = 1e-9  # distance that L-BFGS-B keeps from the open upper faces of a region
@@ -31,23 +31,23 @@ OPEN_FACE = 1e-9  # distance that L-BFGS-B keeps from the open upper faces of a 
 
 @dataclass(frozen=True)
 class Features:
-    """One map `phi(x) = cos(s . x + b)`, scaled to unit norm. s: M x D; b: M."""
+    """A feature map `phi(x) = cos(s . x + b)`, scaled to unit norm. s: M x D; b: M."""
 
     s: np.ndarray
     b: np.ndarray
 
     @classmethod
     def draw(cls, M: int, D: int, lengthscale: float, rng: np.random.Generator) -> "Features":
-        """`s ~ N(0, l^-2 I)`, `b ~ U[0, 2 pi]`."""
+        """Draw the map of an SE kernel with length-scale l: `s ~ N(0, l^-2 I)`, `b ~ U[0, 2 pi]`."""
         return cls(rng.standard_normal((M, D)) / lengthscale, rng.uniform(0, 2 * np.pi, M))
 
     def __call__(self, X: np.ndarray) -> np.ndarray:
-        """Features of points, `k x D -> k x M`."""
+        """Return the features of points, `k x D -> k x M`."""
         c = np.cos(X @ self.s.T + self.b)
         return c / np.linalg.norm(c, axis=1, keepdims=True)
 
     def value_and_gradient(self, x: np.ndarray, omega: np.ndarray) -> tuple[float, np.ndarray]:
-        """`phi(x) . omega` and its gradient at one point x (D)."""
+        """Return `phi(x) . omega` and its gradient at one point x (D)."""
         angle = self.s @ x + self.b
         c, norm = np.cos(angle), np.linalg.norm(np.cos(angle))
         value = c @ omega / norm
@@ -56,7 +56,7 @@ class Features:
 
 @dataclass
 class PlainAgent:
-    """X: t x D, in the unit cube; y: t; hyper: length-scale, variance and noise of the agent's own GP."""
+    """An agent's state. X: t x D, in the unit cube; y: t; hyper: length-scale, variance and noise of its own GP."""
 
     id: int
     hyper: np.ndarray
@@ -108,7 +108,7 @@ def query(
     agent: PlainAgent, t: int, omega: np.ndarray, shared: Features, domain: Domain, settings: FederatedSettings,
     rng: np.random.Generator, clock: PhaseClock,
 ) -> np.ndarray:  # fmt: skip
-    """Algo. 2 lines 5 to 9: the query of one agent in round t >= 1, D."""
+    """Return the query of one agent in round t >= 1, D (Algo. 2, lines 5 to 9)."""
     a, acquisition, D = settings.algorithm, settings.acquisition, domain.dimension
     exponent = FOLLOW[a.follow]
     if exponent < np.inf and rng.random() < t**-exponent:
@@ -125,13 +125,13 @@ def query(
 
 
 def weight_posterior(Phi: np.ndarray, y: np.ndarray, lam: float) -> tuple[np.ndarray, np.ndarray]:
-    """Eq. 2: mean `nu` (M) and Cholesky factor of `Sigma = Phi^T Phi + lam I` (M x M). Phi: t x M; y: t."""
+    """Return eq. 2's mean `nu` (M) and Cholesky factor of `Sigma = Phi^T Phi + lam I` (M x M). Phi: t x M; y: t."""
     L = cholesky(Phi.T @ Phi + lam * np.eye(Phi.shape[1]), lower=True)
     return cho_solve((L, True), Phi.T @ y), L
 
 
 def draw_weights(Phi: np.ndarray, y: np.ndarray, lam: float, rng: np.random.Generator) -> np.ndarray:
-    """One draw of `N(nu, lam Sigma^-1)`, M."""
+    """Draw weights from `N(nu, lam Sigma^-1)`, M (see `weight_posterior`)."""
     nu, L = weight_posterior(Phi, y, lam)
     return nu + np.sqrt(lam) * solve_triangular(L, rng.standard_normal(len(nu)), lower=True, trans="T")
 
@@ -139,7 +139,7 @@ def draw_weights(Phi: np.ndarray, y: np.ndarray, lam: float, rng: np.random.Gene
 def aggregate(
     messages: np.ndarray, weights: np.ndarray, settings: FederatedSettings, rng: np.random.Generator
 ) -> np.ndarray:
-    """Algo. 1 lines 5 to 12: choose, clip, sum, add noise. messages: N x M; weights: P x N. Returns P x M."""
+    """Sample agents, clip, sum and add noise (Algo. 1, lines 5 to 12): messages N x M, weights P x N -> P x M."""
     if not settings.algorithm.private:
         return weights @ messages
     m = settings.privacy.mechanism
@@ -153,7 +153,7 @@ def aggregate(
 
 
 def region_weights(t: int, N: int, P: int, weights: Softmax) -> np.ndarray:
-    """Softmax weights `phi_n^(i) ∝ exp((a_t - 1) I[n in region i])`, P x N."""
+    """Return the softmax weights `phi_n^(i) ∝ exp((a_t - 1) I[n in region i])`, P x N."""
     hold, steps = weights.decay.hold, weights.decay.steps
     fall = np.append(np.linspace(1, 0, steps)[:-1], 0.0)
     share = 1.0 if hold is None or t < hold else fall[min(t - hold, steps - 1)]
@@ -163,7 +163,7 @@ def region_weights(t: int, N: int, P: int, weights: Softmax) -> np.ndarray:
 
 
 def region_parts(P: int, D: int) -> tuple[int, ...]:
-    """The number of equal parts of each axis: prime factors of P, largest first, each to the axis with the fewest."""
+    """Return each axis's number of parts: P's prime factors, largest first, each go to the axis with fewest parts."""
     parts, factors = [1] * D, []
     for k in range(2, P + 1):
         while P % k == 0:
@@ -175,23 +175,23 @@ def region_parts(P: int, D: int) -> tuple[int, ...]:
 
 
 def cells_of(X: np.ndarray, parts: tuple[int, ...]) -> np.ndarray:
-    """Cell of each point on each axis, `... x D -> ... x D`."""
+    """Return the cell of each point on each axis, `... x D -> ... x D`."""
     return np.clip(np.floor(X * parts).astype(int), 0, np.array(parts) - 1)
 
 
 def regions_of(X: np.ndarray, parts: tuple[int, ...]) -> np.ndarray:
-    """Region of each point, `k x D -> k`."""
+    """Return the region of each point, `k x D -> k`."""
     return np.ravel_multi_index(tuple(cells_of(X, parts).T), parts)
 
 
 def cell_bounds(cell: np.ndarray, parts: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Corners of one cell, D each; its open upper faces are left out."""
+    """Return the lower and upper corner of one cell, D each, without the cell's open upper faces."""
     last = cell == np.array(parts) - 1
     return cell / parts, np.where(last, 1.0, (cell + 1) / parts - OPEN_FACE)
 
 
 def initial_points(region: int, k: int, parts: tuple[int, ...], domain: Domain, rng: np.random.Generator) -> np.ndarray:
-    """Algo. 2 line 2: k points uniform in a region, k x D."""
+    """Draw k points uniformly in a region, k x D (Algo. 2, line 2)."""
     if isinstance(domain, Grid):
         points = domain.unit_points.numpy()
         return rng.choice(points[regions_of(points, parts) == region], k)
@@ -202,7 +202,7 @@ def initial_points(region: int, k: int, parts: tuple[int, ...], domain: Domain, 
 def maximise(
     features: Features, omega: np.ndarray, domain: Domain, acquisition: Acquisition, rng: np.random.Generator
 ) -> np.ndarray:
-    """`argmax_x phi(x) . omega^(i[x])`, D: over a grid; in a box by candidates, then L-BFGS-B in the start's region."""
+    """Return `argmax_x phi(x) . omega^(i[x])`, D: over a grid, or in a box by candidates, then L-BFGS-B from starts."""
     D, parts = domain.dimension, region_parts(len(omega), domain.dimension)
     grid = domain.unit_points.numpy() if isinstance(domain, Grid) else None
     candidates = rng.random((acquisition.n_candidates, D)) if grid is None else grid
@@ -228,7 +228,7 @@ def maximise(
 
 
 def fit(X: np.ndarray, y: np.ndarray, start: np.ndarray) -> np.ndarray:
-    """Hyper-parameters of maximum marginal likelihood, by L-BFGS-B on their logarithms."""
+    """Return the hyper-parameters of maximum marginal likelihood, found by L-BFGS-B on their logarithms."""
 
     def negative(theta: np.ndarray) -> tuple[float, np.ndarray]:
         value, gradient = log_likelihood(theta, X, y)
@@ -239,7 +239,7 @@ def fit(X: np.ndarray, y: np.ndarray, start: np.ndarray) -> np.ndarray:
 
 
 def log_likelihood(theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
-    """Log marginal likelihood, -inf without a factor, and its gradient (Rasmussen and Williams 2006, eq. 5.8, 5.9).
+    """Return log marginal likelihood and gradient (Rasmussen and Williams 2006, eq. 5.8, 5.9); -inf if singular.
 
     theta: logarithms of length-scale, variance and noise; X: t x D; y: t.
     """
@@ -257,7 +257,7 @@ def log_likelihood(theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> tuple[flo
 
 
 def _check(settings: FederatedSettings) -> Softmax:
-    """Returns the weighting. Raises ValueError for a setting that the plain loop does not have."""
+    """Return the weighting; raise ValueError for a setting that the plain loop does not support."""
     a, p = settings.algorithm, settings.privacy.mechanism
     checks.one_of("algorithm.server", getattr(a.server, "__name__", None), (None, Server.__name__))
     checks.one_of("algorithm.follow", a.follow, FOLLOW)

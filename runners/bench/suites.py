@@ -1,4 +1,4 @@
-"""The suites: lists of measurements, and the options that choose them."""
+"""The suites, which are lists of measurements, and the command-line options that select the measurements."""
 
 import argparse
 from collections.abc import Callable, Iterator, Mapping
@@ -19,8 +19,8 @@ RFF = "algorithm.own_draw.method=rff"  # the plain loop's own draws
 class BenchCase:
     """One measurement.
 
-    what: the series that it belongs to. size: the numbers that say how large it is. prepare: returns the run to time.
-    units: of the suite's unit of time in a second. records_mb: the least memory beside that of the program.
+    what: the series that it belongs to. size: its sizes by name. prepare: a function that returns the run to time.
+    units: the factor from seconds to the suite's unit. records_mb: the least memory beside that of the program.
     """
 
     what: str
@@ -33,7 +33,7 @@ class BenchCase:
 
 @dataclass(frozen=True)
 class Suite:
-    """Measurements of one kind. options: arguments of `add_argument` by name."""
+    """Measurements of one kind. options: keyword arguments of `add_argument` by the option's name."""
 
     purpose: str
     unit: str
@@ -42,7 +42,7 @@ class Suite:
 
 
 def _federated(what: str, problem: str, algorithm: str, *overrides: str, plain: bool = False) -> BenchCase:
-    """A federated run, in milliseconds for an agent and round. Raises ValueError for bad settings, and MissingData."""
+    """Return a federated run, in ms per agent and round. Raises ValueError for bad settings, and MissingData."""
     task = RunTask(problem, algorithm, overrides, plain)
     shape = shape_of(task.compose(), ())
     size = {"N": shape.N, "T": shape.T, "M": shape.M}
@@ -50,7 +50,7 @@ def _federated(what: str, problem: str, algorithm: str, *overrides: str, plain: 
 
 
 def overhead(args: argparse.Namespace) -> Iterator[BenchCase]:
-    """The problem's own settings, and the plain loop beside the same draws; on demand the prior."""
+    """Yield dpfbo's runs, a plain loop's run with the same kind of draws, and on request `ts`, `local`, `dp_prior`."""
     rounds = [] if args.rounds is None else [f"rounds={args.rounds}"]
     yield _federated("dpfbo", args.problem, "dp_fts_de", *rounds)
     yield _federated("dpfbo, rff draws", args.problem, "dp_fts_de", *rounds, RFF)
@@ -61,7 +61,7 @@ def overhead(args: argparse.Namespace) -> Iterator[BenchCase]:
 
 
 def agents(args: argparse.Namespace) -> Iterator[BenchCase]:
-    """The synthetic problem at all combinations of sizes."""
+    """Yield the synthetic problem at all combinations of sizes."""
     for algorithm, M, T, N in product(args.algorithms, args.features or [None], args.rounds, args.agents):
         given = [f"executor.device={args.device}"] + ([] if M is None else [f"algorithm.M={M}"])
         yield _federated(algorithm, "synthetic", algorithm, f"problem.n_agents={N}", f"rounds={T}", *given)
@@ -91,31 +91,31 @@ def _integers(minimum: int, default: list[int], help: str) -> dict[str, Any]:
 
 
 def _names(known: list[str], default: list[str]) -> dict[str, Any]:
-    return {"nargs": "+", "choices": known, "default": default, "metavar": "NAME", "help": f"of {' '.join(known)}"}
+    return {"nargs": "+", "choices": known, "default": default, "metavar": "NAME", "help": f"any of {' '.join(known)}"}
 
 
 SUITES = {
     "overhead": Suite(
-        "an agent and round of dpfbo and of a plain loop", "milliseconds per agent and round", overhead,
+        "time of dpfbo and of a plain loop", "milliseconds per agent and round", overhead,
         {
             "--problem": {"default": "synthetic", "help": "what to optimise"},
-            "--rounds": _integer(1, None, "rounds of dpfbo, or as configured"),
+            "--rounds": _integer(1, None, "rounds of dpfbo; None: as configured"),
             "--plain-rounds": _integer(1, 15, "rounds of the plain loop"),
             "--prior": {"action": "store_true", "help": "also the private prior, and agents that work alone"},
         },
     ),
     "agents": Suite(
-        "an agent and round against N, M and T", "milliseconds per agent and round", agents,
+        "time against numbers of agents, features and rounds", "milliseconds per agent and round", agents,
         {
             "--agents": _integers(2, [200, 1000, 10_000, 100_000], "numbers of agents N"),
-            "--features": _integers(2, [], "numbers of features M, or as configured"),
+            "--features": _integers(2, [], "numbers of features M; []: as configured"),
             "--rounds": _integers(1, [10], "numbers of rounds T"),
             "--algorithms": _names(["dp_fts_de", "dp_prior", "fts", "local", "ts"], ["dp_fts_de", "dp_prior"]),
-            "--device": {"default": "cpu", "choices": ["cpu", "cuda"], "help": "of the agents' tensors"},
+            "--device": {"default": "cpu", "choices": ["cpu", "cuda"], "help": "device of the agents' tensors"},
         },
     ),
     "accounting": Suite(
-        "accountants and a ledger", "seconds", accounting,
+        "time of accountants and of a ledger", "seconds", accounting,
         {
             "--accountants": _names(list(ACCOUNTANTS), ["pld", "rdp"]),
             "--rounds": _integers(1, [50, 200, 1000], "numbers of rounds"),
@@ -123,7 +123,7 @@ SUITES = {
         },
     ),
     "outsourced": Suite(
-        "a modeler's run over a released table", "milliseconds a run", outsourced,
+        "time of a modeler's run over a released table", "milliseconds a run", outsourced,
         {
             "--rows": _integer(2, 36_000, "rows of the table"),
             "--columns": _integer(1, 15, "columns of the release"),

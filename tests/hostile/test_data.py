@@ -241,7 +241,7 @@ def landmine_with(tmp_path, change):
     ("place", "value", "why"),
     [
         (0, np.full((8, 9), np.nan), "finite features"),
-        (0, np.ones((7, 9)), "a label of each row"),
+        (0, np.ones((7, 9)), "a label for each row"),
         (0, np.ones((8, 0)), "finite features"),
         (0, np.ones((8, 9), complex), "real numbers"),
         (0, "text", "matrices of numbers"),

@@ -28,7 +28,7 @@ MISTAKES = [
     ),
     (
         'run problem=custom problem.function=mine:f problem.lower=["a",0] problem.upper=[1,1]',
-        "problem.lower must be a list of finite numbers, one an axis, got ['a', 0]",
+        "problem.lower must be a list of finite numbers, one per axis, got ['a', 0]",
     ),
     ("run seed 3", "settings read key=value, got 'seed': seed=VALUE"),
     ("run -seed=3", "unknown option '-seed=3'; settings have no dashes: seed=3"),
@@ -116,7 +116,7 @@ MISTAKES = [
     ),
     (
         "run problem=custom problem.function=mine:f problem.lower=[0] problem.upper=[1,1]",
-        "problem.lower must have as many values as upper, one an axis, got (0.0,) and (1.0, 1.0)",
+        "problem.lower must have as many values as upper, one per axis, got (0.0,) and (1.0, 1.0)",
     ),
     (
         "run problem=custom problem.function=mine:f problem.lower=[1] problem.upper=[0]",
@@ -124,11 +124,11 @@ MISTAKES = [
     ),
     (
         "run problem=custom problem.function=mine:f problem.lower=0 problem.upper=1",
-        "problem.lower must be a list of finite numbers, one an axis, got 0",
+        "problem.lower must be a list of finite numbers, one per axis, got 0",
     ),
     (
         "run problem=custom problem.function=mine:f problem.lower=[0] problem.upper=[.inf]",
-        "problem.upper must be a list of finite numbers, one an axis, got ['.inf']",
+        "problem.upper must be a list of finite numbers, one per axis, got ['.inf']",
     ),
     (
         "run problem=custom problem.function=mine:broken problem.lower=[0] problem.upper=[1]",

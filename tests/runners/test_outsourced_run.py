@@ -268,7 +268,7 @@ def test_a_checkpoint_of_other_data_is_refused(tmp_path, monkeypatch, algorithm,
     other = change(GridGP(side_points=12, function_seed=0).table)
     with monkeypatch.context() as patch:
         patch.setattr(GridGP, "table", other)
-        with pytest.raises(ValueError, match="is not repeated as the checkpoint has it: delete the folder"):
+        with pytest.raises(ValueError, match="the repeated .* differs from the checkpoint: delete the folder"):
             run_configuration(cfg)
     assert {p: p.read_bytes() for p in folder_of(cfg).rglob("*.npz")} == before
     _, path = run_configuration(cfg)

@@ -1,4 +1,4 @@
-"""The transforms of a table into a release; each has a file, and a YAML file in `conf/transform/`.
+"""Transforms of a table into a release, each in its own module and with a YAML file in `conf/transform/`.
 
 The curator calls `release` and `candidate_rows`, which see the rows. The modeler calls `candidates`, which sees only
 the release.
@@ -27,7 +27,7 @@ from dpfbo.privacy.release import Diagnostics, Release
 if TYPE_CHECKING:
     import dp_accounting
 
-NORM = 25.0  # the largest norm of a scaled row, in which neighbours are at most 1 apart (paper, Sec. 4)
+NORM = 25.0  # the largest norm of a scaled row; neighbours are at most 1 apart at this scale (paper, Sec. 4)
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Candidates:
     """The candidates of a modeler, all public.
 
     points: m x r. input_variance: r, the variance of the difference between a point and the input that is measured
-    for it; None for no difference. fresh: True if each measurement of a candidate takes another input near it, else all
-    take one. counts: m, the estimated number of inputs near each candidate; None if unknown.
+    for it; None for no difference. fresh: True if each measurement of a candidate is at a new input near it, False if
+    all are at the same input. counts: m, the estimated number of inputs near each candidate; None if unknown.
     """
 
     points: Tensor
@@ -49,7 +49,7 @@ class Candidates:
 class Unreleased:
     """The secret facts of a release, which stay with the curator.
 
-    order: the secret row number in the table of each released row; None for the table's own order.
+    order: the table's row number of each released row; None if the release keeps the table's order.
     """
 
     diagnostics: Diagnostics
@@ -62,12 +62,12 @@ class CandidateRows(Protocol):
     def __len__(self) -> int: ...
 
     def rows(self, index: int) -> Tensor:
-        """The numbers of the rows, at least one, that a measurement of this candidate may take."""
+        """Return the numbers of the rows, at least one, that a measurement of this candidate may use."""
 
 
 @dataclass(frozen=True)
 class OneRowEach:
-    """Candidate i is row order[i]."""
+    """The rows of candidates that have one row each: candidate i is row order[i]."""
 
     order: Tensor
 
@@ -90,7 +90,7 @@ class Transform(ABC):
     random: ClassVar[bool] = False
 
     def event(self, public: Public) -> dp_accounting.DpEvent | None:
-        """The event of the release, for an accountant; None if the release depends on no data.
+        """Return the release's event for an accountant; None if the release depends on no data.
 
         Raises ValueError for settings that cannot work on such a table.
         """
@@ -98,32 +98,32 @@ class Transform(ABC):
 
     @abstractmethod
     def scale(self, table: Table) -> float:
-        """The factor of the rows, and so of the GP's length-scale."""
+        """Return the factor by which the release scales rows, and with them the GP's length-scale."""
 
     @abstractmethod
     def release(self, table: Table, entropy: Entropy) -> tuple[Release, Unreleased]:
         """Make the release, which the modeler receives, and the secret facts that stay with the curator."""
 
     def candidates(self, values: Tensor, public: Public) -> Candidates:
-        """The modeler's candidates, from the released values."""
+        """Return the modeler's candidates, which are computed from the released values."""
         return Candidates(values)
 
     def most_candidates(self, public: Public) -> int:
         return public.n
 
     def candidate_rows(self, values: Tensor, order: Sequence[int] | None, table: Table) -> CandidateRows:
-        """The rows of each candidate. order: the release's row order. ValueError for a release of another table."""
+        """Return each candidate's rows; order: see `Unreleased`. Raises ValueError for a release of another table."""
         n = len(table.rows)
         if len(values) != n or (order is not None and len(order) != n):
             raise ValueError(f"the release that was kept has {len(values)} rows, and the table {n}: delete the folder")
         return OneRowEach(torch.tensor(range(n) if order is None else order, dtype=torch.long, device="cpu"))
 
     def published_claim(self, public: Public) -> str | None:
-        """A published claim that is not a guarantee, in words; None if there is none."""
+        """Return a sentence on a published privacy claim that is not a guarantee; None without such a claim."""
         return None
 
     def private_facts(self, table: Table) -> dict[str, Any]:
-        """Secret facts of the release, for the records of a simulation."""
+        """Return secret facts of the release, for the records of a simulation."""
         return {}
 
 
@@ -142,14 +142,14 @@ class AsRows(Transform):
 
     @abstractmethod
     def made_of(self, rows: Tensor, entropy: Entropy) -> Tensor:
-        """The released values, from the scaled, centred rows, n x d."""
+        """Compute the released values from the scaled, centred rows, n x d."""
 
 
 @dataclass(frozen=True)
 class WithNoise(Transform):
-    """A transform by the analytic Gaussian mechanism (Balle and Wang 2018), whose noise the modeler knows.
+    """A transform that adds noise of public variance by the analytic Gaussian mechanism (Balle and Wang 2018).
 
-    l2_sensitivity: of the values that get noise. noise: its sampler.
+    l2_sensitivity: the L2 sensitivity of the values before noise. noise: the sampler of the noise.
     """
 
     epsilon: float
@@ -169,15 +169,15 @@ class WithNoise(Transform):
 
     @abstractmethod
     def size(self, public: Public) -> int:
-        """The number of values that get noise."""
+        """Return the number of values to which noise is added."""
 
     def sigma(self, public: Public) -> float:
-        """The standard deviation of the noise in every value."""
+        """Return the standard deviation of the noise in every value."""
         inflation = self.noise.inflation(self.size(public))
         return noise_multiplier(self.epsilon, self.delta) * self.l2_sensitivity * inflation
 
     def with_noise(self, values: Tensor, table: Table, n_moved: int, entropy: Entropy) -> tuple[Release, Diagnostics]:
-        """The release of values with noise. n_moved: the number of rows that were moved into the public box."""
+        """Release values with noise. n_moved: the number of rows that were moved into the public box."""
         sigma = self.sigma(table.public)
         Z = self.noise.add(values, sigma, self.l2_sensitivity, entropy, 0)
         sensitivity = self.l2_sensitivity * self.noise.inflation(self.size(table.public))
@@ -185,31 +185,31 @@ class WithNoise(Transform):
 
 
 def numbers_of(n: int, signal: Tensor | None = None, noise: Tensor | None = None, n_moved: int = 0) -> Diagnostics:
-    """The secret numbers of a release of n rows."""
+    """Return the secret diagnostics of a release of n rows, with the norms of signal and noise."""
     first, second = (0.0 if values is None else float(torch.linalg.norm(values)) for values in (signal, noise))
     return Diagnostics(first, second, n_chosen=n, n_clipped=n_moved, n_rejected=0)
 
 
 def nothing(n_candidates: int, table: Table) -> tuple[Release, Unreleased]:
-    """A release that depends on no data: a zero for each candidate."""
+    """Return a release that depends on no data: a zero for each candidate."""
     zeros = torch.zeros(n_candidates, 1, dtype=torch.float64, device="cpu")
     return Release(zeros, sigma=0.0, sensitivity=0.0), Unreleased(numbers_of(len(table.rows)))
 
 
 def scaled_to_norm(rows: Tensor) -> Tensor:
-    """Rows scaled to a largest norm of 25, as published; the factor depends on secret data."""
+    """Scale rows to a largest norm of 25, as published; the factor depends on secret data."""
     return rows * (NORM / float(rows.norm(dim=1).max()))
 
 
 def centred(rows: Tensor) -> Tensor:
-    """Rows minus their mean."""
+    """Subtract the mean of the rows, which depends on secret data."""
     return rows - rows.mean(0)
 
 
 def within(rows: Tensor, public: Public) -> tuple[Tensor, int]:
-    """Rows moved to the nearest point of the public box, and the number of rows that moved.
+    """Move rows to the nearest point of the public box; return them, and the number of rows that moved.
 
-    The box is convex, so that no two rows get farther apart.
+    The box is convex, so this increases the distance of no two rows.
     """
     moved = rows.clamp(*public.bounds)
     return moved, int((moved != rows).any(1).sum())

@@ -34,7 +34,7 @@ class Cells:
 
     @staticmethod
     def with_rows(public: Public, least: float) -> Cells:
-        """The cells that hold about `least` rows each if rows are spread evenly; at least 2 on the longest axis."""
+        """Return cells that hold about `least` rows each if rows are spread evenly; at least 2 on the longest axis."""
         longest = 2
         while math.prod(_shape(public, longest + 1)) * least <= public.n:
             longest += 1
@@ -57,12 +57,12 @@ class Cells:
         return (high - low) / torch.tensor(self.shape, device="cpu") * self.scale
 
     def centres(self) -> Tensor:
-        """The centres of all cells, cells x d, in the order of their numbers."""
+        """Return the centres of all cells, cells x d, in the order of the cells' numbers."""
         axes = [torch.arange(count, dtype=torch.float64, device="cpu") + 0.5 for count in self.shape]
         return self.public.bounds[0] * self.scale + torch.cartesian_prod(*axes).view(len(self), -1) * self.widths
 
     def of(self, table: Table) -> tuple[Tensor, int]:
-        """The cell of every row, n, and the number of rows outside the box, which belong to the nearest cell."""
+        """Return each row's cell number, n, and the number of rows outside the box, which go to the nearest cell."""
         rows, n_moved = within(table.rows, self.public)
         low, high = self.public.bounds
         counts = torch.tensor(self.shape, device="cpu")
@@ -75,7 +75,7 @@ class Cells:
 
 @dataclass(frozen=True)
 class CellRows:
-    """The rows in each of m cells; for an empty cell, the row nearest to its centre. scaled: n x d; centres: m x d."""
+    """The rows in each of m cells, or the row nearest to the centre of an empty cell. scaled: n x d; centres: m x d."""
 
     centres: Tensor
     scaled: Tensor
@@ -91,15 +91,15 @@ class CellRows:
 
 
 class OverCells(Transform):
-    """A transform whose candidates are the centres of public cells, or of some of them."""
+    """A transform whose candidates are the centres of all or some public cells."""
 
     @abstractmethod
     def grid(self, public: Public) -> Cells:
-        """The cells; their number follows from public settings."""
+        """Return the cells, which follow from public facts and settings alone."""
 
     @abstractmethod
     def kept(self, values: Tensor, public: Public) -> Tensor:
-        """The numbers of the cells that are candidates, by the released values."""
+        """Return the numbers of the cells that are candidates, given the released values."""
 
     def scale(self, table: Table) -> float:
         return self.grid(table.public).scale

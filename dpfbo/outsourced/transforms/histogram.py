@@ -22,21 +22,21 @@ _LEAST_ROWS = 5.0  # rows of an average cell, in standard deviations of the nois
 class Histogram(WithNoise, OverCells):
     """Releases `counts + sigma N(0, I)`, m x 1, the noisy numbers of rows in m public cells.
 
-    The modeler optimises over the centres of the cells with counts above a threshold. A measurement of a candidate
-    takes a random row of its cell, if possible one not measured before, or the nearest row if the cell is empty.
-    The modeler asks for no more measurements of a cell than its noisy count.
+    The modeler optimises over the centres of the cells whose noisy counts exceed a threshold. A measurement of a
+    candidate takes a random row of its cell, if possible one not measured before, or the nearest row if the cell is
+    empty. The modeler asks for no more measurements of a cell than its noisy count, until all cells reach this limit.
 
     Args:
         epsilon: The epsilon of the release.
         delta: The delta of the release.
         noise: The sampler of the noise.
-        cells: The number of cells on the longest axis, others in proportion; None for a number at which a cell holds
-            on average about 5 times the noise's standard deviation in rows.
-        threshold: A cell whose count is below this multiple of the noise's standard deviation counts as empty.
+        cells: The number of cells on the longest axis, which other axes follow in proportion; None to choose it so that
+            the average number of rows in a cell is about 5 times the noise's standard deviation.
+        threshold: Cells whose noisy count is at most this multiple of the noise's standard deviation count as empty.
 
     Guarantee:
-        Neighbouring relation: two tables of n rows differ in one row, by any distance (the paper's relation is a part
-        of this one). Event: the release of the counts is (eps, delta)-private by the analytic Gaussian mechanism.
+        Neighbouring relation: two tables of n rows differ in one row, by any distance, which includes the paper's
+        neighbours. Event: the release of the counts is (eps, delta)-private by the analytic Gaussian mechanism.
         Sensitivity: it is sqrt(2), because one count falls by 1 and another rises by 1. Cells, threshold and centres
         are public or post-processing. Measurements are not covered.
 
@@ -53,7 +53,7 @@ class Histogram(WithNoise, OverCells):
 
     cells: int | None = None
     threshold: float = 2.0
-    l2_sensitivity: ClassVar[float] = math.sqrt(2)  # one count less, another one more
+    l2_sensitivity: ClassVar[float] = math.sqrt(2)  # one count falls by 1, another rises by 1
     relation: ClassVar[str] = "one row replaced by any other"
 
     def __post_init__(self) -> None:
@@ -81,7 +81,7 @@ class Histogram(WithNoise, OverCells):
         return replace(super().candidates(values, public), counts=values[self.kept(values, public), 0])
 
     def kept(self, values: Tensor, public: Public) -> Tensor:
-        """The cells with counts above the threshold; if there is none, the cell with the largest count."""
+        """Return the cells whose counts exceed the threshold, or the cell with the largest count if there are none."""
         counts = values[:, 0]
         kept = (counts > self.threshold * self.sigma(public)).nonzero()[:, 0]
         return kept if len(kept) else counts.argmax()[None]

@@ -1,4 +1,4 @@
-"""The control without a model: only the number of rows is released, and the modeler picks at random."""
+"""A control that releases only the number of rows, with which the modeler can only choose rows at random."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from dpfbo.privacy.release import Release
 
 @dataclass(frozen=True)
 class Indices(Transform):
-    """Releases a zero for each row, as a control: epsilon is 0, and a model learns nothing."""
+    """Releases a zero for each row, as a control: epsilon is 0, and the modeler's model has nothing to learn from."""
 
     def scale(self, table: Table) -> float:
         return 1.0

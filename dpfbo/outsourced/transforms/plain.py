@@ -1,4 +1,4 @@
-"""The transform without privacy: the modeler sees the rows (GP-UCB)."""
+"""The transform without privacy: the modeler sees the rows and runs plain GP-UCB."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from dpfbo.privacy.entropy import Entropy
 class Plain(AsRows):
     """Releases the rows themselves, n x d, which is not private.
 
-    All rows are scaled by one factor so that the longest has norm 25, and their mean is then subtracted.
+    All rows are scaled by one factor to a largest norm of 25, and their mean is then subtracted.
 
     Example:
         >>> import dpfbo

@@ -1,15 +1,15 @@
 """The published transform of PO-GP-UCB (Kharkovskii, Dai, Low 2020, Algo. 1), whose privacy claim does not hold.
 
-The published claim is (eps, delta) for tables that differ in one row by a norm of at most 1. It does not hold where
+The published claim is (eps, delta) for tables that differ in one row by a norm of at most 1. It does not hold if
 n > d + 1. Let X_c be the scaled, centred rows, n x d, of rank d. Even with raised singular values, the release is
 
     Z = X_c W    for some d x r matrix W,
 
 so every column of Z lies in the column space of X_c, a d-dimensional subspace of the (n - 1)-dimensional space of
-centred vectors. A neighbour has another column space, and the two laws of Z have disjoint supports: for every epsilon
-delta is 1. The lemma behind the claim mixes users, `M X`, but here features are mixed, `X M`. Moreover, the
-test `sigma_min >= w`, the scaling to norm 25 and the centring use the data. The attack is in
-`dpfbo.audit.release.two_tables`.
+centred vectors. A neighbouring table can have another column space, and the two distributions of Z are then mutually
+singular: delta is 1 for every epsilon. The lemma behind the claim is about `M X`, which mixes users; this transform
+releases `X M`, which mixes features. Moreover, the test `sigma_min >= w`, the scaling to norm 25 and the centring
+depend on secret data. `dpfbo.audit.release.two_tables` contains the attack.
 """
 
 import math
@@ -29,7 +29,7 @@ INFLATIONS = ("paper", "authors")
 
 
 def threshold(r: int, epsilon: float, delta: float) -> float:
-    """`w = 16 sqrt(r ln(2 / delta)) / eps * ln(16 r / delta)`, the least singular value that is not raised (Algo. 1).
+    """Return `w = 16 sqrt(r ln(2 / delta)) / eps * ln(16 r / delta)`; lower singular values are raised (Algo. 1).
 
     Raises ValueError for r < 1, eps <= 0, or delta outside (0, 1).
     """
@@ -40,7 +40,7 @@ def threshold(r: int, epsilon: float, delta: float) -> float:
 
 
 def singular_values(rows: Tensor) -> Tensor:
-    """The singular values of the scaled, centred rows, in descending order: min(n, d)."""
+    """Return the singular values of the scaled, centred rows in descending order, min(n, d)."""
     return torch.linalg.svdvals(centred(scaled_to_norm(rows)))
 
 
@@ -84,7 +84,7 @@ class RandomProjection(AsRows):
         return self.raised(rows) @ M / math.sqrt(self.r)
 
     def raised(self, rows: Tensor) -> Tensor:
-        """The rows (n x d) with singular values raised above w; unchanged if all are at least w."""
+        """Return the rows (n x d) with singular values raised to at least w; unchanged if all are at least w."""
         w = threshold(self.r, self.epsilon, self.delta)
         U, s, Vt = torch.linalg.svd(rows, full_matrices=False)  # thin: n x d, never n x n
         if float(s.min()) >= w:
@@ -97,12 +97,12 @@ class RandomProjection(AsRows):
         if public.n > public.dimension + 1:
             return (
                 f"{claim}; not a guarantee when n > d + 1, here n = {public.n}, d = {public.dimension}: the columns of "
-                "Z lie in the column space of the rows, and a neighbour has another one"
+                "Z lie in the column space of the rows, and a neighbouring table has another one"
             )
         return f"{claim}; its proof does not cover this transform, although the known attack needs n > d + 1"
 
     def private_facts(self, table: Table) -> dict[str, Any]:
-        """The least singular value of the rows, w, and whether singular values were raised."""
+        """Return the least singular value of the rows, the threshold w, and whether singular values were raised."""
         smallest = float(singular_values(table.rows).min())
         w = threshold(self.r, self.epsilon, self.delta)
         return {"sigma_min": smallest, "w": w, "raised": smallest < w}

@@ -18,7 +18,7 @@ BATCH = 16  # images in a step
 MOMENTUM = 0.9
 
 _KERNELS = (5, 3)
-_NETWORKS = 64  # networks that are trained at once; more would take memory and no less time
+_NETWORKS = 64  # networks that are trained at once; more would need more memory and as much time
 
 Parameters = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]  # weights and biases of the three layers
 
@@ -27,8 +27,8 @@ Parameters = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]  # weights an
 class ImageSets:
     """N image sets with I images in total, and the minibatches and start weights of their networks.
 
-    patches: I x side^2 x 25; target: I x 10 zeros and ones; batches: N x steps x BATCH images of each step; validation:
-    N x v images, -1 for padding; start: N x W, the weights before the first step.
+    patches: first-layer inputs, I x side^2 x 25. target: one-hot labels, I x 10. batches: image indices of each step,
+    N x steps x BATCH. validation: image indices, N x v, -1 for padding. start: input of `start_parameters`, N x W.
     """
 
     patches: Tensor
@@ -38,30 +38,30 @@ class ImageSets:
     start: Tensor
 
     def to(self, device: torch.device) -> ImageSets:
-        """The same image sets on a device."""
+        """Return the image sets on a device."""
         return ImageSets(*(part.to(device) for part in vars(self).values()))
 
 
 def patches_of(images: Tensor) -> Tensor:
-    """The inputs of the first layer, `I x s x s -> I x h^2 x 25` with h = s / 2 rounded up."""
+    """Return the inputs of the first layer, `I x s x s -> I x h^2 x 25` with h = s / 2 rounded up."""
     padded = functional.pad(images, (2, 2, 2, 2))
     return padded.unfold(1, _KERNELS[0], 2).unfold(2, _KERNELS[0], 2).flatten(3).flatten(1, 2).contiguous()
 
 
 def n_weights(side: int) -> int:
-    """The number of weights, without biases, of a network for images of side x side pixels."""
+    """Return the number of weights, without biases, of a network for images of side x side pixels."""
     return sum(math.prod(shape) for shape in _shapes(_side(side)))
 
 
 def batches_of(rows: np.ndarray, steps: int, generator: np.random.Generator) -> np.ndarray:
-    """The rows of each step, `steps x BATCH`, from one random permutation of all rows after the other."""
+    """Return the rows of each step, `steps x BATCH`, taken from successive random permutations of all rows."""
     passes = math.ceil(steps * BATCH / len(rows))
     order = np.concatenate([generator.permutation(rows) for _ in range(passes)])
     return order[: steps * BATCH].reshape(steps, BATCH)
 
 
 def validation_accuracy(data: ImageSets, sets: Tensor, settings: Tensor) -> Tensor:
-    """The share of the validation images that each of E networks (`train`) gets right after training, E float64."""
+    """Train E networks (see `train`) and return the validation accuracy of each, E float64."""
     settings = settings.float()
 
     def accuracy(rows: Tensor) -> Tensor:
@@ -71,15 +71,15 @@ def validation_accuracy(data: ImageSets, sets: Tensor, settings: Tensor) -> Tens
 
 
 def train(data: ImageSets, sets: Tensor, settings: Tensor) -> Parameters:
-    """Train E networks; settings: E x 3, the learning rate, its decay and the L2 penalty of each.
+    """Train E networks, network e on image set sets[e], and return their parameters after the last step.
 
-    Step s = 0, 1, .. has the gradient g_s of `mean cross-entropy of the batch + L2 * sum of squared weights`, without
-    biases in the sum:
+    settings: learning rate, decay and L2 penalty of each network, E x 3. With g_s the gradient of `mean cross-entropy
+    of the batch + L2 * sum of squared weights without biases`, step s = 0, 1, .. is
 
         v <- MOMENTUM v + g_s,    w <- w - learning rate / (1 + decay s) v
 
-    The layers are 5 x 5 patches at every second pixel to 8 channels; ReLU; 3 x 3 patches at every second place to 16
-    channels; ReLU; and linear to the classes. Returns the parameters after the last step.
+    The layers are a 5 x 5 convolution with stride 2 to 8 channels, a ReLU, a 3 x 3 convolution with stride 2 to 16
+    channels, a ReLU, and a linear layer to the classes.
     """
     rate, decay, l2 = settings.T[..., None, None]  # E x 1 x 1 each
     parameters = start_parameters(data.start[sets], math.isqrt(data.patches.shape[1]))
@@ -96,7 +96,7 @@ def train(data: ImageSets, sets: Tensor, settings: Tensor) -> Parameters:
 
 
 def gradient(parameters: Parameters, patches: Tensor, target: Tensor) -> Parameters:
-    """The gradients of the mean cross-entropy of E networks on patches E x B x h^2 x 25 with targets E x B x 10."""
+    """Return the mean cross-entropy's gradients of E networks, for patches E x B x h^2 x 25 and targets E x B x 10."""
     E, B, places, _ = patches.shape
     W2, W3 = parameters[2], parameters[4]
     first, columns, second, outputs = _forward(parameters, patches)
@@ -111,12 +111,12 @@ def gradient(parameters: Parameters, patches: Tensor, target: Tensor) -> Paramet
 
 
 def logits(parameters: Parameters, patches: Tensor) -> Tensor:
-    """The outputs of E networks for B images each, `E x B x h^2 x 25 -> E x B x 10`."""
+    """Return the outputs of E networks for B images each, `E x B x h^2 x 25 -> E x B x 10`."""
     return _forward(parameters, patches)[-1]
 
 
 def start_parameters(start: Tensor, side: int) -> Parameters:
-    """The first weights of E networks, normal numbers (E x W) scaled after He et al. 2015, and biases of zero."""
+    """Return E networks' initial weights, the normal numbers `start` (E x W) scaled as in He et al. 2015; biases 0."""
     sizes = _shapes(side)
     parts = start.split([math.prod(size) for size in sizes], 1)
     weights = [part.reshape(len(start), *size) * (2 / size[0]) ** 0.5 for part, size in zip(parts, sizes, strict=True)]
@@ -125,18 +125,18 @@ def start_parameters(start: Tensor, side: int) -> Parameters:
 
 
 def _side(side: int) -> int:
-    """The output side of a layer with stride 2."""
+    """Return the side of the output of a layer with stride 2, for an input of this side."""
     return (side + 1) // 2
 
 
 def _shapes(side: int) -> list[tuple[int, int]]:
-    """The numbers of inputs and outputs of the three layers, for a first layer with side x side places."""
+    """Return the numbers of inputs and outputs of each layer, for a first layer with side x side output positions."""
     patch, inner = (kernel**2 for kernel in _KERNELS)
     return [(patch, CHANNELS[0]), (inner * CHANNELS[0], CHANNELS[1]), (_side(side) ** 2 * CHANNELS[1], CLASSES)]
 
 
 def _right(data: ImageSets, sets: Tensor, parameters: Parameters) -> Tensor:
-    """The share of validation images that the networks get right, E float64."""
+    """Return the validation accuracy of networks with these parameters, E float64."""
     rows = data.validation[sets]  # E x v
     real = rows >= 0
     rows = rows.clamp(min=0)
@@ -145,7 +145,7 @@ def _right(data: ImageSets, sets: Tensor, parameters: Parameters) -> Tensor:
 
 
 def _forward(parameters: Parameters, patches: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The first hidden layer, the second one's patches, the second hidden layer, and the outputs, for E x B images."""
+    """Return hidden layer 1, the input patches of layer 2, hidden layer 2, and the outputs, for E x B images."""
     W1, b1, W2, b2, W3, b3 = parameters
     E, B, places, _ = patches.shape
     side = math.isqrt(places)
@@ -158,7 +158,7 @@ def _forward(parameters: Parameters, patches: Tensor) -> tuple[Tensor, Tensor, T
 
 
 def _fold(columns: Tensor, side: int) -> Tensor:
-    """The sum of each place over the 3 x 3 patches with it, `E x B x h2^2 x 9 c -> E x B x h x h x c`, h = side."""
+    """Sum overlapping 3 x 3 patches at each position, `E x B x h2^2 x 9 c -> E x B x h x h x c` with h = side."""
     E, B, _, _ = columns.shape
     h2 = _side(side)
     columns = columns.view(E, B, h2, h2, 3, 3, CHANNELS[0])

@@ -9,7 +9,7 @@ from dpfbo.extras import needing
 
 
 def in_processes(scores: Callable[[Sequence[Any]], list[float]], fits: Sequence[Any], n_jobs: int) -> np.ndarray:
-    """`scores(fits)`, spread over n_jobs processes, -1 for all cores; the result does not depend on n_jobs."""
+    """Compute `scores(fits)` in n_jobs processes (-1: one per core); the result does not depend on n_jobs."""
     with needing("problems", "a problem with n_jobs"):
         import joblib
 

@@ -1,7 +1,7 @@
 """Multinomial logistic regression by mini-batch SGD: many data sets and many settings as one tensor program.
 
-The weights W = A X are those of the coefficients A of the n training rows, which are trained in their place through
-the Gram matrix X X^T: the same descent in exact arithmetic, cheaper with fewer rows than features.
+The weights are W = A X with the n training rows X. SGD updates the coefficients A through the Gram matrix X X^T, which
+is the same descent in exact arithmetic, and cheaper than updates of W if there are fewer rows than features.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from dpfbo.gp import batches
 class DataSets:
     """N data sets of up to n training and v validation rows, padded with zeros.
 
-    gram: N x n x n, X X^T. cross: N x n x v, X X_v^T. target: N x C x n labels as 0 and 1. rows: N, of training. label:
-    N x v, -1 for padding.
+    gram: X X^T, N x n x n. cross: X X_v^T with validation rows X_v, N x n x v. target: one-hot training labels,
+    N x C x n. rows: numbers of training rows, N. label: validation labels, N x v, -1 for padding.
     """
 
     gram: Tensor
@@ -32,31 +32,31 @@ class DataSets:
     label: Tensor
 
     def __getitem__(self, index: Tensor) -> DataSets:
-        """Some of the data sets."""
+        """Return the data sets with these indices."""
         return DataSets(*(part[index] for part in vars(self).values()))
 
     def to(self, device: torch.device) -> DataSets:
-        """The same data sets on a device."""
+        """Return the data sets on a device."""
         return DataSets(*(part.to(device) for part in vars(self).values()))
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The hyper-parameters of k models on each of N data sets, N x k each; batch_size: in rows; l2: the penalty."""
+    """Hyper-parameters of k models on each of N data sets, N x k each: rows per batch, L2 penalty, learning rate."""
 
     batch_size: Tensor
     l2: Tensor
     learning_rate: Tensor
 
     def __getitem__(self, index: Tensor) -> Settings:
-        """The hyper-parameters of some data sets."""
+        """Return the hyper-parameters for the data sets with these indices."""
         return Settings(*(part[index] for part in vars(self).values()))
 
 
 def data_sets(
     training: Sequence[tuple[np.ndarray, np.ndarray]], validation: Sequence[tuple[np.ndarray, np.ndarray]], classes: int
 ) -> DataSets:
-    """The data sets from their (X, y), with labels 0..classes-1; float32."""
+    """Build float32 data sets from the (X, y) of their halves, with labels 0..classes-1."""
 
     def padded(parts: Iterable[np.ndarray], value: float) -> Tensor:
         return pad_sequence(list(map(torch.from_numpy, parts)), batch_first=True, padding_value=value)
@@ -69,17 +69,17 @@ def data_sets(
 
 
 def fit(data: DataSets, settings: Settings, epochs: int, order: Tensor) -> tuple[Tensor, Tensor]:
-    """Train all models; returns coefficients A, N x k x C x n, and intercepts b, N x k x C x 1.
+    """Train all models and return coefficients A, N x k x C x n, and intercepts b, N x k x C x 1.
 
-    A step is that of plain SGD on `mean cross-entropy of the batch + l2 / 2 |W|^2`, intercepts without penalty:
+    Each step is plain SGD on `mean cross-entropy of the batch + l2 / 2 |W|^2`, without a penalty on intercepts:
 
         W <- (1 - lr l2) W - lr / |B| sum_{i in B} (p_i - y_i) x_i^T,    b <- b - lr / |B| sum_{i in B} (p_i - y_i)
 
-    In every epoch each model cuts a permutation of its rows into batches of its own size, the last one smaller if need
-    be; a size of n or more is gradient descent. Models with more batches in an epoch take more steps, while the others
-    wait. Each model's result has the same bits whichever data sets share the call.
+    In every epoch, each model splits a permutation of its rows into batches of its own size, of which the last may be
+    smaller; a size of n or more gives gradient descent. Models with more batches per epoch take more steps, while the
+    other models wait. No bit of a model's result depends on the other data sets in the call.
 
-    order: N x k x epochs x n uniform numbers in [0, 1); the ranks in a row of them are the permutation of an epoch.
+    order: uniform numbers in [0, 1), N x k x epochs x n; an epoch's permutation is the ranks of its n numbers.
     """
     counts = -(-data.rows[:, None] // settings.batch_size)  # N x k, batches in an epoch
     N, k = counts.shape
@@ -95,7 +95,7 @@ def fit(data: DataSets, settings: Settings, epochs: int, order: Tensor) -> tuple
 
 
 def validation_accuracy(data: DataSets, A: Tensor, b: Tensor) -> Tensor:
-    """The share of validation rows that each model gets right, N x k float64; 0 for a model that diverged."""
+    """Return the validation accuracy of each model, N x k float64; 0 for a model that diverged."""
     N, k, classes, _ = A.shape
     some = batches.filled(N, device=A.device)
     logits = torch.bmm(A[some].flatten(1, 2), data.cross[some])[:N].unflatten(1, (k, classes)) + b  # N x k x C x v
@@ -104,10 +104,10 @@ def validation_accuracy(data: DataSets, A: Tensor, b: Tensor) -> Tensor:
 
 
 def _batch_of_row(data: DataSets, settings: Settings, counts: Tensor, order: Tensor) -> Tensor:
-    """The batch of each training row in each epoch, N x k x epochs x n; -1 for padding."""
+    """Return the batch number of each training row in each epoch, N x k x epochs x n; -1 for padding."""
     real = torch.arange(order.shape[-1], device=order.device) < data.rows[:, None]  # N x n
     result = torch.where(real, 0, -1).short()[:, None, None].expand(order.shape).clone()
-    many = counts > 1  # m models; the others have nothing to permute
+    many = counts > 1  # m models; models with one batch need no permutation
     real = real[:, None].expand(*counts.shape, -1)[many][:, None]  # m x 1 x n
     rank = torch.where(real, order[many], 2.0).argsort(dim=-1, stable=True).argsort(-1)  # m x epochs x n
     result[many] = torch.where(real, rank // settings.batch_size[many][:, None, None], -1).short()
@@ -117,7 +117,7 @@ def _batch_of_row(data: DataSets, settings: Settings, counts: Tensor, order: Ten
 def _descend(
     data: DataSets, settings: Settings, counts: Tensor, of_row: Tensor, steps: range, A: Tensor, b: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Coefficients and intercepts (N x k x C x n and N x k x C x 1) after those of the steps that each model takes."""
+    """Return A (N x k x C x n) and b (N x k x C x 1) after `steps`; a model past its last epoch stays unchanged."""
     N, k, classes, n = A.shape
     dataset, model = torch.arange(N, device=A.device)[:, None], torch.arange(k, device=A.device)
     target = data.target[:, None]
@@ -135,6 +135,6 @@ def _descend(
 
 
 def _softmax(logits: Tensor) -> Tensor:
-    """The softmax over the classes, N x k x C x n; torch.softmax would round by the number of data sets in the call."""
+    """Return the softmax over classes, N x k x C x n; torch.softmax rounds by the number of data sets in the call."""
     odds = (logits - logits.amax(2, keepdim=True)).exp()
     return odds / odds.sum(2, keepdim=True)

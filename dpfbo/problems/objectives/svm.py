@@ -19,7 +19,7 @@ _NEEDED_BY = "the landmine problem"
 
 @dataclass(frozen=True)
 class Fit:
-    """An SVM to score: its field, its two hyper-parameters, and the seed of its Platt scaling."""
+    """An SVM to score: the index of its mine field, its two hyper-parameters, and the seed of its Platt scaling."""
 
     field: int
     C: float
@@ -29,7 +29,7 @@ class Fit:
 
 @cache
 def load_fields(path: Path, split_seed: int) -> list[Field]:
-    """All fields of LandmineData.mat as stratified halves; ValueError for a file in another format."""
+    """Read all fields of LandmineData.mat as stratified halves; raise ValueError for a file in another format."""
     with needing("problems", _NEEDED_BY):
         from sklearn.model_selection import train_test_split
 
@@ -40,16 +40,16 @@ def load_fields(path: Path, split_seed: int) -> list[Field]:
 
 
 def _checked(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """One field's features and labels; ValueError for unfit ones."""
+    """Return one field's features and labels; raise ValueError for unfit data."""
     if len(x) != len(y) or not x.shape[1] or not np.isfinite(x).all():
-        raise ValueError(f"a field has finite features and a label of each row, got {x.shape} and {y.shape}")
+        raise ValueError(f"a field has finite features and a label for each row, got {x.shape} and {y.shape}")
     if not np.isin(y, (0, 1)).all() or min(np.sum(y == 0), np.sum(y == 1)) < 2:
         raise ValueError("a field has the labels 0 and 1, each of them at least twice")
     return x, y
 
 
 def auc(path: Path, split_seed: int, score: str, fits: Sequence[Fit]) -> list[float]:
-    """The area under the ROC curve of each fit on its field's held-out half; score: see `Landmine`."""
+    """Return the AUC of each fit on the held-out half of its field; `score` is described in `Landmine`."""
     with needing("problems", _NEEDED_BY):
         from sklearn.metrics import roc_auc_score
         from sklearn.svm import SVC

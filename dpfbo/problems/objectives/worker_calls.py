@@ -1,4 +1,4 @@
-"""Calls of a function whose failures are outcomes; several at a time in processes of their own, with a time limit."""
+"""Calls of a user's function, in parallel processes and with a time limit; a failed call gives a `CallOutcome`."""
 
 import traceback
 import weakref
@@ -10,13 +10,13 @@ from typing import Any, Literal
 from dpfbo.checks import SettingError, shown
 from dpfbo.extras import needing
 
-Objective = Callable[[int, Any], Any]  # of an agent's id and a configuration
-_function: Objective  # of a worker
+Objective = Callable[[int, Any], Any]  # takes an agent's id and a configuration
+_function: Objective  # the function that this worker process calls
 
 
 @dataclass(frozen=True)
 class CallOutcome:
-    """The end of a call: it `returned` a result, `raised`, or its process `ended`; then result is a sentence."""
+    """How a call ended: it `returned` its result, or it `raised` or its process `ended`, which `result` describes."""
 
     kind: Literal["returned", "raised", "ended"]
     result: Any
@@ -25,16 +25,16 @@ class CallOutcome:
 
 
 def outcome_of(function: Objective, agent: int, x: Any) -> CallOutcome:
-    """Call the function in this process."""
+    """Call the function in this process and return the outcome."""
     try:
         return CallOutcome("returned", function(agent, x))
-    except (Exception, SystemExit) as error:  # an objective that calls sys.exit must not end the run in silence
+    except (Exception, SystemExit) as error:  # an objective that calls sys.exit must not end the run silently
         sentence = f"{type(error).__name__}: {error}"
         return CallOutcome("raised", sentence, traceback.format_exc(), error)
 
 
 class WorkerCalls:
-    """A pool of `n_jobs` processes, -1 for one a CPU, that call any function; a process that dies fails one call.
+    """A pool of `n_jobs` processes (-1: one per CPU) that call a function; if a process dies, only its call fails.
 
     timeout: seconds after which a call has failed and its process is ended; None for no limit.
     """
@@ -49,17 +49,17 @@ class WorkerCalls:
         self._timeout = timeout
         try:
             pickled = cloudpickle.dumps(function)
-        except Exception as error:  # what an object raises when it is pickled
+        except Exception as error:  # pickling an object may raise anything
             rule = f"cannot be sent to other processes, as n_jobs and timeout need: {error}"
             raise SettingError("function", rule) from error
         workers = cpu_count() if n_jobs == -1 else n_jobs
-        self._pool = ProcessPool(  # a worker loads the function before its first call, whose time is limited
+        self._pool = ProcessPool(  # a worker loads the function outside the time limit of its first call
             max_workers=workers, context=get_context("loky"), initializer=_load, initargs=[pickled]
         )
         self._end = weakref.finalize(self, _stop, self._pool)
 
     def outcomes(self, calls: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, CallOutcome]]:
-        """Yield index and outcome of each call (an agent's id and a configuration) as it ends."""
+        """Yield the index and outcome of each call (an agent's id and a configuration) as it ends."""
         asked: dict[Any, int] = {
             self._pool.schedule(_call, args=call, timeout=self._timeout): i for i, call in enumerate(calls)
         }
@@ -92,7 +92,7 @@ def _stop(pool: Any) -> None:
 
 
 def _load(pickled: bytes) -> None:
-    """Load the function, in a worker at its start."""
+    """Load the function into a worker process at its start."""
     import cloudpickle
 
     global _function
@@ -100,7 +100,7 @@ def _load(pickled: bytes) -> None:
 
 
 def _call(agent: int, x: Any) -> CallOutcome:
-    """Call the function in a worker; the outcome holds plain values, which can be sent."""
+    """Call the function in a worker process; the outcome holds plain values, which can be pickled."""
     outcome = outcome_of(_function, agent, x)
     if outcome.kind == "raised":
         return replace(outcome, error=None)
@@ -109,8 +109,8 @@ def _call(agent: int, x: Any) -> CallOutcome:
 
 
 def as_number(result: Any) -> float | None:
-    """A result as a float, perhaps NaN or infinite; None if it is a text or not a number."""
+    """Convert a result to a float, perhaps NaN or infinite; None if it is a string or cannot be converted."""
     try:
         return None if isinstance(result, str) else float(result)
-    except Exception:  # of a class of the user's
+    except Exception:  # a user's class may raise anything
         return None

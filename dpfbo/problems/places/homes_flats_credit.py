@@ -1,4 +1,4 @@
-"""House prices by zip code, flat prices by town, defaults of loans by state: each place tunes a model of its own."""
+"""House prices by zip code, flat prices by town and loan defaults by state; each place tunes a model of its own."""
 
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -29,16 +29,16 @@ class PlaceProblem(ScoreProblem):
 
     A place's records (at most a number that the problem fixes, chosen at random) are split at random in two halves, one
     for training and one for validation; features, and the target of a regression, are standardised by the training
-    half. The objective is deterministic. Points x are those of the model, and "log" marks axes that are searched as
-    logarithms:
+    half. The objective is deterministic. Points x are hyper-parameters of the model; "log" marks axes that are searched
+    on a logarithmic scale:
 
     - `svr`, a support vector regression with an RBF kernel: (C, gamma, epsilon) in [0.01, 100], [0.001, 10] and
       [0.001, 1], all log.
-    - `trees`, 25 boosted trees: (learning rate, depth, fraction of the records for each tree, fewest records of a leaf)
-      in [0.01, 1] log, 1 to 8, [0.2, 1] and 1 to 40 log.
+    - `trees`, 25 boosted trees: (learning rate, depth, fraction of records for each tree, least records in a leaf) in
+      [0.01, 1] log, 1 to 8, [0.2, 1] and 1 to 40 log.
 
     Args:
-        n_agents: N, for the first N places.
+        n_agents: The number of agents N, which are the first N places.
         model: `svr` or `trees`.
         split_seed: The seed of the choice of records and of the split into halves.
         n_jobs: The number of processes for the fits; -1 for all cores.
@@ -119,7 +119,7 @@ class Flats(PlaceProblem):
 
 @dataclass(frozen=True)
 class Credit(PlaceProblem):
-    """Tunes a classifier of loans that default for each of 31 US states (LendingClub, 2007-2011); y is its AUC.
+    """Tunes a classifier of loan defaults for each of 31 US states (LendingClub, 2007-2011); y is its AUC.
 
     The agents are the states with at least 250 finished loans; at most 400 of each are used. The classifier is
     `trees`, see `PlaceProblem`; the metric is 1 - best AUC so far.

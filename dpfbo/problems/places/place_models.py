@@ -16,12 +16,12 @@ _LARGEST = 6.0  # rooms of a flat whose type states no number: executive and mul
 
 @dataclass(frozen=True)
 class PlaceRecords:
-    """A csv file of records, and the columns that count.
+    """A csv file of records, and the columns that the problem uses.
 
-    place: the column that names a record's place. target: the column to predict. numbers: features that are numbers.
-    texts: features of which the first number counts, such as `04 TO 06`. logs: columns in place of which log(1 + value)
-    counts. classes: endings of the target, the first one for the positive class; empty for a regression. Places with
-    fewer than `fewest` records are left out; of more than `most`, a random choice counts. fetch: for `runners.fetch`.
+    fetch: the file's name for `runners.fetch`. place: the column with a record's place. target: the column to predict.
+    numbers: numeric features. texts: features in text such as `04 TO 06`, of which the first number is used. logs:
+    columns that are replaced by log(1 + value). fewest: places with fewer records are left out. most: of places with
+    more records, a random choice of this size is used. classes: endings of the target, the positive one first; or ().
     """
 
     file: str
@@ -38,9 +38,10 @@ class PlaceRecords:
 
 @cache
 def load_places(records: PlaceRecords, path: Path, split_seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Features and targets of each place by name: a half for training, then one for validation; or ValueError.
+    """Read the features and targets of each place, sorted by name, the training half before the validation half.
 
-    Records with an empty field are left out, and of equal records all but one: none is in both halves.
+    Records with an empty field are left out, and so are repeated records, which could be in both halves. Raises
+    ValueError for an unfit file.
     """
     with needing("problems", _NEEDED_BY):
         from sklearn.preprocessing import StandardScaler
@@ -74,7 +75,7 @@ def load_places(records: PlaceRecords, path: Path, split_seed: int) -> list[tupl
 def place_scores(
     records: PlaceRecords, path: Path, split_seed: int, model: str, fits: Sequence[tuple[int, list[float]]]
 ) -> list[float]:
-    """The R2, or the AUC of a classifier, of each fit (a place, and a point as `PlaceProblem` describes it)."""
+    """Return the R2, or for a classifier the AUC, of each fit (the index of a place, and a point of `PlaceProblem`)."""
     with needing("problems", _NEEDED_BY):
         from sklearn.ensemble import GradientBoostingClassifier, GradientBoostingRegressor
         from sklearn.metrics import roc_auc_score

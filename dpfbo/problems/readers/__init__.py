@@ -1,1 +1,1 @@
-"""Readers of data files, which are bounded and checked."""
+"""Readers of data files, which bound the files' sizes and check their contents."""

@@ -38,15 +38,15 @@ def refuse(path: Path, name: str, bad: pd.Series, rule: str) -> None:
 
 
 def refuse_tiny(path: Path, column: pd.Series) -> None:
-    """Raise ValueError for the first field that is not above 0, or is so small that digits are lost."""
+    """Raise ValueError for the first field that is not positive, or so small that float64 loses digits."""
     smallest = np.finfo(np.float64).smallest_normal
     refuse(path, str(column.name), column < smallest, f"above 0, at least {smallest:.3g}")
 
 
 @lru_cache(maxsize=8)
 def _read(path: Path, numbers: tuple[str, ...], text: tuple[str, ...], mtime_ns: int, size: int) -> pd.DataFrame:
-    # The header is read as a row: only then does pandas refuse a row that is too long, wherever it is, and leave the
-    # names as they are. The file is read in one piece, because pandas does not check the first row of further pieces.
+    # The header is read as a row: only then does pandas refuse rows that are too long anywhere in the file, and leave
+    # the names unchanged. The file is read in one piece, because pandas does not check the first row of later pieces.
     with reading(path, "is not a csv file whose rows have as many fields as its header"):
         content = unpacked(path, MOST_BYTES)
         columns = len(next(csv.reader(io.TextIOWrapper(io.BytesIO(content), "utf-8", newline="")), []))

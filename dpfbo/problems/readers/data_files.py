@@ -14,13 +14,13 @@ from dpfbo.formats.files import check_plain
 
 DATA_DIR_VARIABLE = "DPFBO_DATA"
 DEFAULT_DATA_DIR = "data"
-GENERATED = "generated"  # in place of a digest where there are no files
+GENERATED = "generated"  # in place of a digest if there are no files
 
 
 class MissingData(FileNotFoundError):
     """A data file is missing; the message says how to get it.
 
-    fetch_name: its name for `python -m runners.fetch`; None if it cannot be fetched.
+    fetch_name: the file's name for `python -m runners.fetch`; None if it cannot be fetched.
     """
 
     def __init__(self, message: str, fetch_name: str | None = None) -> None:
@@ -29,7 +29,7 @@ class MissingData(FileNotFoundError):
 
 
 def data_root(data_dir: str | Path | None = None) -> Path:
-    """The folder of data files as an absolute path: `data_dir`, else the environment's DPFBO_DATA, else `data`."""
+    """Return the absolute path of the data folder: `data_dir`, else environment variable DPFBO_DATA, else `data`."""
     chosen = data_dir if data_dir is not None else os.environ.get(DATA_DIR_VARIABLE) or DEFAULT_DATA_DIR
     return Path(os.path.abspath(os.path.expanduser(chosen)))
 
@@ -39,7 +39,7 @@ def data_file(data_dir: str | Path | None, relative: str | Sequence[str], fetch_
 
     Args:
         data_dir: The folder that holds the data; None for DPFBO_DATA, else `data`.
-        relative: The path inside that folder, such as `landmine/LandmineData.mat`; of several, the first that exists.
+        relative: The path in that folder, such as `landmine/LandmineData.mat`, or several to use the first that exists.
         fetch_name: The name of the (first) file for `python -m runners.fetch`; None if it cannot be fetched.
 
     Raises:
@@ -65,7 +65,7 @@ def data_file(data_dir: str | Path | None, relative: str | Sequence[str], fetch_
 
 @contextmanager
 def reading(path: Path, otherwise: str) -> Iterator[None]:
-    """Turn any error of the block, which reads a file, into a ValueError, `<path> <otherwise> (<why>)`.
+    """Turn any error of the block, which reads a file, into a ValueError `<path> <otherwise> (<the error's text>)`.
 
     A path that is not a plain file is refused before the block, because reading it might never end.
     """
@@ -80,7 +80,7 @@ def reading(path: Path, otherwise: str) -> Iterator[None]:
 
 
 def digest_of_files(paths: Sequence[Path]) -> str:
-    """`sha256:` and the digest of the files' contents in order, or `generated`; a file is read again if it changes."""
+    """Return `sha256:<digest>` of the contents of files in order, or `generated`; unchanged files are read once."""
     if not paths:
         return GENERATED
     whole = hashlib.sha256()

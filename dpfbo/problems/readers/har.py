@@ -1,6 +1,6 @@
 """UCI HAR (Anguita et al. 2013): windows of smartphone signals as 561 features, 30 subjects, six activities.
 
-The archive of the UCI repository holds the authors' features, the compact file "UCI HAR, recomputed features".
+The archive of the UCI repository holds the authors' features; the compact file holds features recomputed from signals.
 """
 
 import io
@@ -22,7 +22,7 @@ FEATURES = 561
 ACTIVITIES = 6
 
 MOST_BYTES = 128 * 2**20  # in each file of the archive, and in the arrays of a compact file
-_MOST_ROWS, _LONGEST_ROW = 100_000, 64 * 2**10  # of a text file; the length in bytes
+_MOST_ROWS, _LONGEST_ROW = 100_000, 64 * 2**10  # limits of a text file; the row's length is in bytes
 _FOLDER = "UCI HAR Dataset"
 _NESTED = "UCI HAR Dataset.zip"  # the archive of the new UCI site holds that of the old one
 
@@ -56,14 +56,14 @@ class Halves:
 
 
 def read_windows(path: Path) -> Windows:
-    """All windows of the UCI archive (.zip) or the compact file (.npz); ValueError for a file in another format."""
+    """Read all windows of the UCI archive (.zip) or the compact file (.npz); raise ValueError for another format."""
     with reading(path, "is not a file of UCI HAR"):
         return _from_archive(path) if path.suffix == ".zip" else _from_compact(path)
 
 
 @cache
 def load_subjects(path: Path, split_seed: int) -> list[Halves]:
-    """The subjects in ascending order, each split in halves, stratified by activity; ValueError for an unfit file."""
+    """Read all subjects in ascending order, split in halves stratified by activity; ValueError for an unfit file."""
     windows = read_windows(path)
     return [_halves(windows, subject, split_seed) for subject in np.unique(windows.subject)]
 
@@ -109,7 +109,7 @@ def _from_folder(archive: zipfile.ZipFile) -> Windows:
 
 
 def _numbers(archive: zipfile.ZipFile, name: str) -> np.ndarray:
-    """The numbers of a text file, separated by spaces, rows x columns float64."""
+    """Read the space-separated numbers of a text file, rows x columns float64."""
     content = member(archive, name, MOST_BYTES)
     rows = content.count(b"\n")
     if rows > _MOST_ROWS or max(map(len, io.BytesIO(content)), default=0) > _LONGEST_ROW:

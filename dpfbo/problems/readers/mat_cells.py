@@ -21,9 +21,9 @@ _NUMERIC = range(6, 16)  # classes of matrices: double, single and the integers
 
 
 def read_cells(path: Path, names: Sequence[str]) -> list[list[np.ndarray]]:
-    """The matrices in each of the named variables, cell arrays (1 x n) of real numbers; ValueError or KeyError.
+    """Read the real matrices in each named variable, a cell array (1 x n); raise ValueError or KeyError if unfit.
 
-    scipy follows nested cells to any depth, and believes each declared size: so the content is checked before.
+    The content is checked first, because scipy follows nested cells to any depth and trusts every declared size.
     """
     content = read_plain(path, MOST_BYTES)
     if len(content) < _HEADER or content[126:128] not in (b"IM", b"MI"):
@@ -45,7 +45,7 @@ def read_cells(path: Path, names: Sequence[str]) -> list[list[np.ndarray]]:
 
 
 def _elements(data: memoryview, order: str) -> Iterator[tuple[int, memoryview]]:
-    """Yield the kind and the content of each element; ValueError for one that is cut off."""
+    """Yield the kind and the content of each element; raise ValueError for an element that is cut off."""
     at, count = 0, 0
     while at < len(data):
         if at + 8 > len(data):
@@ -83,7 +83,7 @@ def _check_variable(kind: int, payload: memoryview, order: str, names: Sequence[
 
 
 def _head(parts: Iterator[tuple[int, memoryview]], order: str) -> tuple[int, str, int]:
-    """The class, name and number of entries of a matrix, from its first three elements: flags, dimensions and name."""
+    """Read a matrix's class, name and number of entries from its first three elements: flags, dimensions and name."""
     first = [payload for _, payload in (next(parts, (0, memoryview(b""))) for _ in range(3))]
     if len(first[0]) != 8:
         raise ValueError("a matrix has no flags")

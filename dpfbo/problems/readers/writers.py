@@ -27,9 +27,9 @@ class Writer:
 
 
 def load_mnist_by_writer(path: Path, n_agents: int) -> list[Writer]:
-    """The first writers of a compact npz file with `images` (n x 28 x 28 uint8), `label` and `writer`; or ValueError.
+    """Read the first n_agents writers of an npz file with `images` (n x 28 x 28 uint8), `label` and `writer`.
 
-    It holds MNIST's training images with the writers' ids from QMNIST (Yadav and Bottou 2019).
+    It holds MNIST's training images with QMNIST's writer ids (Yadav and Bottou 2019). ValueError for an unfit file.
     """
     wanted = {"images": ("biuf", 3), "label": ("biuf", 1), "writer": ("iu", 1)}
     with reading(path, "is not a file of digits by writer: it needs images, label and writer"):
@@ -48,7 +48,7 @@ def load_mnist_by_writer(path: Path, n_agents: int) -> list[Writer]:
 
 
 def load_federated_emnist(path: Path, n_agents: int, min_images: int) -> list[Writer]:
-    """The first writers with at least `min_images` images in TensorFlow Federated's EMNIST file; or ValueError.
+    """Read the first n_agents writers with at least `min_images` images in TensorFlow Federated's EMNIST file.
 
     `examples` has a group for each writer with `pixels`, float32 n x 28 x 28 where 1 is the background, and `label`, n.
     """
@@ -73,7 +73,7 @@ def load_federated_emnist(path: Path, n_agents: int, min_images: int) -> list[Wr
 
 
 def _inside(group: Any, name: str, kind: type[Any]) -> Any:
-    """A part of an HDF5 group that lies in the same file; ValueError for a link, or a part of another kind."""
+    """Return a member of an HDF5 group that lies in the same file; raise ValueError for a link or another kind."""
     import h5py
 
     if not isinstance(group.get(name, getlink=True), h5py.HardLink) or not isinstance(group[name], kind):
@@ -82,7 +82,7 @@ def _inside(group: Any, name: str, kind: type[Any]) -> Any:
 
 
 def _numbers(group: Any, name: str, most: int) -> Any:
-    """A dataset of numbers, not read yet; ValueError for another kind, or more than `most` bytes."""
+    """Return a numeric dataset without reading it; raise ValueError for another kind, or more than `most` bytes."""
     import h5py
 
     data = _inside(group, name, h5py.Dataset)
@@ -95,7 +95,7 @@ def _numbers(group: Any, name: str, most: int) -> Any:
 
 
 def load_pseudo_writers(n_agents: int, seed: int) -> list[Writer]:
-    """scikit-learn's bundled 1797 digits (8 x 8), cut at random into equal parts of at least 20; or SettingError."""
+    """Split scikit-learn's bundled 1797 digits (8 x 8) at random into equal parts of at least 20; or SettingError."""
     with needing("problems", "source=sklearn"):
         from sklearn.datasets import load_digits
 
@@ -109,7 +109,7 @@ def load_pseudo_writers(n_agents: int, seed: int) -> list[Writer]:
 
 
 def split(labels: np.ndarray, train_fraction: float, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Training and validation rows, stratified: the given fraction of each digit, rounded up, is for training.
+    """Split rows into training and validation, stratified: a fraction of each digit, rounded up, is for training.
 
     Example:
         >>> training, validation = split(np.array([0, 0, 0, 1, 1, 1]), 0.5, np.random.default_rng(0))
