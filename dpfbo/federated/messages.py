@@ -51,7 +51,7 @@ def clip(messages: Tensor, norm: float) -> tuple[Tensor, int]:
 
 
 def scale_to(messages: Tensor, norm: float) -> Tensor:
-    """Scale every message (k x M) to L2 norm `norm`; zero messages, and those of subnormal numbers, become zero."""
+    """Scale every message (k x M) to L2 norm `norm`; a message that is zero or almost zero becomes zero."""
     unit, length, _ = _direction(messages)
     return torch.where(length >= 0.5, unit * (norm / length.clamp(min=0.5)), 0.0)
 
