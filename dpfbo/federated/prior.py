@@ -123,9 +123,9 @@ def infer(values: Tensor, b: Tensor, noise: float, sums: DesignSums, features: N
 def expected_signal(sums: DesignSums, features: NystromFeatures, noise: float) -> float:
     """Return the expected correlation, 0 to 1, between a release's posterior mean and the mean without noise.
 
-    It is the square root of the variance that the posterior mean explains on average, over the variance that it would
-    explain without noise. Only public numbers enter: objectives are assumed to be draws from the model with its middle
-    length-scales, of which 70 % of the variance is shared.
+    The correlation is the square root of the variance that the posterior mean explains on average, divided by the same
+    variance without noise. It follows from public numbers: objectives are assumed to be draws from the model with its
+    middle length-scales, and to share 70 % of their variance.
     """
     D = features.coefficients()
     middle = slice(len(D) // 4, len(D) - len(D) // 4)

@@ -205,7 +205,7 @@ def test_a_charge_of_another_run_since_the_check_of_the_budget_counts(tmp_path, 
     elif when_spent == "stop":
         assert server.round(0, None) == (None, None, None)
     else:
-        with pytest.raises(BudgetSpent, match="with the 1 that are charged already"):
+        with pytest.raises(BudgetSpent, match="broadcasts charged so far: 1"):
             server.round(0, None)
     assert [c.digest == other.digest for c in dpfbo.Ledger(path).charges] == [True, False][: 1 + room]
 
