@@ -156,7 +156,7 @@ def test_an_objective_that_changes_the_working_directory_changes_no_ledger(tmp_p
 
 
 def test_a_ledger_that_cannot_be_written_is_refused_before_an_evaluation(tmp_path):
-    with pytest.raises(LedgerError, match="has no folder to be in: create .*/absent first"):
+    with pytest.raises(LedgerError, match="folder of ledger .* is missing: create .*/absent first"):
         dpfbo.Ledger(tmp_path / "absent" / "ledger.jsonl")
     (tmp_path / "there").mkdir()
     ledger, seen = dpfbo.Ledger(tmp_path / "there" / "ledger.jsonl"), []
