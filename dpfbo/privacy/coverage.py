@@ -36,7 +36,10 @@ class LedgerCoverage:
                 check_text(name, value)
 
     def differences(self, other: "LedgerCoverage") -> list[str]:
-        """Return a text, `another seed (3, and this is 0)`, per differing field; data or relation None fits any."""
+        """Return a text for each field that differs, such as `another seed (3, and this is 0)`.
+
+        A data or relation of None is not compared.
+        """
         found = []
         for name, words in _WORDS.items():
             mine, theirs = getattr(self, name), getattr(other, name)
