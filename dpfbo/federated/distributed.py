@@ -26,7 +26,7 @@ class DistributedGaussian(SubsampledGaussian):
         release = (g / N) sum_n (round(x_n / g) + N_Z(0, s^2)),
         s^2 = (z (C + g sqrt(M) / 2) / g)^2 / (N - max_dropouts - colluders)
 
-    In one process this simulates, to the bit, what the sites of a secure sum (`dpfbo.secure.SecureSite`) release.
+    In one process this simulates, to the bit, what sites of a secure sum (`dpfbo.secure.SecureSite`) release.
 
     Args:
         max_dropouts: The number of sites that may drop out.
@@ -39,7 +39,7 @@ class DistributedGaussian(SubsampledGaussian):
         difference between the sum of the shares and one discrete Gaussian.
 
     Raises:
-        SettingError: The sampling probability is not 1, or another setting of `SubsampledGaussian` is not its default.
+        SettingError: The sampling probability is not 1; or calibration, sampling, charge or noise is not the default.
 
     Example:
         >>> mechanism = DistributedGaussian(1.0, 2.0, 1.0, max_dropouts=1)

@@ -34,7 +34,7 @@ def accept(messages: Tensor | Sequence[Tensor | None], chosen: Tensor, n_feature
 
 
 def _plain(message: object) -> TypeGuard[Tensor]:
-    """Return True for a dense tensor of real numbers with storage; operations on other objects could raise errors."""
+    """Return True for a dense tensor of real numbers with storage; others could raise errors or lose parts later."""
     if not isinstance(message, Tensor) or message.layout != torch.strided or message.device.type == "meta":
         return False
     return not (message.is_complex() or message.is_quantized)

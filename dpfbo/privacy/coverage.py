@@ -36,10 +36,7 @@ class LedgerCoverage:
                 check_text(name, value)
 
     def differences(self, other: "LedgerCoverage") -> list[str]:
-        """Return a text for each field that differs, such as `another seed (3, and this is 0)`.
-
-        A data or relation of None is not compared.
-        """
+        """Return texts like `another seed (3, and this is 0)` for differing fields; None fits any data or relation."""
         found = []
         for name, words in _WORDS.items():
             mine, theirs = getattr(self, name), getattr(other, name)

@@ -1,4 +1,4 @@
-"""Sources of the server's random numbers, which sample the agents S_t and draw the noise, and must stay secret."""
+"""Sources of random numbers that sample the agents S_t and draw the noise; readers of broadcasts must not know them."""
 
 import math
 import os

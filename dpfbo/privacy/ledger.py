@@ -45,7 +45,7 @@ class Ledger:
         held: The file at `path`, opened and locked by the caller (`locked_file`), who keeps the lock for a whole run.
 
     Attributes:
-        covers: The run to which `bind` has bound the ledger; None if it is unbound, as for several studies.
+        covers: The run to which `bind` has bound the ledger; None for an unbound one, which several studies may share.
         carried_over: The number of charges that the file held when this object first read it.
 
     Raises:

@@ -59,7 +59,7 @@ def opened(path: Path) -> BinaryIO:
 
 
 def open_locked(path: Path, held: BinaryIO | None) -> BinaryIO:
-    """Return the locked file of a ledger: `held` if it is still the file at the path, else a new opening of it."""
+    """Return the locked file of a ledger: `held` if it is still at the path, else a new one. Raises LedgerError."""
     if held is not None and not held.closed and is_file_at(held, path):
         return held
     try:

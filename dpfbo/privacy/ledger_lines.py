@@ -31,11 +31,7 @@ class LineFault(ValueError):
 
 @dataclass(frozen=True)
 class LedgerLines:
-    """The parsed lines of a ledger file.
-
-    charges: in order. covers: the run that line 1 names, or None. count: the number of complete lines. tip: the chain
-    of the last one. torn: the bytes of an incomplete last line.
-    """
+    """A ledger file's charges, its run or None, the count and last chain of complete lines, and torn last bytes."""
 
     charges: list[Charge]
     covers: LedgerCoverage | None
@@ -119,7 +115,7 @@ def entry_of(found: dict[str, Any], number: int) -> Charge | LedgerCoverage:
 
 
 def _checked_chain(line: bytes, number: int, entry: Charge | LedgerCoverage, chain: object, before: str) -> str:
-    """Return the chain of a line. Raises LineFault if it does not follow from the chain `before`, or bytes differ."""
+    """Return the chain of a line. Raises LineFault if it does not follow from `before` or bytes differ."""
     written, right = chained(entry, before)
     if chain is None:
         raise LineFault(f"line {number} has no chain: somebody added or edited it")

@@ -50,7 +50,7 @@ class Agent:
     In round 0, `ask` returns the `n_init` initial points one after another; they do not depend on data. In round t >= 1
     every call returns one point; several can be evaluated in parallel. If a broadcast is to follow, the round ends with
     a message: a vector for the server, computed from the observations. The points equal those of `dpfbo.run_study` bit
-    for bit if each round has one point, with its value told before the message and the broadcast received after it.
+    for bit if each round has one point, told before the message, and its broadcast is received before the next `ask`.
 
     An agent that maximises the expected improvement chooses further points as if the pending ones had the mean of its
     values (the constant liar of Ginsbourger, Le Riche, Carraro 2010); other agents draw anew for each point.
@@ -143,7 +143,7 @@ class Agent:
         return last if last > self._received else None
 
     def best(self) -> tuple[Configuration, float] | None:
-        """Return the best value that `tell` received, after its configuration; None if there is no value yet."""
+        """Return the configuration of the best value that `tell` received, and this value; None without any value."""
         if not self._told:
             return None
         x, y = max(self._told, key=lambda told: told[1])

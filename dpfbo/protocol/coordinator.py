@@ -242,7 +242,7 @@ def _message_file(round: int, agent: int) -> str:
 
 
 def check_same_code(journal: Journal, any_code: bool = False) -> None:
-    """Write the digests of the mechanism's code to a journal. Raises StateError if it already has other digests."""
+    """Write the digests of the mechanism's code to a new journal; StateError if it has others and not `any_code`."""
     now, noted = code_digests(), [event for event in journal.events if event["event"] == "code"]
     for event in noted:
         files = changed(event["digests"], now)

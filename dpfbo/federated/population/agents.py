@@ -116,7 +116,7 @@ class Agents:
         self.own_draw.check_against(self.domain, self.own_gp)
         self.design  # noqa: B018
         if (self.message == "scores") != isinstance(self.features, NystromFeatures):
-            raise SettingError("message", f"must be 'scores' with a private prior alone, got {self.message!r}")
+            raise SettingError("message", f"must be 'scores' for a private prior, and only then, got {self.message!r}")
         if self.message == "scores":
             checks.integer("n_init", self.n_init, minimum=2)  # the centred features of one point are zero
             if self.averaged_gp is None:

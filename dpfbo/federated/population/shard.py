@@ -67,7 +67,7 @@ class Block:
     def believing(self, u: Sequence[list[float]]) -> "Block":
         """Return a block whose agents have also observed their mean value at the pending points u (constant liar).
 
-        It is this block for agents that draw from their own GPs, as each draw leads them to another point anyway.
+        Agents that draw from their own GPs get this block itself, because each draw leads to another point anyway.
         """
         if not u or self._agents.averaged_gp is None:
             return self

@@ -138,7 +138,7 @@ def _one_round_each(kinds: Iterable[tuple[float, float]]) -> dict[tuple[float, f
 
 
 def _losses(q: float, z: float) -> list[_SampledGaussian]:
-    """Return a round's losses in both directions of the relation; without sampling one, because both are equal."""
+    """Return a round's losses in both directions of the relation; without sampling only one, as both are equal."""
     directions = (AdjacencyType.REMOVE, AdjacencyType.ADD) if q < 1 else (AdjacencyType.REMOVE,)
     return [_SampledGaussian(z, sampling_prob=q, adjacency_type=direction) for direction in directions]
 
