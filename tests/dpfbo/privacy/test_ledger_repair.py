@@ -185,7 +185,7 @@ def test_so_many_rounds_may_be_missing_and_no_more(tmp_path, monkeypatch):
     monkeypatch.setattr(ledger_repair, "MOST_MISSING", 3)
     assert repaired(b"".join([lines[0], b"\0\n", lines[1]])).missing == [2, 3, 4]
     monkeypatch.setattr(ledger_repair, "MOST_MISSING", 2)
-    with pytest.raises(LineFault, match="has a charge of round 5, but 3 before it are missing: restore it"):
+    with pytest.raises(LineFault, match="has a charge of round 5, and 3 before it are missing: restore it"):
         repaired(b"".join([lines[0], b"\0\n", lines[1]]))
 
 
