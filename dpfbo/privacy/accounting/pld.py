@@ -93,7 +93,7 @@ def _composed(
 class _SampledGaussian(GaussianPrivacyLoss):
     """dp-accounting's privacy loss of a round in one direction, with the deltas of a whole grid of epsilons at once.
 
-    `delta(eps) = U(x) - e^eps L(x)`, where U and L are the two outputs' distribution functions and x has loss eps. Let
+    `delta(eps) = U(x) - e^eps L(x)`, with the two outputs' distribution functions U and L at the x of loss eps. Let
     `g(eps) = log((e^eps - (1 - q)) / q)`, and -inf up to log(1 - q), as no loss of a sampled round is smaller. Then
 
         remove: `U = q N(-1, z^2) + (1 - q) N(0, z^2)`, `L = N(0, z^2)`, `x = -1/2 - z^2 g(eps)`
