@@ -1,4 +1,4 @@
-"""The federated family: agents (Algorithm 2), mechanisms, servers (Algorithm 1), weightings, and their loop."""
+"""DP-FTS-DE and its variants: agents (Algorithm 2 of the paper), servers (Algorithm 1), mechanisms and their loop."""
 
 from typing import TYPE_CHECKING
 

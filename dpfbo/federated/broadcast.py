@@ -1,4 +1,4 @@
-"""The kinds of broadcast: what a server sends to all agents, who may follow it in their next query."""
+"""The kinds of broadcast: a server sends one to all agents, and each agent may use it to choose its next query."""
 
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
@@ -23,7 +23,7 @@ class AgentVectors:
 
 @dataclass(frozen=True)
 class Points:
-    """One query per agent, which the controls send instead of a function. values: N x D unit-cube points."""
+    """One query per agent, which control servers send instead of a function. values: N x D unit-cube points."""
 
     values: Tensor
 
@@ -32,10 +32,10 @@ class Points:
 class SharedPrior:
     """The posterior of the function that all objectives share (`dpfbo.federated.prior`), for the rest of the run.
 
-    values: 1 x M, the release; all else is a post-processing of it. The unit is an objective's standard deviation.
-    mean: M, of the function's weights; covariance: M (M + 1) / 2, the lower triangle of theirs; evidence: L, the
-    probability of each length-scale; shared: the expected part of an objective's variance that is shared; explained:
-    the part that the mean explains.
+    values: 1 x M, the release, of which the other fields are a post-processing. mean: M, the posterior mean of the
+    function's weights; covariance: M (M + 1) / 2, the lower triangle of their covariance, both in units of an
+    objective's standard deviation. evidence: L, the probability of each length-scale. shared: the expected fraction of
+    an objective's variance that is shared. explained: the fraction that the mean explains.
     """
 
     values: Tensor
@@ -51,13 +51,13 @@ B = TypeVar("B")
 
 
 def moved(broadcast: B, device: torch.device) -> B:
-    """A copy of the broadcast on another device."""
+    """Return a copy of the broadcast on another device."""
     tensors: dict[str, Any] = {f.name: getattr(broadcast, f.name).to(device) for f in fields(broadcast)}  # type: ignore[arg-type]
     return type(broadcast)(**tensors)
 
 
 def averaged(previous: Broadcast | None, new: Broadcast | None, momentum: float) -> Broadcast | None:
-    """The agents' running average of broadcasts, `momentum * previous + (1 - momentum) * new`.
+    """Return the agents' running average of broadcasts, `momentum * previous + (1 - momentum) * new`.
 
     The average is a post-processing of public vectors and costs no privacy. Only region vectors are averaged. Any other
     broadcast replaces the previous one, and a `SharedPrior` also stays after a round without a broadcast.

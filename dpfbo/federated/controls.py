@@ -1,4 +1,4 @@
-"""Controls: servers that ignore the agents, to show how much agents gain from occasional random queries alone."""
+"""Control servers that ignore the agents: they show how much agents gain from occasional random queries alone."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -46,7 +46,7 @@ class SobolServer(ServerKind):
     Args:
         n_agents: N.
         domain: The search space.
-        streams: The random numbers that shift the sequence, by a different shift for each agent.
+        streams: The random numbers that shift the sequence, with a different shift for each agent.
         rounds: T, the number of points in the sequence.
 
     Example:
@@ -72,7 +72,7 @@ class SobolServer(ServerKind):
 
 
 def _on_domain(u: Tensor, domain: Domain) -> Tensor:
-    """Uniform points of the cube as points of the domain; on a grid by rank if D = 1, else the nearest points."""
+    """Map uniform points of the unit cube to the domain: on a grid by rank if D = 1, else to the nearest grid point."""
     if not isinstance(domain, Grid):
         return domain.snap(u) if isinstance(domain, MixedBox) else u
     points = domain.unit_points

@@ -1,4 +1,4 @@
-"""The mechanism without a trusted server: every site adds a share of the noise, and only the sum is seen."""
+"""The mechanism without a trusted server: every site adds a share of the noise, and the server sees only the sum."""
 
 from __future__ import annotations
 
@@ -20,25 +20,26 @@ from dpfbo.privacy.release import Release
 class DistributedGaussian(SubsampledGaussian):
     """Sums the messages of all agents, each with its own share of discrete noise (Kairouz, Liu and Steinke 2021).
 
-    With messages of norm at most C, rounded to steps `g = 2^-16 C`, and z the noise multiplier:
+    Messages x_n of norm at most C are rounded to steps `g = 2^-16 C`. With the noise multiplier z and discrete Gaussian
+    noise N_Z:
 
         release = (g / N) sum_n (round(x_n / g) + N_Z(0, s^2)),
         s^2 = (z (C + g sqrt(M) / 2) / g)^2 / (N - max_dropouts - colluders)
 
-    In one process this simulates what the sites of a secure sum (`dpfbo.secure.SecureSite`) release, to the bit.
+    In one process this simulates, to the bit, what sites of a secure sum (`dpfbo.secure.SecureSite`) release.
 
     Args:
         max_dropouts: The number of sites that may drop out.
         colluders: The number of sites that may show the server all that they know.
 
     Guarantee:
-        Relation: the message of one site is replaced by zero (zero-out; N and who took part are public). Event: a
-        Gaussian with multiplier z, for the server together with up to `colluders` sites; `multipliers` has those of
-        others. Sensitivity: `C + g sqrt(M) / 2`. `DistributedNoise` bounds the difference between the shares' sum and
-        one discrete Gaussian.
+        Relation: the message of one site is replaced by zero (zero-out; N and the participants are public). Event: a
+        Gaussian with multiplier z, for the server together with up to `colluders` sites; `multipliers` returns the
+        multiplier for other observers. Sensitivity of the sum: `C + g sqrt(M) / 2`. `DistributedNoise` bounds the
+        difference between the sum of the shares and one discrete Gaussian.
 
     Raises:
-        SettingError: The sampling probability is not 1, or another setting of `SubsampledGaussian` is not its default.
+        SettingError: The sampling probability is not 1; or calibration, sampling, charge or noise is not the default.
 
     Example:
         >>> mechanism = DistributedGaussian(1.0, 2.0, 1.0, max_dropouts=1)
@@ -62,36 +63,36 @@ class DistributedGaussian(SubsampledGaussian):
             raise SettingError("noise", f"must be left out where sites add it (trust=nobody), got {self.noise!r}")
 
     def noise_of(self, n_agents: int) -> DistributedNoise:
-        """The noise shares for N sites. Raises SettingError for too many dropouts or colluders."""
+        """Return the noise shares for N sites. Raises SettingError for too many dropouts or colluders."""
         return DistributedNoise(n_agents, self.max_dropouts, self.colluders)
 
     def multipliers(self, n_agents: int, round: int = 0) -> dict[str, float]:
-        """The noise multiplier for each view.
+        """Return the noise multiplier against each observer.
 
         `server`: the server with up to `colluders` sites. `site`: another site, which knows its own share of the noise.
-        `outsider`: whoever sees the broadcasts alone.
+        `outsider`: somebody who sees only the broadcasts.
         """
         noise, z = self.noise_of(n_agents), self.multiplier(round)
         known = {"server": self.colluders, "site": max(1, self.colluders), "outsider": 0}
         return {view: z * math.sqrt((noise.survivors - k) / noise.honest) for view, k in known.items()}
 
     def scale(self, n_agents: int, M: int, round: int) -> float:
-        """The standard deviation of the noise in steps, without the price of distribution. Raises ValueError."""
+        """Return the standard deviation of the noise that epsilon needs, in steps g. Raises ValueError."""
         noise = self.noise_of(n_agents)
         scale = self.multiplier(round) * noise.inflation(M) * 2.0**BITS
         noise.check(scale)
         return scale
 
     def sum_sensitivity(self, n_agents: int, M: int) -> float:
-        """The L2 sensitivity of the sum, `C + g sqrt(M) / 2`."""
+        """Return the L2 sensitivity of the sum, `C + g sqrt(M) / 2`."""
         return self.noise_of(n_agents).inflation(M) * self.message_norm(1)
 
     def share(self, agent: int, n_agents: int, M: int, entropy: Entropy, round: int) -> Tensor:
-        """An agent's share of the noise, M integers."""
+        """Draw an agent's share of the noise, M integers."""
         return self.noise_of(n_agents).share(agent, self.scale(n_agents, M, round), M, entropy, round)
 
     def released(self, steps: Tensor, n_agents: int, taking_part: int, round: int) -> Release:
-        """The release of a noisy sum of integers, 1 x M, to which `taking_part` sites have added their shares."""
+        """Return the release for a noisy sum of integers, 1 x M, to which `taking_part` sites added their shares."""
         sensitivity = self.sum_sensitivity(n_agents, steps.shape[1]) / n_agents
         sigma = self.multiplier(round) * sensitivity * math.sqrt(taking_part / self.noise_of(n_agents).honest)
         values = modular(steps).double() * (2.0**-BITS * self.message_norm(1) / n_agents)
@@ -117,6 +118,6 @@ class DistributedGaussian(SubsampledGaussian):
 
 
 def without_trust(mechanism: SubsampledGaussian, max_dropouts: int, colluders: int) -> DistributedGaussian:
-    """The mechanism with the same settings where no server is trusted. Raises SettingError if there is none."""
+    """Return the same mechanism without a trusted server. Raises SettingError if a setting does not allow that."""
     same = {f.name: getattr(mechanism, f.name) for f in fields(SubsampledGaussian)}
     return DistributedGaussian(**same, max_dropouts=max_dropouts, colluders=colluders)

@@ -1,4 +1,4 @@
-"""The federated loop: T rounds of agents, server and broadcast, in one process or in several behind the protocols."""
+"""The federated loop: T rounds in which agents query and a server broadcasts, in one process or in several."""
 
 import time
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class FederatedResult(Result):
     Attributes:
         momentum: The weight of earlier broadcasts in the running average (`averaged`), in [0, 1).
         broadcast: The running average of the broadcasts; None before the first broadcast, and after a round without a
-            broadcast. A `SharedPrior` is kept also after a round without a broadcast.
+            broadcast, except that a `SharedPrior` is kept.
 
     Raises:
         ValueError: `add` receives a round of a run that is not federated.
@@ -35,13 +35,13 @@ class FederatedResult(Result):
 
     def add(self, done: Round) -> None:
         if not isinstance(done.broadcast, Broadcast | None):
-            raise ValueError(f"a server sends no {type(done.broadcast).__name__}: this is another run's round")
+            raise ValueError(f"the round is not of a federated run: it has a {type(done.broadcast).__name__}")
         super().add(done)
         self.broadcast = averaged(self.broadcast, done.broadcast, self.momentum)
 
 
 class Aggregator(Protocol):
-    """A `dpfbo.federated.server.ServerKind` or a proxy of it, which accepts what its population sends as messages."""
+    """A server (`dpfbo.federated.server.ServerKind`), or a proxy that accepts the messages in its population's form."""
 
     @property
     def uses_messages(self) -> bool: ...
@@ -50,10 +50,10 @@ class Aggregator(Protocol):
 
 
 class Population(Protocol):
-    """Runs all agents, in this process or in others."""
+    """All agents, which run in this process or in others."""
 
     def do_round(self, t: int, broadcast: Broadcast | None, server: Aggregator | None) -> Round:
-        """Let all agents do round t; then let the server, if it is not None, answer their messages."""
+        """Run round t of all agents, then let the server, if any, answer their messages."""
 
 
 def run(
@@ -64,7 +64,7 @@ def run(
     result: FederatedResult | None = None,
     broadcasts: int | None = None,
 ) -> FederatedResult:
-    """Run all rounds of Algorithms 1 and 2.
+    """Run all rounds of Algorithms 1 (server) and 2 (agents).
 
     In rounds 0..T-1 the agents query, and the server then sends a broadcast for the next round. In round T the agents
     query and send nothing.
@@ -74,9 +74,9 @@ def run(
         server: The server; None if the agents work alone.
         rounds: T.
         on_round: A function that is called with each finished round, 0..T.
-        result: The finished rounds of a resumed run, to which this call adds the others; None for a new run.
-        broadcasts: The largest number of broadcasts; None for T. Once the agents have used the last one, they
-            query alone, as they do after every round in which the server sends nothing.
+        result: The finished rounds of a resumed run, to which this call adds the remaining ones; None for a new run.
+        broadcasts: The largest number of broadcasts; None for T. After the last one has been used, agents query
+            without a broadcast, as after every round in which the server sends nothing.
 
     Returns:
         All rounds, with the broadcast that the agents may follow next.
@@ -93,7 +93,7 @@ def run(
     result = FederatedResult() if result is None else result
     broadcasts = rounds if broadcasts is None else min(broadcasts, rounds)
     for t in range(len(result.rounds), rounds + 1):
-        # after the last query nothing is sent or charged
+        # without a server nothing is sent or charged
         done = population.do_round(t, result.broadcast, server if t < broadcasts else None)
         result.add(done)
         on_round(done)
@@ -106,7 +106,7 @@ class LocalPopulation:
 
     Args:
         shard: The agents.
-        sums: True if the server adds messages up; then only the agents that it samples compute messages.
+        sums: True if the server adds up messages; only the agents that it samples then compute messages.
     """
 
     shard: Shard
@@ -114,7 +114,7 @@ class LocalPopulation:
 
     @staticmethod
     def of(problem: Problem, agents: Agents, sums: bool = False, threads: int = 1) -> "LocalPopulation":
-        """Make the population of all agents of the problem, on the CPU. threads: see `Shard`."""
+        """Make the population of all agents of a problem, on the CPU. threads: as in `Shard`."""
         return LocalPopulation(Shard(problem, agents, torch.arange(problem.n_agents, device="cpu"), threads), sums)
 
     def do_round(self, t: int, broadcast: Broadcast | None, server: Aggregator | None) -> Round:
@@ -127,13 +127,13 @@ class LocalPopulation:
             sent = None if turn.messages is None else turn.messages.cpu()
             with clock("server"):
                 answer = server.round(t, held if asked and self.sums else sent)
-            clock.seconds["server"] -= held.seconds  # making messages is the agents' work
+            clock.seconds["server"] -= held.seconds  # the time of computing messages belongs to the agents
         return Round(turn.record, *answer, {**self.shard.take_seconds(), **clock.seconds})
 
 
 @dataclass
 class ShardMessages:
-    """Computes the messages of one round when the server adds them up (`Contributions`), and counts the seconds."""
+    """The messages of one round (`Contributions`), computed when the server adds them up; seconds: the time spent."""
 
     shard: Shard
     t: int

@@ -1,4 +1,4 @@
-"""The private step of Algorithm 1: choose agents, clip their messages, add these up with weights, add noise.
+"""The private step of Algorithm 1: sample agents, clip their messages, add them up with weights, and add noise.
 
 `SubsampledGaussian` is the private mechanism; `WeightedAverage` is not private (FTS, FTS-DE). Both turn all
 messages of a round, the agents' weight vectors `omega_n`, into a release: one vector per region.
@@ -28,13 +28,13 @@ from dpfbo.privacy.release import Diagnostics, Release
 if TYPE_CHECKING:
     import dp_accounting
 
-_SMALLEST_PROBABILITY = 1e-12  # smallest q: uniform numbers have 53 bits and would fall below a smaller one too often
-_SMALLEST_MULTIPLIER = 0.01  # smallest z: below it a round costs thousands of epsilon, beyond the accountants
+_SMALLEST_PROBABILITY = 1e-12  # smallest q: a 53-bit uniform number falls below a smaller one too often
+_SMALLEST_MULTIPLIER = 0.01  # smallest z: below it a round costs an epsilon of thousands, which accountants fail on
 
 
 @dataclass(frozen=True)
 class PartialSum:
-    """The weighted sum of some chosen agents' messages, P x M, and counts, see `dpfbo.privacy.release.Diagnostics`."""
+    """The weighted sum of some sampled agents' messages, P x M, with two counts as in `dpfbo.privacy.Diagnostics`."""
 
     total: Tensor
     n_clipped: int
@@ -43,10 +43,10 @@ class PartialSum:
 
 @runtime_checkable
 class Contributions(Protocol):
-    """Messages that stay with their holders, who bound them and add them up; the server receives only the P x M sum."""
+    """Messages that stay with their holders, who clip them and add them up; the server receives only the P x M sum."""
 
     def add_up(self, mechanism: Mechanism, chosen: Tensor, weights: Tensor, n_features: int) -> PartialSum:
-        """Call `mechanism.add_up` for the chosen agents. chosen: k ids; weights: P x N."""
+        """Return the result of `mechanism.add_up` for the sampled agents. chosen: k ids; weights: P x N."""
 
 
 Messages = Tensor | Sequence[Tensor | None] | Contributions
@@ -57,28 +57,28 @@ class Mechanism(ABC):
 
     @abstractmethod
     def sensitivity(self, weights: Tensor) -> float:
-        """The L2 sensitivity of the joint sum to one agent's message, which scales the noise. weights: P x N."""
+        """Return the joint sum's L2 sensitivity to one agent's message, with which noise scales. weights: P x N."""
 
     @abstractmethod
     def dp_event(self, weights: Tensor, round: int) -> dp_accounting.DpEvent:
-        """The `DpEvent` of one round's release, for an accountant. weights: P x N."""
+        """Return the `DpEvent` of one round's release, for an accountant. weights: P x N."""
 
     @abstractmethod
     def choose(self, n_agents: int, entropy: Entropy, round: int) -> Tensor:
-        """Choose the agents S_t of a round; returns N booleans."""
+        """Choose the agents S_t of a round, and return N booleans."""
 
     @abstractmethod
     def bounded(self, received: Tensor, P: int) -> tuple[Tensor, int]:
-        """Bound the norms of messages (k x M) before they are added up; also returns how many were too long."""
+        """Bound the norms of messages (k x M) before they are added up, and return how many were too long."""
 
     @abstractmethod
     def privatised(self, total: Tensor, weights: Tensor, entropy: Entropy, round: int) -> Release:
-        """Add the noise to the sum, P x M, which gives the release."""
+        """Add noise to the sum, P x M, and return the release."""
 
     def add_up(
         self, messages: Tensor | Sequence[Tensor | None], rows: Tensor, weights: Tensor, n_features: int
     ) -> PartialSum:
-        """Bound the messages of the k agents `rows`, and add them up with their weights, P x k."""
+        """Bound the messages of the k agents `rows`, and add them up with the weights, P x k."""
         received, n_rejected = accept(messages, rows, n_features)
         bounded, n_clipped = self.bounded(received, len(weights))
         return PartialSum(weights @ bounded, n_clipped, n_rejected)
@@ -87,10 +87,10 @@ class Mechanism(ABC):
         self, messages: Messages, weights: Tensor, n_features: int, entropy: Entropy, round: int,
         lost: Tensor | None = None,
     ) -> tuple[Release, Diagnostics]:  # fmt: skip
-        """Do one round: choose agents, bound their messages, add these up, add noise.
+        """Run one round: sample agents, bound their messages, add them up, and add noise.
 
-        messages: N x M; or N vectors, None for a lost message; or the `Contributions` of their holders. lost: N, True
-        for messages that did not arrive in time, which count as zero vectors.
+        messages: N x M; or N vectors, None for a lost message; or `Contributions`. lost: N, True for messages that did
+        not arrive in time, which count as zero vectors.
         """
         chosen = self.choose(weights.shape[1], entropy, round).nonzero()[:, 0]  # |S_t|
         arrived = chosen if lost is None else chosen[~lost[chosen]]
@@ -117,7 +117,7 @@ class SubsampledGaussian(Mechanism):
         calibration: `paper` or `tight`, see `sensitivity`.
         sampling: The way to draw the agents S_t of a round: `poisson`, each agent independently with probability q; or
             `fixed_size`, a uniform subset of round(q N) agents.
-        normalize: True to rescale every message to norm C; S then scales signal and noise alike.
+        normalize: True to rescale every message to norm C; signal and noise are then both proportional to S.
         charge: The multiplier at which a round is charged: `nominal`, z_t; or `effective`, see `charged_multiplier`.
         schedule: A function that returns `z_t / z` for a round t.
         noise: The sampler of the noise, `dpfbo.privacy.Gaussian` or `DiscreteGaussian`.
@@ -126,9 +126,10 @@ class SubsampledGaussian(Mechanism):
         Neighbouring relation: all messages of one agent, in all rounds, are replaced by zero vectors (zero-out,
         dp-accounting's REPLACE_SPECIAL; N is public), or with `fixed_size` by any other messages (replace-one).
         Event: each round is charged as one sampled Gaussian (`dp_event`), because the P vectors are one joint vector.
-        Sensitivity: `sensitivity()` bounds the change of the sum over the sampled agents, and sigma is z_t times this
-        bound. The sum is divided by q, never by |S_t|. Messages that are missing, not finite or of the wrong shape
-        count as zero vectors, and an empty S_t gives a zero sum; noise is added in these cases, too.
+        Sensitivity: `sensitivity()` bounds how much one agent's message adds to the sum, and sigma is z_t times this
+        bound; replace-one may change the sum by twice the bound, so its event has half the multiplier. The sum is
+        divided by q, never by |S_t|. Messages that are missing, not finite or of the wrong shape count as zero vectors,
+        and an empty S_t gives a zero sum; noise is added in these cases, too.
 
     Raises:
         SettingError: q is outside [1e-12, 1], z_t is negative or in (0, 0.01), S is not positive, or a name is unknown.
@@ -164,7 +165,7 @@ class SubsampledGaussian(Mechanism):
         self.multiplier(0)
 
     def multiplier(self, round: int) -> float:
-        """z_t, the ratio of sigma and sensitivity in a round. Raises ValueError if accountants cannot handle it."""
+        """Return z_t, a round's sigma over its sensitivity. Raises ValueError if accountants cannot handle it."""
         z = self.noise_multiplier * self.schedule(round)
         if self.noise_multiplier > 0 and not _SMALLEST_MULTIPLIER <= z < math.inf:
             rule = f"must be 0 or at least {_SMALLEST_MULTIPLIER}, got {z!r} in round {round}"
@@ -172,27 +173,27 @@ class SubsampledGaussian(Mechanism):
         return z
 
     def message_norm(self, P: int) -> float:
-        """The norm `C = S / sqrt(P)` that every message is clipped or scaled to."""
+        """Return the norm `C = S / sqrt(P)` that every message is clipped or scaled to."""
         return self.clip_norm / math.sqrt(P)
 
     def sensitivity(self, weights: Tensor) -> float:
-        """The bound on the joint sum's L2 sensitivity that the noise is calibrated to. weights: P x N.
+        """Return the bound on the joint sum's L2 sensitivity to which the noise is calibrated. weights: P x N.
 
-        With `tight` it is `tight_sensitivity`; with `paper`, the bound `S phi_max / q`, up to sqrt(P) times as large.
+        `tight` calibration uses `tight_sensitivity`; `paper` uses `S phi_max / q`, which is up to sqrt(P) times larger.
         """
         if self.calibration == "tight":
             return self.tight_sensitivity(weights)
         return self.clip_norm * float(weights.abs().max()) / self.sampling_probability
 
     def tight_sensitivity(self, weights: Tensor) -> float:
-        """The L2 sensitivity of the joint sum to one agent's message, `C max_n ||phi_n||_2 / q`. weights: P x N.
+        """Return the joint sum's L2 sensitivity to one agent's message, `C max_n ||phi_n||_2 / q`. weights: P x N.
 
         Agent n adds `(phi_n^(1) c, .., phi_n^(P) c) / q` to the sum, with `||c|| <= C`.
         """
         return self.message_norm(len(weights)) * float(weights.norm(dim=0).max()) / self.sampling_probability
 
     def charged_multiplier(self, weights: Tensor, round: int) -> float:
-        """The multiplier of the round's event: z_t if `nominal`, sigma_t over the tight sensitivity if `effective`.
+        """Return the multiplier of a round's event: z_t if `nominal`, sigma_t / `tight_sensitivity` if `effective`.
 
         With the paper's calibration the latter is `z_t sqrt(P) phi_max / max_n ||phi_n||`, up to `sqrt(P) z_t`.
         """
@@ -202,9 +203,9 @@ class SubsampledGaussian(Mechanism):
         return z * max(1.0, self.sensitivity(weights) / self.tight_sensitivity(weights))
 
     def sigma(self, weights: Tensor, round: int = 0) -> float:
-        """The standard deviation of a round's noise, `z_t * sensitivity()`, before the inflation of `noise`.
+        """Return the standard deviation of a round's noise, `z_t * sensitivity()`, before the factor `noise.inflation`.
 
-        Raises ValueError if z is positive, but sigma is infinite, subnormal or 0.
+        Raises ValueError if z is positive, but sigma is infinite, subnormal or 0, or `noise` cannot draw it.
         """
         sigma = self.multiplier(round) * self.sensitivity(weights)
         if self.noise_multiplier > 0 and not sys.float_info.min < sigma < math.inf:
@@ -240,7 +241,7 @@ class SubsampledGaussian(Mechanism):
     def add_up(
         self, messages: Tensor | Sequence[Tensor | None], rows: Tensor, weights: Tensor, n_features: int
     ) -> PartialSum:
-        """Clip and add up: `(1/q) sum_n phi_n^(i) clip(omega_n, S / sqrt(P))` over n in `rows`, for each region i."""
+        """Return `(1/q) sum_n phi_n^(i) clip(omega_n, S / sqrt(P))` over the agents n in `rows`, for each region i."""
         return super().add_up(messages, rows, weights / self.sampling_probability, n_features)
 
     def privatised(self, total: Tensor, weights: Tensor, entropy: Entropy, round: int) -> Release:
@@ -253,7 +254,7 @@ class SubsampledGaussian(Mechanism):
 
 @dataclass(frozen=True)
 class WeightedAverage(Mechanism):
-    """Adds up all messages without privacy, `omega^(i) = sum_n phi_n^(i) omega_n`: it neither clips nor adds noise.
+    """Adds up all messages without privacy, `omega^(i) = sum_n phi_n^(i) omega_n`: no clipping and no noise.
 
     Args:
         normalize: True to scale every message to norm 1 first.
@@ -267,7 +268,7 @@ class WeightedAverage(Mechanism):
     normalize: bool = False
 
     def sensitivity(self, weights: Tensor) -> float:
-        """The sensitivity is infinite, because the messages are not bounded."""
+        """Return infinity, because this mechanism enforces no bound on the messages."""
         return math.inf
 
     def dp_event(self, weights: Tensor, round: int) -> dp_accounting.DpEvent:

@@ -9,12 +9,12 @@ from torch import Tensor
 
 
 def usual_norm(n_features: int, P: int) -> float:
-    """A clip norm S that clips few messages: a draw from the prior `N(0, I_M)` has a norm of about sqrt(M)."""
+    """Return the clip norm `S = 1.1 sqrt(M P)`; few messages are clipped, as prior draws have norms near sqrt(M)."""
     return round(1.1 * math.sqrt(n_features * P), 3)
 
 
 def accept(messages: Tensor | Sequence[Tensor | None], chosen: Tensor, n_features: int) -> tuple[Tensor, int]:
-    """The chosen messages as `k x M` float64, and the number of unusable messages, which become zero vectors.
+    """Return the chosen messages, k x M float64, with zero vectors for unusable ones, and the number of unusable ones.
 
     A message is unusable if it is None, is not a plain vector of M real numbers, or has an entry that is not finite.
     """
@@ -34,14 +34,14 @@ def accept(messages: Tensor | Sequence[Tensor | None], chosen: Tensor, n_feature
 
 
 def _plain(message: object) -> TypeGuard[Tensor]:
-    """True for a dense tensor of real numbers with storage; any other object could raise later, or hide a part."""
+    """Return True for a dense tensor of real numbers with storage; others could raise errors or lose parts later."""
     if not isinstance(message, Tensor) or message.layout != torch.strided or message.device.type == "meta":
         return False
     return not (message.is_complex() or message.is_quantized)
 
 
 def clip(messages: Tensor, norm: float) -> tuple[Tensor, int]:
-    """Scale every message (k x M) down to L2 norm at most `norm`; also returns how many were longer.
+    """Scale every message (k x M) down to L2 norm at most `norm`, and return how many messages were longer.
 
     Entries whose square overflows do no harm, because norms are computed after division by the largest entry.
     """
@@ -57,7 +57,7 @@ def scale_to(messages: Tensor, norm: float) -> Tensor:
 
 
 def _direction(messages: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Messages (k x M) divided by their largest entries, norms of the quotients (1 to sqrt(M), or 0), those entries."""
+    """Divide messages (k x M) by their largest entries; return the quotients, their norms and the entries."""
     largest = messages.abs().amax(1, keepdim=True).clamp(min=torch.finfo(messages.dtype).tiny)  # k x 1
     unit = messages / largest
     return unit, unit.norm(dim=1, keepdim=True), largest

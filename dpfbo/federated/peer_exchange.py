@@ -1,4 +1,4 @@
-"""The original FTS of 2020: agents follow each other's messages, and the server does not add them up."""
+"""The server of the original FTS (2020), which passes messages between agents and does not add them up."""
 
 from dataclasses import dataclass
 from typing import ClassVar

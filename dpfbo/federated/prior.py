@@ -1,19 +1,19 @@
-"""The private prior: an agent's message of norm 1, and what the sum of all messages says about the shared function.
+"""The private prior: the agents' messages of norm 1, and the posterior of the shared function given their noisy sum.
 
-With `Psi_n` (n_init x M) the features of agent n's public design, `H = I - 11'/n_init` and q_n the normal scores of the
-agent's first observations, the message is
+Let `Psi_n` (n_init x M) be the features at agent n's public initial points, q_n the normal scores of its observations
+there, and `H = I - 11'/n_init` the centring matrix. The agent sends
 
     s_n = Psi_n' H q_n / |Psi_n' H q_n|,    so that the sum has sensitivity 1 and nothing is clipped.
 
-An objective's weights are taken for `g + h_n`, with covariances `rho kappa D_l` of what all agents share and
-`(1 - rho) kappa D_l` of an agent's own, D_l that of the kernel of length-scale l. With `A_n = Psi_n' H Psi_n`,
-`A = sum_n A_n`, `Q_l = sum_n A_n D_l A_n` and `kappa_l = N / tr(Q_l)`, which makes messages as long as they are, the
-released sum b with noise of standard deviation s is
+The model of agent n's objective has the weights `g + h_n`. All agents share g, with prior covariance `rho kappa_l D_l`;
+h_n is the agent's own, with covariance `(1 - rho) kappa_l D_l`. D_l belongs to the SE kernel of length-scale l. Let
+`A_n = Psi_n' H Psi_n`, `A = sum_n A_n` and `Q_l = sum_n A_n D_l A_n`; with `kappa_l = N / tr(Q_l)`, the mean squared
+norm of messages is 1. The released sum b, with noise of standard deviation s, is modelled by
 
-    b ~ N(0, V),    V = kappa (rho A D_l A + (1 - rho) Q_l) + s^2 I
+    b ~ N(0, V),    V = kappa_l (rho A D_l A + (1 - rho) Q_l) + s^2 I
 
-and g given b has mean `G b` with `G = rho kappa D_l A V^-1` and covariance `rho kappa D_l - G A D_l rho kappa`. rho
-and l are averaged by the evidence of b. Designs are public: all of this is a post-processing of the release.
+and g given b has mean `G b`, `G = rho kappa_l D_l A V^-1`, and covariance `rho kappa_l (D_l - G A D_l)`. Both are
+averaged over rho and l, weighted by the evidence of b. As designs are public, this post-processes the release alone.
 """
 
 from dataclasses import dataclass
@@ -30,17 +30,17 @@ from dpfbo.gp.nystrom import NystromFeatures
 from dpfbo.gp.posterior import cholesky
 
 FEATURES = 80  # M
-_BLOCK = 2_000_000  # features of the public design that are held at once
-_SHARED = torch.arange(10, dtype=torch.float64, device="cpu") / 10  # the rho that are averaged
-_TRUST = 6.0  # prior weight of each model that uses a mean which explains everything, before any observation
-_LEAST_WEIGHT = 1e-9  # prior weight below which a model is left out
-_ROUNDING = 1e-12  # by so much messages are shorter than 1, so that rounding makes none longer than the clip norm
-_TYPICAL = 0.7  # part of an objective's variance that is shared, on tuning problems (docs/concepts/prior.md)
+_BLOCK = 2_000_000  # most numbers in the features of designs that are in memory at once
+_SHARED = torch.arange(10, dtype=torch.float64, device="cpu") / 10  # the values of rho to average over
+_TRUST = 6.0  # prior weight, after n_init observations, of a model with a shared mean that explains all variance
+_LEAST_WEIGHT = 1e-9  # models with a smaller prior weight are left out
+_ROUNDING = 1e-12  # messages have norm 1 less this, so that rounding makes none longer than the clip norm
+_TYPICAL = 0.7  # typical shared fraction of an objective's variance on tuning problems (docs/concepts/prior.md)
 _LEAST_NOISE = 0.01  # least standard deviation of the noise that inference assumes
 
 
 def messages(psi: Tensor, y: Tensor) -> Tensor:
-    """The messages, n x M; zero if an agent's observations are all equal. psi: n x n_init x M; y: n x n_init."""
+    """Return the messages s_n, n x M; zero if an agent's observations are equal. psi: n x n_init x M; y: n x n_init."""
     q = normal_scores(y)  # their mean is 0
     linear = (centred(psi).mT @ q.unsqueeze(-1)).squeeze(-1)
     norm = linear.norm(dim=1, keepdim=True)
@@ -48,13 +48,13 @@ def messages(psi: Tensor, y: Tensor) -> Tensor:
 
 
 def centred(psi: Tensor) -> Tensor:
-    """`H Psi`, n x k x M."""
+    """Return `H Psi`: the features psi, n x k x M, less their mean over an agent's k points."""
     return psi - psi.mean(1, keepdim=True)
 
 
 @dataclass(frozen=True)
 class DesignSums:
-    """Public sums over all N agents. A: M x M; Q: L x M x M."""
+    """The public sums A (M x M) and Q_l (L x M x M for L length-scales) over the designs of all N agents."""
 
     n_agents: int
     A: Tensor
@@ -62,13 +62,13 @@ class DesignSums:
 
     @property
     def kappa(self) -> Tensor:
-        """The variances, L, of weights with covariance D_l by which messages have norm 1 on average."""
+        """The factors kappa_l, L, with which the model's messages have a mean squared norm of 1."""
         return self.n_agents / self.Q.diagonal(dim1=1, dim2=2).sum(1)
 
     @staticmethod
-    @batches.one_thread()  # the same last digits on every machine
+    @batches.one_thread()  # so that every machine rounds alike
     def of(design: Design, features: NystromFeatures, n_agents: int) -> "DesignSums":
-        """Add up the designs of agents 0..N-1, of as many at once as fit the memory for it."""
+        """Compute the sums over the designs of agents 0..N-1, in blocks of bounded memory."""
         n, D = 0, features.coefficients()
         A, Q = torch.zeros_like(D[0]), torch.zeros_like(D)
         size = max(1, _BLOCK // (design.n_init * features.size))
@@ -84,14 +84,14 @@ class DesignSums:
 
 
 def infer(values: Tensor, b: Tensor, noise: float, sums: DesignSums, features: NystromFeatures) -> SharedPrior:
-    """The shared function given a released sum.
+    """Infer the posterior of the shared function from a released sum.
 
     Args:
         values: The release as the server broadcasts it, 1 x M.
         b: The noisy sum of all messages, M.
-        noise: The standard deviation of its noise.
-        sums: The public sums of all designs.
-        features: The features.
+        noise: The standard deviation of the noise in b.
+        sums: The public sums over all designs.
+        features: The map of the M features.
 
     Returns:
         The broadcast; its mean and covariance are in units of an objective's standard deviation.
@@ -121,11 +121,11 @@ def infer(values: Tensor, b: Tensor, noise: float, sums: DesignSums, features: N
 
 
 def expected_signal(sums: DesignSums, features: NystromFeatures, noise: float) -> float:
-    """The part of a release's mean that the noise is expected to leave, from 0 to 1, by public numbers alone.
+    """Return the expected correlation, 0 to 1, between a release's posterior mean and the mean without noise.
 
-    It is the root of the part of an objective's variance that the mean explains on average, over the same part without
-    noise: the correlation of both means. The objectives are taken for draws from the model's middle length-scales that
-    share 70 % of their variance.
+    The correlation is the square root of the variance that the posterior mean explains on average, divided by the same
+    variance without noise. It follows from public numbers: objectives are assumed to be draws from the model with its
+    middle length-scales, and to share 70 % of their variance.
     """
     D = features.coefficients()
     middle = slice(len(D) // 4, len(D) - len(D) // 4)
@@ -142,7 +142,7 @@ def expected_signal(sums: DesignSums, features: NystromFeatures, noise: float) -
 
 @lru_cache(maxsize=2)
 def symmetric(triangle: Tensor, M: int) -> Tensor:
-    """The symmetric M x M matrix with this lower triangle."""
+    """Return the symmetric M x M matrix with this lower triangle, M (M + 1) / 2 numbers by rows."""
     whole = triangle.new_zeros(M, M)
     i, j = torch.tril_indices(M, M, device=triangle.device)
     whole[i, j] = whole[j, i] = triangle
@@ -150,12 +150,12 @@ def symmetric(triangle: Tensor, M: int) -> Tensor:
 
 
 def known_mean(prior: SharedPrior, n_init: int, t: int) -> KnownMean:
-    """The mean, covariance and weights that the models of an agent with t observations take from the broadcast.
+    """Return the broadcast's mean and covariance, with the prior weights of models that use them after t observations.
 
-    Models that use the shared mean have the prior weight `6 L p_l R (n_init / t)^3`: p_l is the evidence of their
-    length-scale, and R the part of an objective's variance that the release explains, so that a release of noise is
-    not used. Like the weights of a user's prior in piBO (Hvarfner et al., ICLR 2022), they fall as observations come
-    in, so that a shared mean that misleads does so for a while only.
+    A model that uses the shared mean has the prior weight `6 L p_l R (n_init / t)^3`, relative to the model of the same
+    length-scale without it. p_l is the probability of its length-scale, one of L. R is the fraction of an objective's
+    variance that the release explains, so a release of pure noise gets almost no weight. Like the weight of a user's
+    prior in piBO (Hvarfner et al., ICLR 2022), it falls as observations come in: a misleading mean soon loses weight.
     """
     covariance = symmetric(prior.covariance, len(prior.mean))
     weights = _TRUST * (n_init / t) ** 3 * len(prior.evidence) * prior.evidence * prior.explained

@@ -1,4 +1,4 @@
-"""The server of the private prior: one release of summed statistics, and inference from it."""
+"""The server of the private prior: it releases a noisy sum of all messages and infers the shared function from it."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from dpfbo.gp.nystrom import NystromFeatures
 
 @dataclass(frozen=True)
 class PriorServer(ServerKind):
-    """Sums the statistics of all agents by the mechanism, and broadcasts the posterior of what they share.
+    """Adds up the agents' messages by the mechanism, and broadcasts the posterior of the function that they share.
 
-    A message that is lost or unusable counts as zero in the release while its design counts in the public sums, since
-    who sent something is private. Inference stays a post-processing, and its mean is then too small by about the share
-    that was lost.
+    A lost or unusable message counts as zero in the release, but its agent's design still counts in the public sums,
+    because it is secret which agents sent a message. Inference is then still post-processing, but its mean is too small
+    by about the fraction of lost messages.
 
     Args:
         server: The aggregating server; its weights must be uniform, so that `N` times its release is the plain sum.
-        design: The public design of the agents' first points.
-        features: The shared map, M features.
+        design: The public design, which determines the agents' initial points.
+        features: The shared map of M features.
 
     Guarantee:
-        The mechanism's release is the only function of the agents' data, with the ledger, budget and guarantee of
-        `Server`. The designs of all agents are public, and so are the sums over them. Inference is a post-processing
-        of the release and of public numbers.
+        Only the mechanism's release depends on the agents' data; ledger, budget and guarantee are those of `Server`.
+        The designs of all agents and the sums over them are public. Inference is a post-processing of the release and
+        of public numbers.
     """
 
     server: Server
@@ -56,7 +56,7 @@ class PriorServer(ServerKind):
         return self.infer(broadcast.values, record.sigma), record, diagnostics
 
     def infer(self, values: Tensor, sigma: float) -> SharedPrior:
-        """The prior that follows from a release, 1 x M, with noise of standard deviation sigma."""
+        """Infer the prior from a release, 1 x M, whose noise has standard deviation sigma (`prior_after`)."""
         return prior_after(values, sigma, self.sums, self.features)
 
     @cached_property
@@ -66,7 +66,7 @@ class PriorServer(ServerKind):
 
 
 def prior_after(values: Tensor, sigma: float, sums: DesignSums, features: NystromFeatures) -> SharedPrior:
-    """The prior that follows from a release, 1 x M, with noise of standard deviation sigma."""
+    """Infer the prior from `values`, 1 x M, the mean of all messages plus noise of standard deviation sigma."""
     N = sums.n_agents
-    with batches.one_thread():  # the same last digits on every machine
+    with batches.one_thread():  # so that every machine rounds alike
         return infer(values, N * values[0], N * sigma, sums, features)

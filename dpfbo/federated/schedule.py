@@ -1,4 +1,4 @@
-"""Schedules of the noise multiplier, `z_t = z * factor(t)`, each with a YAML file in conf/privacy/schedule.
+"""Schedules of the noise multiplier, `z_t = z * schedule(t)`, each with a YAML file in conf/privacy/schedule.
 
 Each round is charged at its own z_t. A schedule is public and fixed before the run.
 """
@@ -22,7 +22,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class PowerSchedule:
-    """Sets `z_t = z (t + 1)^exponent`, from t = 0; a positive exponent makes early broadcasts more precise."""
+    """Sets `z_t = z (t + 1)^exponent` for t = 0, 1, ..; a positive exponent makes early broadcasts more precise."""
 
     exponent: float = 0.5
 
@@ -35,7 +35,7 @@ class PowerSchedule:
 
 @dataclass(frozen=True)
 class Steps:
-    """Sets `z_t = z * factors[t]`; the last factor holds for all later rounds."""
+    """Sets `z_t = z * factors[t]`; all later rounds use the last factor."""
 
     factors: Sequence[float]
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import dp_accounting
 
 
-# broadcast, public record and secret numbers of a round; None where nothing is sent, released, or simulated
+# broadcast, public record and secret numbers of a round; each is None if nothing is sent, released or simulated
 RoundOutput = tuple[Broadcast | None, ServerRecord | None, Diagnostics | None]
 
 
@@ -37,8 +37,7 @@ RoundOutput = tuple[Broadcast | None, ServerRecord | None, Diagnostics | None]
 class ServerParts:
     """The parts from which a run's server is made.
 
-    n_agents: N. rounds: T. message_size: numbers in a message. kept: None if the
-    noise can be drawn again.
+    n_agents: N. rounds: T. message_size: the numbers in a message. kept: None if the noise can be drawn again.
     """
 
     n_agents: int
@@ -60,7 +59,7 @@ class ServerParts:
 
 
 class ServerKind(Protocol):
-    """The protocol of servers: in each round a server makes the broadcast that agents may follow in the next round.
+    """The protocol of servers. In each round a server makes the broadcast that agents may follow in the next round.
 
     Attributes:
         uses_messages: True if the agents send messages to the server.
@@ -75,11 +74,11 @@ class ServerKind(Protocol):
 
     @classmethod
     def for_run(cls, parts: ServerParts) -> Any:
-        """Make the server of one run from the parts that are named like the fields of the class."""
+        """Make the server of one run from the parts with the names of the class's fields."""
         return cls(**{f.name: getattr(parts, f.name) for f in fields(cls)})  # type: ignore[arg-type]
 
     def round(self, t: int, messages: Messages | None, late: Tensor | None = None) -> RoundOutput:
-        """Do one round; the broadcast is None if the server has stopped. late: N, True for messages that are late."""
+        """Run one round; the broadcast is None if the server has stopped. late: N, True for messages that are late."""
 
 
 @dataclass(frozen=True)
@@ -93,11 +92,11 @@ class Server(ServerKind):
         weighting: A function of (round, assignment, P) that returns the P x N weights of a round.
         mechanism: The step from messages to a release (the noisy sums), such as `SubsampledGaussian`.
         entropy: The random numbers that choose the agents and make the noise.
-        ledger: The ledger to which releases are charged.
-        epsilon: The function that computes epsilon after each release.
+        ledger: The ledger that records the charge of every release.
+        epsilon: The object that computes epsilon after each release.
         dropout: A simulated loss of messages.
         kept: The file that keeps a release until it is sent; None if the noise can be drawn again.
-        budget: The limit of epsilon for all releases of the ledger; None for no limit.
+        budget: The limit on the epsilon of all releases in the ledger; None for no limit.
 
     Guarantee:
         Each broadcast is a post-processing of the mechanism's releases. The mechanism states the neighbouring relation,
@@ -106,7 +105,7 @@ class Server(ServerKind):
         `round` returns them only in a simulation, where the noise is seeded.
 
     Raises:
-        BudgetSpent: `round` would exceed the budget, whose `when_spent` is `refuse`.
+        BudgetSpent: `round` would exceed a budget with `when_spent="refuse"`.
         LedgerError: `round` cannot charge the ledger, and therefore releases nothing.
 
     Example:
@@ -155,7 +154,7 @@ class Server(ServerKind):
         assignment = self.regions.assign(torch.arange(self.n_agents, device="cpu"))
         weights = self.weighting(t, assignment, self.regions.P)  # P x N
         event = self.mechanism.dp_event(weights, t)
-        kept = self.kept.load(t) if self.kept else None  # of a server killed in this round
+        kept = self.kept.load(t) if self.kept else None  # the release of a process that was killed in this round
         if not self._affordable(t, event, kept[0] if kept else None):
             return None, None, None
         private = None
@@ -175,13 +174,13 @@ class Server(ServerKind):
                 return None, None, None
             check_noise_is_new(self.ledger, t, release, self.entropy, release.sigma > 0)
             self.ledger.charge(entry)
-            # a seeded run repeats the later rounds that an earlier run charged; fresh noise adds to all charges
+            # a repeated seeded run releases the same later rounds as the run before; fresh noise adds to all charges
             spent = self.ledger.events(up_to_round=t if self.entropy.reproducible else None)
         record = ServerRecord(t, self.epsilon.after(spent), release.sigma, release.sensitivity)
         return RegionVectors(release.values), record, private
 
     def _affordable(self, t: int, event: dp_accounting.DpEvent, kept: Release | None) -> bool:
-        """True if the budget pays for this round; raises BudgetSpent if it does not and `when_spent` is `refuse`."""
+        """Return True if the budget allows this round; if not, raise BudgetSpent where `when_spent` is `refuse`."""
         if self.budget is None or (kept is not None and self.ledger.holds(t, kept.values)):
             return True
         spent = self.ledger.events(up_to_round=t - 1 if self.entropy.reproducible else None)
@@ -190,6 +189,6 @@ class Server(ServerKind):
         if self.budget.when_spent == "stop":
             return False
         raise BudgetSpent(
-            f"the broadcast of round {t} would cost more than the budget's epsilon {self.budget.epsilon!r} "
-            f"with the {len(spent)} that are charged already"
+            f"the broadcast of round {t} would exceed the budget's epsilon {self.budget.epsilon!r}; "
+            f"broadcasts charged so far: {len(spent)}"
         )

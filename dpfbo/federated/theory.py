@@ -1,7 +1,7 @@
-"""The terms of the paper's regret bound and privacy proposition, as numbers of a finished run.
+"""The terms of the paper's regret bound and of its privacy proposition, computed for a finished run.
 
-Theorem 1 of Dai, Low and Jaillet (NeurIPS 2021), up to constants and logarithms, for agent A_1 with R_T its cumulative
-regret, `||f_n|| <= B` in the RKHS and `|k(x, x') - phi(x)^T phi(x')| <= eps`:
+Theorem 1 of Dai, Low and Jaillet (NeurIPS 2021) bounds the cumulative regret R_T of agent A_1, up to constants and
+logarithms, if `||f_n|| <= B` in the RKHS and `|k(x, x') - phi(x)^T phi(x')| <= eps`:
 
     R_T = O~( (B + 1 / p_1) gamma_T sqrt(T) + sum_t psi_t + B sum_t vartheta_t )
     psi_t = O~( (1 - p_t) P phi_max q^-1 (Delta_t + z S sqrt(M)) ),    Delta_t = sum_n Delta_{n,t}
@@ -11,15 +11,15 @@ regret, `||f_n|| <= B` in the RKHS and `|k(x, x') - phi(x)^T phi(x')| <= eps`:
 Proposition 1: for constants c1, c2 and any eps < c1 q^2 T and delta > 0, DP-FTS-DE is (eps, delta)-private if
 `z >= c2 q sqrt(T log(1 / delta)) / eps`.
 
-In these formulas every constant hidden in O~ is 1. Lemma 6 has the constants of psi_t (`explicit_psi`), for a Delta_t
-that bounds the agents' errors (`explicit_agent_errors`, which is derived there). Its three terms are those that the
-maintainers quote from the paper; that the factor (1 - p_t) P of Theorem 1 stands before them is assumed:
+This module sets every constant hidden in O~ to 1, except in two functions. `explicit_psi` has the constants of Lemma 6,
+for a Delta_t that bounds the agents' errors (`explicit_agent_errors` derives one). The three terms in the brackets are
+quoted from the paper by the maintainers; that Theorem 1's factor (1 - p_t) P multiplies them is an assumption:
 
     psi_t = (1 - p_t) P ( ((phi_max + 2) / q + 6) Delta_t + B (2 + N phi_max) / q
                           + 2 (z S phi_max / q) sqrt(2 M log(8 M / delta)) )
 
-Terms of round t belong to the broadcast of round t - 1, which its query may follow; phi_max is the largest weight of
-that broadcast; `z S phi_max / q` is the standard deviation of the noise that was really added to each number.
+The terms of round t belong to the broadcast of round t - 1, which the query of round t may follow. phi_max is the
+largest weight of that broadcast, and `z S phi_max / q` the standard deviation of the noise in each of its numbers.
 """
 
 import math
@@ -35,7 +35,7 @@ from dpfbo.gp.draws import ConfidenceScale
 
 
 def regularization(rounds: int) -> float:
-    """The theory's `lam = 1 + 2 / T` of posteriors and of eq. 2. Raises SettingError for a T below 1.
+    """Return `lam = 1 + 2 / T`, the theory's noise variance in GP posteriors and eq. 2. Raises SettingError if T < 1.
 
     Example:
         >>> regularization(40)
@@ -46,11 +46,11 @@ def regularization(rounds: int) -> float:
 
 
 def greedy_information_gain(K: Tensor, steps: int, noise: float) -> Tensor:
-    """`gamma_1, .., gamma_steps`, where each point is the candidate that adds most to `1/2 log det(I + K_A / noise)`.
+    """Return the information gains gamma_1, .., gamma_steps, `1/2 log det(I + K_A / noise)`, of a greedy set A.
 
-    That is the candidate of largest posterior variance (Srinivas et al. 2010). gamma_t is at least 1 - 1/e of the
-    largest gain of any t candidates. A candidate may be chosen more than once. K: ... x n x n, the kernel matrix of the
-    candidates; noise: lam, the variance of the observation noise. Returns ... x steps, in time O(steps^2 n).
+    Each step adds the candidate of largest posterior variance, whose gain is largest (Srinivas et al. 2010); it may be
+    chosen more than once. gamma_t is at least 1 - 1/e of the largest gain of any t candidates. K: ... x n x n, the
+    candidates' kernel matrix; noise: lam, the variance of observation noise. Returns ... x steps, in O(steps^2 n).
     """
     checks.integer("steps", steps, minimum=1)
     checks.positive("noise", noise)
@@ -70,36 +70,37 @@ def greedy_information_gain(K: Tensor, steps: int, noise: float) -> Tensor:
 
 
 def se_kernel(u: Tensor, lengthscale: float) -> Tensor:
-    """`exp(-|x - x'|^2 / (2 l^2))` of unit-cube points, n x D; returns n x n."""
+    """Return the SE kernel `exp(-|x - x'|^2 / (2 l^2))`, n x n, between unit-cube points, n x D."""
     return torch.exp(-0.5 * (torch.cdist(u, u) / lengthscale) ** 2)
 
 
 def feature_error(K: Tensor, Phi: Tensor) -> float:
-    """eps: the largest `|k(x, x') - phi(x)^T phi(x')|` of n points (K: n x n; Phi: n x M)."""
+    """Return eps, the largest `|k(x, x') - phi(x)^T phi(x')|` between n points (K: n x n; Phi: n x M)."""
     return float((K - Phi @ Phi.mT).abs().max())
 
 
 def clipped(messages: Tensor, norm: float) -> Tensor:
-    """C_t: ... x N booleans, True for messages (... x N x M) longer than `norm`, that is `S / sqrt(P)`."""
+    """Return C_t as ... x N booleans, True for messages (... x N x M) longer than the norm `S / sqrt(P)`."""
     return messages.norm(dim=-1) > norm
 
 
 def vartheta(follow: Tensor, weights: Tensor, in_C: Tensor) -> Tensor:
-    """`vartheta_t`, T. follow: T, the probabilities 1 - p_t; weights: T x P x N; in_C: T x N, boolean."""
+    """Return `vartheta_t`, T. follow: T, the probabilities 1 - p_t; weights: T x P x N; in_C: T x N, boolean."""
     return follow * (weights * in_C[:, None]).sum((1, 2))
 
 
 def agent_errors(gamma: Tensor, norm_bound: float, eps: float, n_features: int, d: Tensor) -> Tensor:
-    """`Delta_{n,t}` for t = 1..T, T x N. gamma: T; norm_bound: B; eps: see `feature_error`; n_features: M; d: N."""
+    """Return `Delta_{n,t}` for t = 1..T, T x N. gamma: T; norm_bound: B; eps: `feature_error`; n_features: M; d: N."""
     t = torch.arange(1, len(gamma) + 1, dtype=gamma.dtype, device="cpu")
     by_round = eps * norm_bound * t**2 + norm_bound + math.sqrt(n_features) + gamma.sqrt()
     return by_round[:, None] + d
 
 
 def psi(follow: Tensor, weights: Tensor, q: float, Delta: Tensor, sigma: Tensor, n_features: int) -> Tensor:
-    """`psi_t = (1 - p_t) P (phi_max Delta_t / q + sigma_t sqrt(M))`, T; the paper has `sigma_t = z S phi_max / q`.
+    """Return `psi_t = (1 - p_t) P (phi_max Delta_t / q + sigma_t sqrt(M))`, T.
 
-    follow: T; weights: T x P x N; q: sampling probability; Delta: T; sigma: T; n_features: M.
+    In the paper, `sigma_t = z S phi_max / q`. follow: T, the probabilities 1 - p_t; weights: T x P x N; q: the sampling
+    probability; Delta, sigma: T; n_features: M.
     """
     phi_max = weights.amax((1, 2))
     return follow * weights.shape[1] * (phi_max * Delta / q + sigma * math.sqrt(n_features))
@@ -109,22 +110,22 @@ def explicit_agent_errors(
     gamma: Tensor, n_observations: Tensor, confidence: ConfidenceScale, eps: float, lam: float, n_features: int,
     rounds: int, d: Tensor,
 ) -> Tensor:  # fmt: skip
-    """`Delta_{n,t}` with constants, `|phi(x)^T omega_n - f_1(x)| <= Delta_{n,t}` for all x, n and t, T x N.
+    """Return `Delta_{n,t}` with constants, T x N: `|phi(x)^T omega_n - f_1(x)| <= Delta_{n,t}` for all x, n and t.
 
-    With k = n_observations, `lam = 1 + 2 / T`, observations within R (sub-Gaussian) of f_n, and probability at least
-    `1 - 3 delta / 8`:
+    This holds with probability at least `1 - 3 delta / 8` for `lam = 1 + 2 / T` and R-sub-Gaussian observation noise.
+    With k = n_observations, and at the end of each line the difference that it bounds:
 
         Delta_{n,t} = eps k / lam (1 + k / lam) (B + R sqrt(2 log(16 N k_T / delta)))      |phi^T nu_n - mu_n|
                     + B + R sqrt(2 (gamma + 1 + log(8 N / delta)))                         |mu_n - f_n|
                     + sqrt(M) + sqrt(2 log(8 N T / delta))                                 |phi^T (omega_n - nu_n)|
                     + d_n                                                                  |f_n - f_1|
 
-    This is derived here, in the order of Lemma 3, whose own constants may differ. Line 1: a change of the kernel by
-    eps changes `k(x)` by at most `eps sqrt(k)` and K by at most `eps k`; `|y_i| <= B + |noise_i|`. Line 2: Theorem 2 of
+    The derivation is our own. It follows Lemma 3, whose constants may differ. Line 1: a change of the kernel by eps
+    changes `k(x)` by at most `eps sqrt(k)` and K by at most `eps k`; `|y_i| <= B + |noise_i|`. Line 2: Theorem 2 of
     Chowdhury and Gopalan (2017), with posterior deviations of at most 1. Line 3: `lam Sigma^-1 <= I`, and M standard
     normals have a norm above `sqrt(M) + u` with a probability of at most `exp(-u^2 / 2)`.
 
-    gamma, n_observations: T, of the messages that round t's broadcast adds up; confidence: B, R and delta; d: N.
+    gamma, n_observations: T, those of the messages in round t's broadcast; confidence: B, R and delta; d: N.
     """
     k, N, scale = n_observations, len(d), confidence
     largest = scale.norm_bound + scale.noise_sd * math.sqrt(2 * math.log(16 * N * float(k.max()) / scale.delta))
@@ -138,7 +139,7 @@ def explicit_psi(
     follow: Tensor, weights: Tensor, q: float, Delta: Tensor, sigma: Tensor, n_features: int, norm_bound: float,
     delta: float,
 ) -> Tensor:  # fmt: skip
-    """`psi_t` with the constants of Lemma 6, T; the factor (1 - p_t) P is that of Theorem 1. Arguments: as of `psi`."""
+    """Return `psi_t` with the constants of Lemma 6 and Theorem 1's factor (1 - p_t) P, T. Arguments: as of `psi`."""
     _, P, N = weights.shape
     phi_max = weights.amax((1, 2))
     noise = 2 * sigma * math.sqrt(2 * n_features * math.log(8 * n_features / delta))
@@ -146,17 +147,17 @@ def explicit_psi(
 
 
 def largest_c2(z: float, epsilon: float, q: float, rounds: int, delta: float) -> float:
-    """The largest c2 for which `z >= c2 q sqrt(T log(1 / delta)) / eps` (Proposition 1)."""
+    """Return the largest c2 for which `z >= c2 q sqrt(T log(1 / delta)) / eps` (Proposition 1)."""
     return z * epsilon / (q * math.sqrt(rounds * math.log(1 / delta)))
 
 
 def smallest_c1(epsilon: float, q: float, rounds: int) -> float:
-    """The bound that c1 must exceed for `eps < c1 q^2 T` (Proposition 1)."""
+    """Return the bound that c1 must exceed for `eps < c1 q^2 T` (Proposition 1)."""
     return epsilon / (q**2 * rounds)
 
 
 def replayed_messages(agents: Agents, n_agents: int, history: Iterable[tuple[Tensor, Tensor]]) -> Iterator[Tensor]:
-    """Compute the messages of a simulated run again, up to rounding, for rounds 0, 1, .., N x M each.
+    """Yield the messages of a simulated run, N x M for each of rounds 0, 1, .., recomputed up to rounding.
 
     history: each round's points (N x k x D, unit cube) and observations (N x k).
     """

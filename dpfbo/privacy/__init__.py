@@ -1,4 +1,4 @@
-"""This package draws noise, records charges in a ledger, and computes epsilon and what a budget allows."""
+"""Differential privacy: noise, the ledger of charges, accountants that compute epsilon, and budgets that limit it."""
 
 from typing import TYPE_CHECKING
 

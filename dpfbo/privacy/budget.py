@@ -1,4 +1,4 @@
-"""The budget of all releases of a ledger together, and the epsilon curve that it is checked against."""
+"""The budget that limits the joint epsilon of all releases in a ledger, and the curve of epsilon after each release."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=32)
 def _curve(accountant: Accountant, events: tuple[dp_accounting.DpEvent, ...], delta: float) -> list[float]:
-    """Epsilon after each event, cached for the next run in this process with the same events (another seed)."""
+    """Return epsilon after each event; cached, since runs that differ only in their seed have the same events."""
     return accountant.curve(events, delta)
 
 
 class EpsilonCurve:
-    """Gives epsilon after each charge of a run. It is computed once for the plan, and again for unplanned charges.
+    """Gives epsilon after each charge of a run; computed once for the plan, and again for unplanned charges.
 
     Args:
         accountant: The accountant that computes epsilon.
@@ -53,30 +53,30 @@ class EpsilonCurve:
         return _curve(self._accountant, tuple(self._events), self._delta)  # type: ignore[arg-type]
 
     def after(self, charged: Events, then: Events = ()) -> float:
-        """Epsilon of `charged` and `then` together: looked up if the plan begins with these events, else computed."""
+        """Return epsilon of `charged` and `then` together; computed only if the known curve has other events."""
         both = [*charged, *then]
         if not both:
             return 0.0
         if self._events[: len(both)] != both:
-            events = [*both, *self._planned[self._n_charged(both) :]]  # valid for the rest of the run
-            # if this raises, all stays as it was
+            events = [*both, *self._planned[self._n_charged(both) :]]  # a curve for the rest of the run, too
+            # if this raises, nothing has changed
             curve = _curve(self._accountant, tuple(events), self._delta)  # type: ignore[arg-type]
             self._events, self._curve = events, curve
         return self._curve[len(both) - 1]
 
     def _n_charged(self, charged: Events) -> int:
-        """The number of planned events that are charged already, after the events of earlier runs."""
+        """Return the least n >= 1 such that the charges end with the first n planned events; 0 if there is none."""
         lengths = range(1, min(len(charged), len(self._planned)) + 1)
         return next((n for n in lengths if list(charged[-n:]) == self._planned[:n]), 0)
 
 
 class BudgetSpent(RuntimeError):
-    """The next broadcast would exceed the budget, so nothing was released."""
+    """The next broadcast would exceed the budget; it was not released."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """Limits the epsilon of all releases in a ledger together.
+    """Limits the joint epsilon of all releases in a ledger.
 
     Args:
         epsilon: The limit.
@@ -85,7 +85,7 @@ class Budget:
             nothing from that round on, and agents continue without broadcasts.
 
     Raises:
-        SettingError: Epsilon is not above 0, or `when_spent` is another word.
+        SettingError: Epsilon is not positive, or `when_spent` is unknown.
 
     Example:
         >>> import dpfbo
@@ -107,10 +107,10 @@ class Budget:
         checks.one_of("when_spent", self.when_spent, ("refuse", "stop"))
 
     def allows(self, events: Events, then: Events = ()) -> bool:
-        """True if the epsilon of `events`, followed by `then`, is within the budget."""
+        """Return True if the epsilon of `events` followed by `then` is within the budget."""
         return self.spent.after(events, then) <= self.epsilon
 
     def number_allowed(self, events: Events, then: Events) -> int:
-        """The largest number of events of `then` that the budget allows after all of `events`."""
+        """Return how many of the first events of `then` the budget allows after all of `events`."""
         numbers = range(1, len(then) + 1)
         return bisect_left(numbers, True, key=lambda n: not self.allows(events, then[:n]))

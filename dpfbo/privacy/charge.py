@@ -1,4 +1,4 @@
-"""One charge of the privacy ledger: the parameters of a broadcast's event, and the digest of its bytes."""
+"""One charge of the privacy ledger: the parameters of a release's event, and the digest of the released numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dpfbo import checks
 from dpfbo.checks import SettingError
 from dpfbo.privacy.accounting.events import round_event, round_parameters
 
-if TYPE_CHECKING:  # whoever reads a ledger needs neither, and they take a second
+if TYPE_CHECKING:  # reading a ledger needs neither, and importing them takes a second
     import dp_accounting
     from torch import Tensor
 
@@ -30,7 +30,7 @@ class Charge:
         sigma: The standard deviation of the noise.
         sensitivity: The L2 sensitivity; None if it is infinite.
         digest: The sha256 of the released numbers, 64 hexadecimal digits.
-        subset: (k, N) where S_t was a subset of fixed size k of N agents.
+        subset: (k, N) if S_t was a subset of fixed size k of N agents; else None.
         relation: The neighbouring relation of an outsourced release; None for a federated release, whose accountant
             determines the relation, and for a release without a guarantee.
 
@@ -73,21 +73,21 @@ class Charge:
         round: int, event: dp_accounting.DpEvent, sigma: float, sensitivity: float | None, values: Tensor,
         relation: str | None = None,
     ) -> Charge:  # fmt: skip
-        """The charge of released numbers `values` at the cost of `event`."""
+        """Return the charge for released numbers `values` at the cost of `event`."""
         q, z, subset = round_parameters(event)
         return Charge(round, q, z, sigma, sensitivity, digest(values), subset, relation)
 
     def event(self) -> dp_accounting.DpEvent:
-        """The event to account for, at its noise multiplier z."""
+        """Return the dp-accounting event that this charge records."""
         return round_event(self.q, self.z, self.subset)
 
 
 def digest(values: Tensor) -> str:
-    """sha256 of a released tensor's float64 bytes."""
+    """Return the sha256 of a released tensor's float64 bytes, in hexadecimal digits."""
     return hashlib.sha256(values.double().contiguous().numpy().tobytes()).hexdigest()
 
 
 def check_text(name: str, value: object) -> None:
-    """Raise SettingError unless the value is a short printable text."""
+    """Raise SettingError unless the value is a printable text of 1 to 200 characters."""
     if not isinstance(value, str) or not value.isprintable() or not 0 < len(value) <= _LONGEST_TEXT:
         raise SettingError(name, f"must be a text of 1 to {_LONGEST_TEXT} letters, got {checks.shown(value)}")

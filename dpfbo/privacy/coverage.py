@@ -1,4 +1,4 @@
-"""The run whose charges a ledger holds: its setting, seed, data and relation."""
+"""The identity of the run whose charges a ledger holds: its setting, seed, data and relation."""
 
 from dataclasses import dataclass
 
@@ -10,13 +10,13 @@ _WORDS = {"setting": "another setting", "seed": "another seed", "data": "other d
 
 @dataclass(frozen=True)
 class LedgerCoverage:
-    """The run whose charges a ledger holds, as the ledger's first line names it.
+    """The identity of the run whose charges a ledger holds, written in the ledger's first line.
 
     Args:
         setting: A name for all settings of the run, such as their digest.
-        seed: The seed of the noise; None for noise of the operating system.
+        seed: The seed of the noise; None for noise from the operating system.
         data: The fingerprint of the data (`dpfbo.problems.data_fingerprint`); None if it is not known.
-        relation: The neighbouring relation of its epsilon; None if the run has no guarantee.
+        relation: The neighbouring relation of the run's epsilon; None if the run has no guarantee.
 
     Raises:
         SettingError: A value is out of range; the error names the field.
@@ -36,7 +36,7 @@ class LedgerCoverage:
                 check_text(name, value)
 
     def differences(self, other: "LedgerCoverage") -> list[str]:
-        """A text such as `another seed (3, and this is 0)` for each field that differs; unknown data equal any."""
+        """Return texts like `another seed (3, and this is 0)` for differing fields; None fits any data or relation."""
         found = []
         for name, words in _WORDS.items():
             mine, theirs = getattr(self, name), getattr(other, name)
@@ -46,7 +46,7 @@ class LedgerCoverage:
 
     @property
     def words(self) -> str:
-        """The run as a text: `setting 0a1b2c3d4e5f, seed 0, data sha256:0a1b2c3d4e5f, relation zero-out`."""
+        """The run as a text such as `setting 0a1b2c3d4e5f, seed 0, data sha256:0a1b2c3d4e5f, relation zero-out`."""
         seed = "noise of the system" if self.seed is None else f"seed {self.seed}"
         data = "data without a fingerprint" if self.data is None else f"data {_short(self.data)}"
         relation = "no relation" if self.relation is None else f"relation {self.relation}"

@@ -1,4 +1,4 @@
-"""Noise in shares: each of N sites adds a part, so that honest survivors alone bring the whole noise into a sum."""
+"""Noise in shares: each of N sites adds a share, and the shares of the honest remaining sites suffice for epsilon."""
 
 import math
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from dpfbo.privacy.noise import discrete_gaussian
 
 BITS = 16  # a message of norm C is rounded to steps of 2^-16 C
 _MODULUS_BITS = 32  # sums are integers modulo 2^32
-_DEVIATIONS = 9.0  # standard deviations that no number of the noise exceeds, but with probability 1e-12 (M < 4e6)
+_DEVIATIONS = 9.0  # standard deviations; one of M < 4e6 numbers of noise lies beyond them with probability 1e-12
 _LEAST_SCALE = 10.0  # least standard deviation of a share, in steps
 
 
@@ -22,8 +22,8 @@ _LEAST_SCALE = 10.0  # least standard deviation of a share, in steps
 class DistributedNoise:
     """Noise shares for a sum over N sites, of which some may drop out and some may collude with the server.
 
-    A message x of norm at most C is rounded to `round(x / g)`, g = 2^-16 C. Site n adds an exact discrete Gaussian
-    share, and the sum is taken modulo 2^32:
+    Site n rounds its message x_n, of norm at most C, to `round(x_n / g)` with steps g = 2^-16 C, and adds a share of
+    exact discrete Gaussian noise N_Z. The sum is taken modulo 2^32:
 
         Y = sum_n round(x_n / g) + N_Z(0, s^2),    s^2 = (sigma / g)^2 / (N - max_dropouts - colluders)
 
@@ -33,14 +33,14 @@ class DistributedNoise:
         colluders: The number of sites that may show the server all that they know.
 
     Guarantee:
-        The honest sites among the N - max_dropouts or more that take part add at least the variance sigma^2 to the
-        numbers that anybody else may see. Rounding moves a message by at most `g sqrt(M) / 2` and leaves a zero
-        message zero, so the sensitivity is at most `C + g sqrt(M) / 2`. A sum of n discrete Gaussians differs from one
-        discrete Gaussian by the factor `exp(±M gap)` in probability (Kairouz, Liu and Steinke 2021, Prop. 12), with
+        At least N - max_dropouts sites take part, and the honest ones among them add noise of variance at least sigma^2
+        that nobody else knows. Rounding moves a message by at most `g sqrt(M) / 2` and leaves a zero message zero, so
+        the sensitivity is at most `C + g sqrt(M) / 2`. The probabilities under a sum of n discrete Gaussians and under
+        one discrete Gaussian differ at most by a factor `exp(±M gap)` (Kairouz, Liu and Steinke 2021, Prop. 12), with
         `gap = 10 sum_(k<n) exp(-2 pi^2 s^2 k / (k + 1))`, which is below `10 n exp(-pi^2 s^2)` and here below 1e-400.
 
     Raises:
-        SettingError: `N > 2 max_dropouts + colluders` does not hold, which the secure sum needs.
+        SettingError: `N > 2 max_dropouts + colluders`, which the secure sum needs, does not hold.
 
     Example:
         >>> noise = DistributedNoise(n_sites=25, max_dropouts=2, colluders=3)
@@ -62,29 +62,29 @@ class DistributedNoise:
 
     @property
     def survivors(self) -> int:
-        """The least number of sites in a sum, N - max_dropouts."""
+        """The least number of sites that take part in a sum, N - max_dropouts."""
         return self.n_sites - self.max_dropouts
 
     @property
     def honest(self) -> int:
-        """The least number of noise shares in a sum that neither server nor colluders know."""
+        """The least number of noise shares in a sum that neither the server nor colluders know."""
         return self.survivors - self.colluders
 
     @property
     def threshold(self) -> int:
-        """The number t of sites that must answer to reveal a sum: the least with `2 t > N + colluders`.
+        """The number t of sites that must answer to reveal a sum: the least t with `2 t > N + colluders`.
 
-        Two sets of t sites then have an honest site in common, which refuses to reveal two different sums.
+        Any two sets of t sites then share an honest site, which refuses to reveal two different sums.
         """
         return (self.n_sites + self.colluders) // 2 + 1
 
     @property
     def price(self) -> float:
-        """The variance of the noise if nobody drops out, over that of a trusted server."""
+        """The variance of the noise if nobody drops out, relative to that of a trusted server."""
         return self.n_sites / self.honest
 
     def check(self, scale: float) -> None:
-        """Raise ValueError unless sums with noise of `scale` steps (sigma / g) fit the modulus, and shares are fine."""
+        """Raise ValueError if noise of `scale` steps (sigma / g) makes sums exceed the modulus or shares too small."""
         most = self.n_sites * 2.0**BITS + _DEVIATIONS * scale * math.sqrt(self.price)
         if most >= 2.0 ** (_MODULUS_BITS - 1):
             raise ValueError(
@@ -95,19 +95,19 @@ class DistributedNoise:
             raise ValueError(f"noise of {scale / 2**BITS:.3g} norms is finer than the grid: use more noise")
 
     def inflation(self, size: int) -> float:
-        """The factor `1 + 2^-17 sqrt(M)` by which rounding enlarges the sensitivity of messages of M numbers."""
+        """Return the factor `1 + 2^-17 sqrt(M)` by which rounding enlarges the sensitivity. size: M."""
         return 1.0 + 2.0 ** -(BITS + 1) * math.sqrt(size)
 
     def gap(self, scale: float) -> float:
-        """The natural logarithm of `gap`, see the guarantee, for noise of `scale` steps."""
+        """Return the natural logarithm of the guarantee's `gap`, for noise of `scale` steps."""
         n, s2 = self.n_sites, scale**2 / self.honest
         terms = [-2 * math.pi**2 * s2 * k / (k + 1) for k in range(1, n)]
         return math.log(10) + max(terms) + math.log(sum(math.exp(x - max(terms)) for x in terms))
 
     def share(self, site: int, scale: float, size: int, entropy: Entropy, round: int) -> Tensor:
-        """A site's share, M integers, of noise of `scale` steps.
+        """Draw a site's share, M integers, of noise of `scale` steps.
 
-        Exact from the operating system; in a simulation, a rounded Gaussian from the seed.
+        It is an exact discrete Gaussian from the operating system, or in a simulation a rounded Gaussian from the seed.
         """
         own = scale / math.sqrt(self.honest)
         if own == 0:
@@ -119,11 +119,11 @@ class DistributedNoise:
 
 
 def quantised(messages: Tensor, norm: float) -> Tensor:
-    """Messages (.. x M) of L2 norm at most `norm` in steps of 2^-16 norm, as integers."""
+    """Round messages (.. x M) of L2 norm at most `norm` to integer numbers of steps, each 2^-16 norm."""
     return torch.round(messages * (2.0**BITS / norm)).long()
 
 
 def modular(total: Tensor) -> Tensor:
-    """Integers modulo 2^32, from -2^31 to 2^31 - 1."""
+    """Reduce integers modulo 2^32 to the range from -2^31 to 2^31 - 1."""
     half = 2 ** (_MODULUS_BITS - 1)
     return (total + half) % (2 * half) - half

@@ -1,4 +1,4 @@
-"""Sources of the server's randomness: the choice of S_t and the noise, unknown to whoever reads the broadcasts."""
+"""Sources of random numbers that sample the agents S_t and draw the noise; readers of broadcasts must not know them."""
 
 import math
 import os
@@ -16,19 +16,19 @@ class Entropy(Protocol):
     """A source of uniform numbers for the server.
 
     Attributes:
-        reproducible: True if a repeated call gives the same numbers again, which only a simulation may use.
+        reproducible: True if a repeated call returns the same numbers, which is only for simulations.
     """
 
     @property
     def reproducible(self) -> bool: ...
 
     def uniform(self, purpose: str, round: int, size: int) -> Tensor:
-        """U[0, 1) numbers, `size` float64."""
+        """Draw `size` uniform numbers in [0, 1), float64."""
 
 
 @dataclass(frozen=True)
 class SeededEntropy:
-    """Draws uniform numbers from the run's seed, for simulations only: whoever knows the seed can remove the noise.
+    """Draws uniform numbers from the run's seed, for simulations only: anyone who knows the seed can remove the noise.
 
     Args:
         streams: The streams of the run's seed.
@@ -48,7 +48,7 @@ class SeededEntropy:
 
 @dataclass(frozen=True)
 class SystemEntropy:
-    """Draws from the operating system: every call gives fresh numbers, which are never stored.
+    """Draws uniform numbers from the operating system: fresh ones in every call, which are never stored.
 
     Example:
         >>> entropy = SystemEntropy()
@@ -64,6 +64,6 @@ class SystemEntropy:
 
 
 def gaussian(entropy: Entropy, purpose: str, round: int, shape: tuple[int, ...]) -> Tensor:
-    """Standard normals of a shape from an entropy source."""
+    """Draw standard normals of the given shape from an entropy source."""
     size = math.prod(shape)
     return box_muller(entropy.uniform(purpose, round, 2 * math.ceil(size / 2)))[:size].view(shape)

@@ -1,4 +1,4 @@
-"""The privacy ledger: an append-only record of every broadcast, durable before the broadcast leaves."""
+"""The privacy ledger: an append-only record of every release, on disk before the release is sent."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 class Ledger:
     """Keeps the charges of all releases in their order, in a JSON-lines file or in memory.
 
-    A charge whose round and digest are recorded already is not recorded again, because a run that is repeated or
-    resumed with equal inputs and seed releases the same bytes. Other bytes are a new release and are charged, even in
-    the same round. An incomplete last line is ignored, because its broadcast was never sent.
+    A charge with a round and digest that are recorded already is not recorded again, because a run that is repeated
+    or resumed with equal inputs and seed releases the same bytes. Other bytes are a new release and are charged, even
+    in the same round. An incomplete last line is ignored, because its broadcast was never sent.
 
-    Threads, `Ledger` objects and processes may charge one file side by side: a charge locks the file (`fcntl.flock`)
+    Threads, `Ledger` objects and processes may charge one file concurrently: a charge locks the file (`fcntl.flock`)
     while it reads what others added, appends its line and syncs it. Reading takes no lock and changes nothing.
-    `charges` and `events` read the file at each call; after it is deleted, they return what was read before,
+    `charges` and `events` follow the file at each call; after it is deleted, they return what was read before,
     and any further charge is refused. Check the budget and charge within `locked`, so that no other process charges
     in between.
 
@@ -41,11 +41,11 @@ class Ledger:
     (`dpfbo.checkpoint.check_charged`) or a summary that has seen them. Rebuilding the whole chain goes undetected.
 
     Args:
-        path: The file, made absolute at once; None for a ledger in memory. Only its owner may read or write a new file.
+        path: The file; None for a ledger in memory. Only its owner may read or write a new file.
         held: The file at `path`, opened and locked by the caller (`locked_file`), who keeps the lock for a whole run.
 
     Attributes:
-        covers: The run whose charges the ledger holds, as `bind` wrote it; None for a ledger shared by several studies.
+        covers: The run to which `bind` has bound the ledger; None for an unbound one, which several studies may share.
         carried_over: The number of charges that the file held when this object first read it.
 
     Raises:
@@ -69,14 +69,14 @@ class Ledger:
         self._charges: list[Charge] = []
         self._digests: dict[int, set[str]] = {}  # by round
         self._last_round = -1  # largest of the charges
-        self._events: list[dp_accounting.DpEvent] = []  # of the first charges, made when they are asked for
+        self._events: list[dp_accounting.DpEvent] = []  # of the first charges; `events` makes the others
         self._seen: SeenFile | None = None  # the file as it was last read or written
         self._synced = False  # True when all charges and the file's entry in its folder are on disk
         self._held = held
         self._file: BinaryIO | None = None  # the locked file, within `locked`
         self._thread_lock, self._process = threading.RLock(), os.getpid()
         if self.path is not None and not self.path.parent.is_dir():
-            raise LedgerError(f"ledger {self.path} has no folder to be in: create {self.path.parent} first")
+            raise LedgerError(f"the folder of ledger {self.path} is missing: create {self.path.parent} first")
         self._follow()
         self.carried_over = len(self._charges)
 
@@ -88,7 +88,7 @@ class Ledger:
             return self._charges
 
     def check_covers(self, run: LedgerCoverage) -> None:
-        """Raise LedgerError if this is the ledger of another run. An unbound ledger belongs to any run."""
+        """Raise LedgerError if this ledger is bound to another run; an unbound ledger fits any run."""
         with self._alone:
             self._follow()
             if self.covers is not None and (others := self.covers.differences(run)):
@@ -98,14 +98,14 @@ class Ledger:
                 )
 
     def bind(self, run: LedgerCoverage) -> None:
-        """Write the run to the first line on disk if the ledger is empty; LedgerError if it belongs to another run."""
+        """Write the run to the first line of an empty ledger. Raises LedgerError if it is bound to another run."""
         with self.locked():
             self.check_covers(run)
             if self.covers is None and not self._charges:
                 self._append(run)
 
     def charge(self, entry: Charge) -> bool:
-        """Record a charge, on disk when this returns; returns False if the same charge was recorded before."""
+        """Record a charge, durably before this returns; return False if the same charge was recorded before."""
         with self.locked():
             known = entry.digest in self._digests.get(entry.round, ())
             if not (known and self._synced):
@@ -115,13 +115,13 @@ class Ledger:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Let only this thread charge the ledger within the block, which begins with all charges read.
+        """Read all charges, then let only this thread charge the ledger until the block ends.
 
             with ledger.locked():
                 if budget.allows(ledger.events(), [event]):
                     ledger.charge(entry)
 
-        Raises LedgerError if another process keeps the file.
+        Raises LedgerError if another process keeps the file locked.
         """
         with self._alone:
             if self.path is None or self._file is not None:
@@ -135,19 +135,19 @@ class Ledger:
             finally:
                 self._file = None
                 if file is not self._held:
-                    fcntl.flock(file, fcntl.LOCK_UN)  # a process that was forked meanwhile has the file open, too
+                    fcntl.flock(file, fcntl.LOCK_UN)  # closing is not enough if a process was forked meanwhile
                     file.close()
 
     def holds(self, round: int, values: Tensor) -> bool:
-        """True if these released numbers of a round are charged already."""
+        """Return True if these released numbers are already charged for the round."""
         return digest(values) in self._charged(round)
 
     def holds_others(self, round: int, values: Tensor) -> bool:
-        """True if other numbers than these are charged for the round."""
+        """Return True if other numbers than these are charged for the round."""
         return bool(self._charged(round) - {digest(values)})
 
     def events(self, up_to_round: int | None = None) -> list[dp_accounting.DpEvent]:
-        """The charged events for an accountant, up to round `up_to_round` if it is given."""
+        """Return the charged events for an accountant, up to round `up_to_round` if it is given."""
         with self._alone:
             self._follow()
             self._events += [entry.event() for entry in self._charges[len(self._events) :]]
@@ -162,7 +162,7 @@ class Ledger:
     @property
     def _alone(self) -> threading.RLock:
         """The lock of this object against other threads."""
-        if self._process != os.getpid():  # a copy, or this is a forked process: lock and file are the other's
+        if self._process != os.getpid():  # after pickling or a fork: lock and file belong to the other process
             self._thread_lock, self._held, self._file = threading.RLock(), None, None
             self._process = os.getpid()
         return self._thread_lock
@@ -173,7 +173,7 @@ class Ledger:
             return self._digests.get(round, set())
 
     def _follow(self) -> None:
-        """Read lines that other processes have appended. If the file was deleted, nothing changes."""
+        """Read the lines that other processes have appended. If the file was deleted, nothing changes."""
         if self.path is None or self._file is not None:
             return
         try:
@@ -214,7 +214,7 @@ class Ledger:
 
 
 def check_noise_is_new(ledger: Ledger, t: int, release: Release, entropy: Entropy, random: bool) -> None:
-    """Raise LedgerError if the same noise was added to other numbers before; random: the release draws numbers."""
+    """Raise LedgerError if the same noise was added to other numbers before; random: True if the release has noise."""
     if entropy.reproducible and random and ledger.holds_others(t, release.values):
         raise LedgerError(
             f"ledger {ledger.path} holds another broadcast of round {t} with the same seeded noise (other "

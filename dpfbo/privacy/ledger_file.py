@@ -1,7 +1,7 @@
-"""The file of a ledger on disk: opened, locked, read where it has changed, and appended to.
+"""Opening, locking, reading and appending to the file of a ledger.
 
-The lock is `flock` on the file itself, the one that a whole run holds (`locked_file`); it ends with its process. Only
-its holder writes, so an incomplete last line that the holder sees is one whose writing was interrupted.
+The lock is an `flock` on the file itself (`locked_file`), held for one charge or for a whole run; it ends with its
+process. Only its holder writes, so an incomplete last line is, to the holder, the rest of an interrupted write.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from dpfbo.privacy.charge import Charge
 from dpfbo.privacy.coverage import LedgerCoverage
 from dpfbo.privacy.ledger_lines import LedgerLines, LineFault, chained, read_lines
 
-LARGEST = 1 << 30  # bytes of a ledger that is read
-_LOCK_SECONDS = 60.0  # seconds to wait for others who charge the file
+LARGEST = 1 << 30  # bytes of the largest ledger that is read
+_LOCK_SECONDS = 60.0  # time to wait while other processes charge the file
 
 
 class LedgerError(RuntimeError):
@@ -28,10 +28,10 @@ class LedgerError(RuntimeError):
 
 @dataclass(frozen=True)
 class SeenFile:
-    """A ledger's file as it was last read or written.
+    """The state of a ledger's file when it was last read or written.
 
-    status: device, inode, time of change in ns, size in bytes. end: bytes of the complete lines. ended: True if the
-    last of them has its newline. tip: the chain of that line.
+    status: device, inode, modification time in ns, size in bytes. end: the length of the complete lines in bytes.
+    ended: True if the last complete line has its newline. tip: the chained digest of that line.
     """
 
     status: tuple[int, int, int, int]
@@ -40,12 +40,12 @@ class SeenFile:
     tip: str
 
     def is_now(self, status: os.stat_result) -> bool:
-        """True if the file has not changed."""
+        """Return True if a file with this status has not changed since."""
         return self.status == _status(status)
 
 
 def opened(path: Path) -> BinaryIO:
-    """Open a ledger to read it; LedgerError, without blocking, for a FIFO, a device, a folder or too large a file."""
+    """Open a ledger for reading. Raises LedgerError, and never blocks, for a FIFO, device, folder or too large file."""
     try:
         file = open_file(path, "rb")
     except NoFile as error:
@@ -59,7 +59,7 @@ def opened(path: Path) -> BinaryIO:
 
 
 def open_locked(path: Path, held: BinaryIO | None) -> BinaryIO:
-    """The locked file of a ledger: `held` if it is still the one at the path, else opened. Raises LedgerError."""
+    """Return the locked file of a ledger: `held` if it is still at the path, else a new one. Raises LedgerError."""
     if held is not None and not held.closed and is_file_at(held, path):
         return held
     try:
@@ -75,11 +75,11 @@ def open_locked(path: Path, held: BinaryIO | None) -> BinaryIO:
 def read_file(
     path: Path, file: BinaryIO, known: Sequence[Charge], covers: LedgerCoverage | None
 ) -> tuple[LedgerLines, SeenFile]:
-    """The lines of a file, and its status now. known, covers: the charges and the run that it held before.
+    """Return the lines of a file, and its present state. known, covers: the charges and the run that it held before.
 
-    Raises LedgerError if one of these is missing, or a line is unreadable or modified.
+    Raises LedgerError if a known charge or the run is missing, or a line is unreadable or modified.
     """
-    status = os.fstat(file.fileno())  # before the content: a change after it is seen the next time
+    status = os.fstat(file.fileno())  # read before the content, so that the next call notices later changes
     _check_size(path, status)
     file.seek(0)
     content = file.read()
@@ -103,18 +103,18 @@ def read_file(
 
 
 def append(file: BinaryIO, entry: Charge | LedgerCoverage | None, seen: SeenFile) -> SeenFile:
-    """Append an entry (None: nothing) to a locked file, and sync all of it to disk; returns the file as it is then.
+    """Append an entry (None: nothing) to a locked file, sync the file to disk, and return its new state.
 
-    If that fails, the file is cut back to its former length: a reader sees the bytes of a failed sync, although they
-    may never reach the disk.
+    If that fails, the file is cut back to its former length, because other processes can read bytes whose sync failed,
+    although they may never reach the disk.
     """
     line, tip = (b"", seen.tip) if entry is None else chained(entry, seen.tip)
     written = (b"" if seen.ended else b"\n") + (line and line + b"\n")
     try:
         if os.fstat(file.fileno()).st_size > seen.end:
-            file.truncate(seen.end)  # an incomplete line, whose broadcast never left
+            file.truncate(seen.end)  # cut off an incomplete line, whose broadcast was never sent
         if file.write(written) != len(written):
-            raise OSError("the line of a charge was not written as a whole: is the disk full?")
+            raise OSError("the line of a charge was written only in part: is the disk full?")
         os.fsync(file.fileno())
     except BaseException:
         with suppress(OSError):
@@ -129,7 +129,7 @@ def _status(status: os.stat_result) -> tuple[int, int, int, int]:
 
 def _check_size(path: Path, status: os.stat_result) -> None:
     if status.st_size > LARGEST:
-        raise LedgerError(f"ledger {path} is none: it has {status.st_size} bytes")
+        raise LedgerError(f"ledger {path} is too large: it has {status.st_size} bytes")
 
 
 def _names(charges: Sequence[Charge]) -> set[tuple[int, str]]:

@@ -4,8 +4,8 @@ The first line of a run's ledger names the run (`LedgerCoverage`); every other l
 
     chain_k = sha256(chain_{k-1} + entries_k),  chain_0 = sha256("dpfbo ledger")
 
-where entries_k is the JSON text of line k without its chain. A line is valid only if it is byte for byte as it was
-written. The chain reveals accidents and edits, but neither lines missing at the end nor a chain that was built anew.
+where entries_k is the JSON text of line k without its chain. A line is valid only if its bytes are exactly as written.
+The chain reveals accidents and edits, but neither lines missing at the end nor a chain that was rebuilt.
 """
 
 import hashlib
@@ -16,9 +16,9 @@ from typing import Any
 from dpfbo.privacy.charge import Charge
 from dpfbo.privacy.coverage import LedgerCoverage
 
-FORMAT = 1  # of a charge
-COVERS_FORMAT = 2  # of the line that names the run
-LONGEST = 1 << 16  # bytes of a line; no charge has so many
+FORMAT = 1  # the format number of a charge
+COVERS_FORMAT = 2  # the format number of the line that names the run
+LONGEST = 1 << 16  # bytes; longer lines are unreadable, and no charge is that long
 START = hashlib.sha256(b"dpfbo ledger\n").hexdigest()  # chain_0
 _FIELDS = {f.name for f in fields(Charge)}
 _COVERS = {f.name for f in fields(LedgerCoverage)}
@@ -26,12 +26,12 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class LineFault(ValueError):
-    """An unreadable or modified line: `line 3 cannot be read`."""
+    """A ledger has an unreadable or modified line; the error text says which, such as `line 3 cannot be read`."""
 
 
 @dataclass(frozen=True)
 class LedgerLines:
-    """The whole lines of a file: charges, the run or None, their number, the last one's chain, and torn bytes."""
+    """A ledger file's charges, its run or None, the count and last chain of complete lines, and torn last bytes."""
 
     charges: list[Charge]
     covers: LedgerCoverage | None
@@ -41,7 +41,7 @@ class LedgerLines:
 
 
 def chained(entry: Charge | LedgerCoverage, before: str) -> tuple[bytes, str]:
-    """The line of an entry, without its newline, and its chain. before: the chain of the line before it."""
+    """Return the line of an entry, without newline, and its chain. before: the chain of the line before it."""
     entries, charge = dict(vars(entry)), isinstance(entry, Charge)
     if charge and entry.relation is None:
         del entries["relation"]
@@ -51,9 +51,9 @@ def chained(entry: Charge | LedgerCoverage, before: str) -> tuple[bytes, str]:
 
 
 def read_lines(content: bytes) -> LedgerLines:
-    """Parse and check a file. An incomplete last line, from an interrupted write, is not a fault. Raises LineFault."""
+    """Parse and check a file. Raises LineFault, but not for an incomplete last line from an interrupted write."""
     if content.startswith(_BYTE_ORDER_MARK):
-        raise LineFault("line 1 begins with a byte order mark, which an editor has put there")
+        raise LineFault("line 1 begins with a byte order mark, which a text editor has added")
     lines, torn = content.split(b"\n"), b""
     if entries_of(lines[-1], len(lines)) is None and is_torn(lines[-1]):
         torn = lines.pop()
@@ -72,9 +72,9 @@ def read_lines(content: bytes) -> LedgerLines:
 
 
 def entries_of(line: bytes, number: int) -> dict[str, Any] | None:
-    """The entries of a line, None for one that cannot be read. Raises LineFault for one of a newer format.
+    """Return the entries of a line; None if it cannot be read. Raises LineFault if its format is newer.
 
-    A charge may lack `format` and `chain`, so that a repair knows what a line without them costs.
+    A charge may lack `format` and `chain`, because a repair can still use its cost.
     """
     if len(line) > LONGEST:
         return None
@@ -91,23 +91,23 @@ def entries_of(line: bytes, number: int) -> dict[str, Any] | None:
 
 
 def is_torn(line: bytes) -> bool:
-    """True for an unreadable line that may be an incomplete one: an interrupted write ends before the only "}"."""
+    """Return True if an unreadable line may come from an interrupted write, which ends before the only "}"."""
     return len(line) <= LONGEST and not (b'"digest"' in line and b"}" in line)
 
 
 def is_coverage(found: dict[str, Any]) -> bool:
-    """True for the entries of a line that names the run of the ledger."""
+    """Return True for the entries of a line that names the ledger's run."""
     return found.keys() == {*_COVERS, "format", "chain"}
 
 
 def entry_of(found: dict[str, Any], number: int) -> Charge | LedgerCoverage:
-    """The charge, or in line 1 the run, of a line's entries, every field checked. Raises LineFault."""
+    """Return the charge, or in line 1 possibly the run, in a line's entries. Raises LineFault for an invalid field."""
     values = {name: value for name, value in found.items() if name not in ("format", "chain")}
     if isinstance(values.get("subset"), list):
         values["subset"] = tuple(values["subset"])
     covers = is_coverage(found)
     if covers and number != 1:
-        raise LineFault(f"line {number} says which run the ledger is of, as line 1 alone may: files were joined")
+        raise LineFault(f"line {number} names the ledger's run, which only line 1 may do: were files joined?")
     try:
         return LedgerCoverage(**values) if covers else Charge(**values)
     except ValueError as error:
@@ -115,10 +115,10 @@ def entry_of(found: dict[str, Any], number: int) -> Charge | LedgerCoverage:
 
 
 def _checked_chain(line: bytes, number: int, entry: Charge | LedgerCoverage, chain: object, before: str) -> str:
-    """The chain of a line. Raises LineFault if it does not follow from the chain `before`."""
+    """Return the chain of a line. Raises LineFault if it does not follow from `before` or bytes differ."""
     written, right = chained(entry, before)
     if chain is None:
-        raise LineFault(f"line {number} has no chain: somebody put or edited it")
+        raise LineFault(f"line {number} has no chain: somebody added or edited it")
     if chain != right:
         raise LineFault(
             f"line {number} does not follow from what is before it (a line was edited, moved, repeated or removed)"

@@ -1,4 +1,4 @@
-"""Repair of a damaged ledger, which never lowers its epsilon."""
+"""Repair of a damaged ledger, which charges damaged lines as much as the most expensive readable line."""
 
 import hashlib
 import re
@@ -10,20 +10,19 @@ from dpfbo.privacy.charge import Charge
 from dpfbo.privacy.coverage import LedgerCoverage
 from dpfbo.privacy.ledger_lines import START, LineFault, chained, entries_of, entry_of, is_coverage, is_torn, read_lines
 
-MOST_MISSING = 1_000_000  # rounds that are filled in
+MOST_MISSING = 1_000_000  # missing rounds that a repair fills in
 _ENDS = re.compile(rb"\r\n|\n|\r")
 _ROUND, _DIGEST = re.compile(rb'"round": ?(\d{1,15})\b'), re.compile(rb'"digest": ?"([0-9a-f]{64})"')
 
 
 @dataclass(frozen=True)
 class RepairedLedger:
-    """A whole ledger in place of a damaged one.
+    """A valid ledger that replaces a damaged one, and what was changed. Line numbers are those of the damaged ledger.
 
-    content: the bytes of the new file. charges: those of the new ledger. raised: the numbers of the damaged ledger's
-    lines that were modified, or follow one that was; they now cost as much as the most expensive line. unreadable: the
-    numbers of lines that are charged at that cost. missing: the rounds without a line, which are charged at that cost.
-    torn: True if an incomplete last line was left out; its broadcast never left. unbound: True if the line that names
-    the run was modified and is left out.
+    content: the bytes of the new file. charges: its charges. The next three are charged as much as the most expensive
+    readable line: raised, the numbers of the lines that were modified or follow a modified one; unreadable, the numbers
+    of unreadable lines; missing, the rounds without a line. torn: True if an incomplete last line was left out; its
+    broadcast was never sent. unbound: True if the line that names the run was modified and is left out.
     """
 
     content: bytes
@@ -46,10 +45,10 @@ class _ReadLine:
 
 
 def repaired(content: bytes) -> RepairedLedger | None:
-    """Make a valid ledger from the lines of a damaged one; None if it has no fault.
+    """Make a valid ledger from the lines of a damaged one; return None if it has no fault.
 
-    Every readable charge stays, with its digest. A line that is unreadable, modified, or missing between two rounds
-    is charged at the largest q and the smallest z of all readable lines. A removed line that leaves no gap between the
+    Every readable charge stays, with its digest. A line that is unreadable or modified, and a round without a line, are
+    charged at the largest q and the smallest z of all readable lines. A removed line that leaves no gap between the
     rounds goes unnoticed.
 
     Raises LineFault if no intact line bounds the cost of a damaged one, or a line is of a newer format.
@@ -61,7 +60,7 @@ def repaired(content: bytes) -> RepairedLedger | None:
         pass
     lines, torn, runs = _read(content.removeprefix(b"\xef\xbb\xbf"))
     if lines and not any(line.intact for line in lines):
-        raise LineFault("has no intact line that says what its damaged ones may have cost: restore it")
+        raise LineFault("has no intact line that bounds what its damaged ones may have cost: restore it")
     run = next(iter(runs)) if len(runs) == 1 else None
     known = [line.charge for line in lines if line.charge is not None]
     charges, names = list[Charge](), {(charge.round, charge.digest) for charge in known}
@@ -90,10 +89,10 @@ def repaired(content: bytes) -> RepairedLedger | None:
 
 
 def worst(charge: Charge, others: Sequence[Charge]) -> Charge:
-    """A charge at the largest q and smallest z of itself and others; LineFault for several kinds without an order."""
+    """Return the charge with the largest q and smallest z of itself and others; LineFault if kinds are incomparable."""
     everything = [charge, *others]
     if len({(one.relation, None if one.subset is None else one.subset[1]) for one in everything}) > 1:
-        raise LineFault("holds charges of several kinds, which have no order: restore it")
+        raise LineFault("holds charges of several kinds, whose costs have no order: restore it")
     noises = [one.z for one in everything if one.z is not None]
     if len(noises) < len(everything):
         return replace(charge, q=1.0, z=None, subset=None)
@@ -104,7 +103,7 @@ def worst(charge: Charge, others: Sequence[Charge]) -> Charge:
 
 
 def _read(content: bytes) -> tuple[list[_ReadLine], bool, set[LedgerCoverage | None]]:
-    """The lines of charges, True if a torn last line was left out, and the runs that lines name (None: touched)."""
+    """Return the lines of charges, True if a torn last line was left out, and the named runs (None: modified line)."""
     parts, torn = _ENDS.split(content), False
     if entries_of(parts[-1], len(parts)) is None and is_torn(parts[-1]):
         torn = parts.pop() != b""
@@ -112,7 +111,7 @@ def _read(content: bytes) -> tuple[list[_ReadLine], bool, set[LedgerCoverage | N
     for number, part in enumerate(parts, start=1):
         entries = entries_of(part, number)
         chain = None if entries is None else entries.get("chain")
-        # what names the run, or is left of that line: no charge has a setting
+        # a line that names the run, or the rest of one: only such a line has a setting
         names_run = is_coverage(entries) if entries is not None else b'"setting"' in part and b'"digest"' not in part
         entry = None
         if entries is not None:
@@ -128,14 +127,14 @@ def _read(content: bytes) -> tuple[list[_ReadLine], bool, set[LedgerCoverage | N
 
 
 def _round_and_digest(line: bytes, round: int) -> tuple[int, str]:
-    """Round and digest of an unreadable line, as far as they are readable. round: the default of the first."""
+    """Return round and digest of an unreadable line as far as they can be found. round: the default for the round."""
     t, digest = _ROUND.search(line), _DIGEST.search(line)
     name = hashlib.sha256(line).hexdigest() if digest is None else digest[1].decode()
     return (round if t is None else int(t[1])), name
 
 
 def _missing(charges: Sequence[Charge]) -> list[int]:
-    """The rounds between the first and the last that have no charge. Raises LineFault if there are too many."""
+    """Return the rounds from 0 to the last one that have no charge. Raises LineFault if there are too many."""
     rounds = {charge.round for charge in charges}
     last = max(rounds, default=-1)
     if last + 1 - len(rounds) > MOST_MISSING:

@@ -1,8 +1,8 @@
-"""The code that determines sampling, clipping, noise and charge, by digests of its source files.
+"""Digests of the source files that determine sampling, clipping, noise and charge.
 
-Checkpoints and the journal of a server keep these digests, and a resumed run compares them (`changed`), because other
-code would be another mechanism under the same claim. Accountants, which analyse the whole ledger anew each time, and
-code of other packages are not covered.
+Checkpoints and a server's journal keep these digests, and a resumed run compares them (`changed`), because other code
+would be another mechanism under the same privacy claim. Accountants are not covered, as they analyse the whole ledger
+anew each time (except `analytic_gaussian`, which also sets noise), nor is the code of other packages.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 
-VERSION = 1  # of the mechanism; to be raised where its law changes and none of the files below does
+VERSION = 1  # of the mechanism; raise it if the released distribution changes although no file below does
 
 SOURCES = (
     "rng.py",
@@ -49,15 +49,15 @@ SOURCES = (
     "outsourced/transforms/random_projection.py",
     "secure/parties.py",
     "secure/site.py",
-)  # below the folder of this package
-_DIGITS = 16  # hexadecimal, of a file's digest
+)  # paths in the package dpfbo
+_DIGITS = 16  # hexadecimal digits of a file's digest
 _VERSION = "version"
-_SHOWN = 4  # files that a sentence names
+_SHOWN = 4  # most files that a message names
 
 
 @cache
 def code_digests() -> dict[str, str] | None:
-    r"""By file, a digest of its text with line ends as `\n`, and `version`; None where no source is installed."""
+    r"""Return the digest of each file (line ends as `\n`), and `version`; None if the sources are not installed."""
     root, found = resources.files("dpfbo"), {_VERSION: str(VERSION)}
     for name in SOURCES:
         try:
@@ -70,7 +70,7 @@ def code_digests() -> dict[str, str] | None:
 
 
 def changed(before: Mapping[str, str] | None, now: Mapping[str, str] | None) -> str:
-    """The names of the files that differ, in words; empty if none does, or one of the two is not known."""
+    """Return a text that names the files whose digests differ; empty if there are none, or an argument is None."""
     if before is None or now is None or dict(before) == dict(now):
         return ""
     names = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))

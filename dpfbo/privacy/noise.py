@@ -1,4 +1,4 @@
-"""The noise of private releases: in floating point, or on a grid, sampled exactly by OpenDP."""
+"""The noise of private releases: Gaussian in floating point, or discrete Gaussian, sampled exactly by OpenDP."""
 
 import math
 from dataclasses import dataclass
@@ -12,20 +12,20 @@ from dpfbo.checks import SettingError
 from dpfbo.extras import needing
 from dpfbo.privacy.entropy import Entropy, gaussian
 
-_MOST_STEPS = 2.0**56  # grid steps of a sum, and of its noise: far from the ends of 64-bit integers
+_MOST_STEPS = 2.0**56  # largest sum, and noise, in grid steps: far below the largest 64-bit integer
 
 
 class Noise(Protocol):
     """Noise with the same standard deviation in every released number."""
 
     def check(self, sigma: float, sensitivity: float) -> None:
-        """Raise ValueError for a standard deviation that cannot be drawn; arguments as in `add`."""
+        """Raise ValueError if noise of this standard deviation cannot be drawn; arguments as in `add`."""
 
     def inflation(self, size: int, terms: int = 1) -> float:
-        """The factor by which rounding enlarges the sensitivity of `size` sums of `terms` numbers before the noise."""
+        """Return the factor by which rounding enlarges the sensitivity of `size` sums, each of `terms` numbers."""
 
     def add(self, total: Tensor, sigma: float, sensitivity: float, entropy: Entropy, round: int) -> Tensor:
-        """The exact sum `total`, whose L2 sensitivity is `sensitivity`, plus noise of standard deviation sigma.
+        """Return the sum `total`, whose exact L2 sensitivity is `sensitivity`, plus noise of standard deviation sigma.
 
         sigma includes the factor `inflation`.
         """
@@ -60,21 +60,22 @@ class DiscreteGaussian:
 
         release = g N_Z(round(total / g), (sigma / g)^2),    g = 2^-bits x sensitivity, rounded down to a power of two
 
-    OpenDP draws the noise from the operating system, so the server's entropy must be `SystemEntropy`.
+    N_Z is the discrete Gaussian on the integers. OpenDP draws it with the operating system's entropy, so the server
+    must use `SystemEntropy`.
 
     Args:
         bits: The fineness of the grid: the step g is at most 2^-bits times the sensitivity.
 
     Guarantee:
-        A sum of n messages has `size` numbers. Rounding moves each number by at most g/2, and floating-point summation
-        moves it by at most `n^2 2^-53` sensitivities. So two sums that are one sensitivity apart end up at most
-        `inflation = 1 + (2^-bits + n^2 2^-52) sqrt(size)` sensitivities apart, and sigma grows by this factor. All that
-        follows the exact draw is post-processing, even saturation of 64-bit integers. The accountants analyse a
-        continuous Gaussian; rounding that to the grid is post-processing, so their epsilon also holds for the rounded
-        Gaussian. Where no number of the noise exceeds k standard deviations, the discrete noise and the rounded
-        Gaussian have the same probabilities up to a factor `exp(±size (k^2 + 1) g^2 / (24 sigma^2))`, which no epsilon
-        includes. For 30 bits the factor differs from 1 by less than 1e-9 if `size (k^2 + 1) < 2e10 (sigma /
-        sensitivity)^2`.
+        The noise is added to a vector of `size` numbers, each a sum over n messages. Rounding moves each number by at
+        most g/2, and floating-point summation moves it by at most `n^2 2^-53` sensitivities. So two sums that are one
+        sensitivity apart end up at most `inflation = 1 + (2^-bits + n^2 2^-52) sqrt(size)` sensitivities apart, and
+        sigma grows by this factor. Everything after the exact draw is post-processing, even saturation of 64-bit
+        integers. Accountants analyse a continuous Gaussian, and their epsilon also holds for its rounding to the grid,
+        which is post-processing. Where no number of the noise exceeds k standard deviations, the discrete Gaussian and
+        the rounded one have the same probabilities up to a factor `exp(±size (k^2 + 1) g^2 / (24 sigma^2))`, which no
+        epsilon includes. For 30 bits it differs from 1 by less than 1e-9 if
+        `size (k^2 + 1) < 2e10 (sigma / sensitivity)^2`.
 
     Raises:
         SettingError: bits lies outside 20..32.
@@ -121,7 +122,7 @@ class DiscreteGaussian:
 
 
 def discrete_gaussian(centres: list[int], scale: float) -> list[int]:
-    """Draws of the discrete Gaussian with parameter `scale` around integers."""
+    """Draw from the discrete Gaussian with parameter `scale` around each of the integers `centres`."""
     import opendp.prelude as dp
 
     dp.enable_features("contrib")

@@ -1,4 +1,4 @@
-"""The privacy plan: epsilon of the planned releases, the number that a budget pays for, and noise for a target."""
+"""The privacy plan: epsilon of planned releases, how many of them a budget allows, and the noise for a target."""
 
 from __future__ import annotations
 
@@ -34,11 +34,10 @@ class PrivacyPlan:
         events: The dp-accounting event of each release, in order.
         delta: The delta of every epsilon.
         accountants: The accountants that report epsilon, by name, all with one neighbouring relation.
-        chosen: The name of the accountant whose epsilon counts for rounds, budget and calibration.
-        covers: The data that epsilon protects, in words.
-        budget: The limit of epsilon for all releases of a ledger; None for no limit.
-        epsilon_of_nothing: Epsilon before the first release; None where agents receive the messages of others
-            unchanged.
+        chosen: The name of the accountant that is used for rounds, budget and calibration.
+        covers: A text that says which data epsilon protects.
+        budget: The limit on the epsilon of all releases in a ledger; None for no limit.
+        epsilon_of_nothing: Epsilon without any release; None if agents receive the messages of others unchanged.
 
     Raises:
         SettingError: Delta lies outside (0, 1), or `accountants` lacks the chosen one.
@@ -84,15 +83,15 @@ class PrivacyPlan:
 
     @cached_property
     def curve(self) -> EpsilonCurve:
-        """Epsilon by the chosen accountant after each planned release."""
+        """The epsilon after each planned release, by the chosen accountant."""
         return EpsilonCurve(self.accountant, self.events, self.delta)
 
     def epsilon(self, charged: Events | None = None) -> float:
-        """Epsilon of the charged (None: of all planned) releases by the chosen accountant, as rounds report it."""
+        """Return epsilon of the charged releases (None: all planned ones) by the chosen accountant."""
         return self.curve.after(self.events if charged is None else charged)
 
     def epsilons(self, charged: Events | None = None) -> dict[str, float | None]:
-        """`epsilon` by every accountant; None where there is no finite one."""
+        """Return epsilon of the charged releases (None: all planned ones) by every accountant; None if not finite."""
         charged = self.events if charged is None else charged
         if not charged:
             return dict.fromkeys(self.accountants, self.epsilon_of_nothing)
@@ -103,17 +102,17 @@ class PrivacyPlan:
         return {name: finite_or_none(epsilon) for name, epsilon in spent.items()}
 
     def totals(self) -> dict[str, float | None]:
-        """`epsilons` of all planned releases, several times as fast because it computes no curve."""
+        """Return `epsilons()` of all planned releases, several times faster because no curve is computed."""
         if not self.events:
             return dict.fromkeys(self.accountants, self.epsilon_of_nothing)
         totals = {name: accountant.epsilon(self.events, self.delta) for name, accountant in self.accountants.items()}
         return {name: finite_or_none(epsilon) for name, epsilon in totals.items()}
 
     def limited(self, epsilon: float, delta: float | None = None, when_spent: str = "refuse") -> PrivacyPlan:
-        """This plan with a budget, cut to its first `affordable()` events.
+        """Return this plan with a budget, cut to its first `affordable()` events.
 
-        delta: the delta of the budget; None for the plan's. when_spent: see `Budget`. Raises SettingError for an
-        accountant whose epsilon is not a guarantee (name: budget), or for an epsilon, delta or when_spent out of range.
+        delta: the delta of the budget; None for the plan's. when_spent: as in `Budget`. Raises SettingError for an
+        accountant whose epsilon is not a guarantee (name: budget), or for an invalid epsilon, delta or when_spent.
         """
         if self.accountant.approximation:
             raise SettingError(
@@ -126,9 +125,10 @@ class PrivacyPlan:
         return replace(plan, events=self.events[: plan.affordable()])
 
     def affordable(self, spent: Events = (), done: int = 0) -> int:
-        """The number of planned releases, each with fresh noise, that the budget pays for in addition to `spent`.
+        """Return how many planned releases the budget allows in total, if those still to come are added to `spent`.
 
-        spent: all events in the ledger, other runs' included. done: the number of planned releases made before.
+        Each has fresh noise. spent: all events in the ledger, those of other runs included. done: the number of planned
+        releases that were made before, which the result includes.
         """
         if self.budget is None:
             return len(self.events)
@@ -137,9 +137,9 @@ class PrivacyPlan:
     def calibrate_noise(
         self, events_of: Callable[[float], Events], target: float, least: float = 1.0, guess: object = None
     ) -> float:
-        """The smallest noise multiplier, to four digits, whose events cost at most the target epsilon; or ValueError.
+        """Return the least noise multiplier, to four digits, whose events cost at most epsilon `target`; or ValueError.
 
-        least: the smallest ratio of a round's multiplier to the result. guess: a candidate, tried first.
+        least: the smallest ratio of a round's multiplier to the result. guess: a candidate, which is tried first.
         """
         epsilon_of = self._cost(events_of)
         if calibrate.is_noise_multiplier(guess, epsilon_of, target, least):
@@ -147,11 +147,11 @@ class PrivacyPlan:
         return calibrate.noise_multiplier(epsilon_of, target, least)
 
     def calibrate_sampling(self, events_of: Callable[[float], Events], target: float) -> float:
-        """The largest sampling probability, to four digits, that costs at most the target epsilon; or ValueError."""
+        """Return the largest sampling probability, to four digits, that costs at most `target`; or ValueError."""
         return calibrate.sampling_probability(self._cost(events_of), target)
 
     def calibrate_rounds(self, events_of: Callable[[int], Events], target: float) -> int:
-        """The largest number of rounds that cost at most the target epsilon; ValueError if none, or too many, do."""
+        """Return the largest number of rounds that cost at most `target`; ValueError if it is 0 or too large."""
         return calibrate.rounds(self._cost(events_of), target)
 
     def _cost(self, events_of: Callable[..., Events]) -> Callable[[float], float]:
@@ -161,10 +161,10 @@ class PrivacyPlan:
 def analysing(
     events: Iterable[dp_accounting.DpEvent], chosen: str | None = None, names: Iterable[str] | None = None
 ) -> dict[str, Accountant]:
-    """The accountants that can analyse all of these events and have the relation of the chosen one, or of the first.
+    """Return the accountants, by name, that can analyse all of these events and share one neighbouring relation.
 
-    chosen: the name of an accountant; approximations other than it are left out. names: the candidates; None for all.
-    Raises UnsupportedEvent if the chosen one cannot analyse an event.
+    chosen: the accountant that sets the relation; other approximations are left out. None to take the relation of the
+    first able one. names: the candidates; None for all. Raises UnsupportedEvent if the chosen one is not able.
     """
     names = list(ACCOUNTANTS if names is None else names)
     if chosen is not None:

@@ -1,4 +1,4 @@
-"""One release of a server or a curator, and the secret numbers that a simulation records beside it."""
+"""One release of a server or a curator, and the secret numbers that only a simulation records with it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Release:
-    """Released numbers and the law of their noise; all fields are public.
+    """Released numbers and the parameters of their noise; all fields are public.
 
     Args:
         values: P x M from a server; from a curator, a tensor whose shape its transform determines.
         sigma: The standard deviation of the noise in each number; 0 without noise.
-        sensitivity: The L2 sensitivity that sigma was derived from; infinite if no bound is enforced.
+        sensitivity: The L2 sensitivity from which sigma was derived; infinite if no bound is enforced.
     """
 
     values: Tensor
@@ -33,9 +33,9 @@ class Diagnostics:
         signal: The L2 norm of the sum.
         noise: The L2 norm of the noise.
         n_chosen: |S_t|, the number of sampled agents.
-        n_clipped: The number of sampled agents' messages longer than the clip norm.
-        n_rejected: The number of sampled agents' messages that count as zero: missing, of a wrong shape, or not finite.
-        n_dropped: The number of all agents' messages that were lost or came too late.
+        n_clipped: The number of messages of sampled agents that were longer than the clip norm.
+        n_rejected: The number of messages of sampled agents that count as zero: missing, of wrong shape, or not finite.
+        n_dropped: The number of messages of any agents that were lost or came too late.
     """
 
     signal: float
@@ -50,7 +50,7 @@ class KeptRelease(Protocol):
     """Stores a release on disk from before its charge until its round ends, so that a restart sends the same bytes."""
 
     def load(self, round: int) -> tuple[Release, Sequence[int] | None] | None:
-        """The release of a round with the secret order of a curator's rows (None for a server); None if not kept."""
+        """Return a round's release and the secret order of a curator's rows (None for a server); None if not kept."""
 
     def save(self, round: int, release: Release, order: Sequence[int] | None = None) -> None:
         """Write a release to durable storage; arguments as `load` returns them."""

@@ -1,1 +1,1 @@
-"""Ask and tell: agents and a coordinator in separate processes, which exchange bytes and keep their state on disk."""
+"""The ask-and-tell interface: agents and a coordinator in separate processes exchange bytes and keep state on disk."""

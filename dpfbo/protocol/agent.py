@@ -1,4 +1,4 @@
-"""An agent that says what to evaluate next and is told the result, for objectives that are not Python functions."""
+"""An agent with an ask-and-tell interface, for objectives that are not Python functions."""
 
 import math
 import os
@@ -22,8 +22,8 @@ from dpfbo.space.domain import Grid
 from dpfbo.study.study import Study
 
 Configuration = dict[str, Any] | list[float]
-_DAMAGED = (KeyError, IndexError, TypeError, ValueError, RuntimeError, AttributeError)  # by a line with other values
-_SENT: dict[type | None, type] = {  # servers, and the class of their broadcasts
+_DAMAGED = (KeyError, IndexError, TypeError, ValueError, RuntimeError, AttributeError)  # raised by invalid events
+_SENT: dict[type | None, type] = {  # the class of the broadcasts of each server
     Server: RegionVectors, PriorServer: SharedPrior, PeerExchange: AgentVectors, RandomServer: Points,
     SobolServer: Points,
 }  # fmt: skip
@@ -31,7 +31,7 @@ _SENT: dict[type | None, type] = {  # servers, and the class of their broadcasts
 
 @dataclass
 class _Asked:
-    """A point that `ask` returned. y: its value, larger is better; None until `tell` receives it."""
+    """A point that `ask` returned. y: its value, larger is better; None until `tell` receives it, or if it failed."""
 
     round: int
     u: list[float]
@@ -50,10 +50,10 @@ class Agent:
     In round 0, `ask` returns the `n_init` initial points one after another; they do not depend on data. In round t >= 1
     every call returns one point; several can be evaluated in parallel. If a broadcast is to follow, the round ends with
     a message: a vector for the server, computed from the observations. The points equal those of `dpfbo.run_study` bit
-    for bit if each round has one point, told before the message, and each broadcast comes before the next `ask`.
+    for bit if each round has one point, told before the message, and its broadcast is received before the next `ask`.
 
-    An agent that maximises the expected improvement asks for further points as if those that are pending had the mean
-    of its values (the constant liar of Ginsbourger, Le Riche, Carraro 2010); others draw anew for each point.
+    An agent that maximises the expected improvement chooses further points as if the pending ones had the mean of its
+    values (the constant liar of Ginsbourger, Le Riche, Carraro 2010); other agents draw anew for each point.
 
     Keep state and messages secret: messages carry no noise, and are only for a server that the agents trust. Epsilon
     covers only the broadcasts.
@@ -62,8 +62,8 @@ class Agent:
         study: The study, the same for all agents and the server. If it names no parameters, a configuration is a list
             of numbers in natural units.
         agent: The agent's number, 0..N-1.
-        folder: The folder that keeps the state, from which a new `Agent` continues. The effect of a call is on disk
-            when the call returns. None to keep the state in memory.
+        folder: The folder of the state, with which a new `Agent` can continue. The effect of a call is on disk when
+            the call returns. None to keep the state in memory.
         maximize: False if small values are better.
 
     Raises:
@@ -83,7 +83,7 @@ class Agent:
         >>> agent.message_due
         True
         >>> data = agent.message()  # bytes for the server
-        >>> agent.ask()["depth"] in range(1, 13)  # without a broadcast it uses its own observations alone
+        >>> agent.ask()["depth"] in range(1, 13)  # without a broadcast, it uses only its own observations
         True
     """
 
@@ -95,11 +95,11 @@ class Agent:
         self.study, self.agent, self.maximize = study, int(agent), bool(maximize)
         self._sign = 1.0 if maximize else -1.0
         self._model = Block(study.agents, torch.tensor([self.agent], device="cpu"))
-        self._fitted = 0  # observations at the last fit
+        self._fitted = 0  # the number of observations at the last fit
         self._asked: list[_Asked] = []
         self._told: list[tuple[Configuration, float]] = []
-        self._found: dict[tuple[float, ...], float | None] = {}  # by natural point that nobody asked for
-        self._held: list[tuple[list[float], float | None]] = []  # found before the public points and their message
+        self._found: dict[tuple[float, ...], float | None] = {}  # values at points that `ask` did not return
+        self._held: list[tuple[list[float], float | None]] = []  # such values, held until the message of round 0
         self._broadcast: Broadcast | None = None
         self._received, self._round, self._messages = -1, 0, set[int]()
         who = {"event": "agent", "study": study.digest, "agent": self.agent, "maximize": maximize}
@@ -118,12 +118,12 @@ class Agent:
 
     @property
     def round(self) -> int:
-        """The round in progress. After round T, `ask` uses the agent's observations, and a `SharedPrior` if any."""
+        """The round in progress. After round T, `ask` uses only the agent's observations and any `SharedPrior`."""
         return self._round
 
     @property
     def asked(self) -> int:
-        """The number of configurations that `ask` has returned. The plan of a study is `n_init + rounds` of them."""
+        """The number of configurations that `ask` has returned. A study plans `n_init + rounds` for each agent."""
         return len(self._asked)
 
     @property
@@ -133,17 +133,17 @@ class Agent:
 
     @property
     def message_due(self) -> bool:
-        """True if the round in progress ends with a message that can be made now and was not made yet."""
+        """True if the round in progress ends with a message that was not made yet and can be made now."""
         return self._sends(self._round) and self._round not in self._messages and self._ready(self._round)
 
     @property
     def awaited(self) -> int | None:
-        """The round whose message was made and whose broadcast has not come; None if there is none."""
+        """The last round whose message was made, if its broadcast has not been received yet; else None."""
         last = max(self._messages, default=-1)
         return last if last > self._received else None
 
     def best(self) -> tuple[Configuration, float] | None:
-        """The configuration with the best told value, and that value; None if none was told."""
+        """Return the configuration of the best value that `tell` received, and this value; None without any value."""
         if not self._told:
             return None
         x, y = max(self._told, key=lambda told: told[1])
@@ -159,7 +159,7 @@ class Agent:
         """Return the next configuration to evaluate, or a list of the next n.
 
         Args:
-            n: The number of configurations, to be evaluated in parallel; None for a single one.
+            n: The number of configurations to evaluate in parallel; None for a single one, not in a list.
 
         Raises:
             StateError: An initial point has no value yet, the message of round 0 must be made first, or fewer than n
@@ -179,7 +179,7 @@ class Agent:
             u = self.study.agents.design.points(self._model.ids)[0, earlier].tolist()
         else:
             self._fit()
-            streams_round = t + earlier * (self.study.rounds + 1)  # other random numbers for each point of a round
+            streams_round = t + earlier * (self.study.rounds + 1)  # each point of a round gets its own random numbers
             over = t > self.study.broadcasts and not isinstance(self._broadcast, SharedPrior)
             model = self._model.believing([a.u for a in self._asked if a.pending])
             u = model.query(streams_round, None if over else self._broadcast).u[0, 0].tolist()
@@ -191,11 +191,11 @@ class Agent:
 
         A repeated call changes nothing. A failed evaluation counts as the worst value so far.
 
-        A configuration that nobody asked for, such as one of an earlier study, reaches the agent's model after the
-        public initial points and their message, which does not depend on it. Messages of later rounds do.
+        A configuration that `ask` did not return, such as one of an earlier study, reaches the agent's model only after
+        the initial points and the message of round 0, which does not depend on it. Messages of later rounds do.
 
         Args:
-            x: A configuration that `ask` returned, or its number in `pending`; or any other configuration.
+            x: A configuration that `ask` returned, its number in `pending`, or any other configuration.
             y: The value; None if `failed` is True.
             failed: True for an evaluation that failed.
 
@@ -230,10 +230,10 @@ class Agent:
         """Make the message that ends the round in progress, or return it again if it was made before.
 
         Args:
-            round: An earlier round, whose message was lost; None for the round in progress.
+            round: An earlier round whose message was lost; None for the round in progress.
 
         Returns:
-            Bytes for the server.
+            The bytes to send to the server.
 
         Raises:
             StateError: No message is due, values are missing, or the study has no trusted server.
@@ -245,7 +245,7 @@ class Agent:
         return self.unmasked_message(round)
 
     def unmasked_message(self, round: int | None = None) -> bytes:
-        """The message as `message` returns it, for a `SecureSite` to mask; it must not leave this process."""
+        """Return the bytes of `message` for a `SecureSite` to mask; they must not leave this process."""
         t = self._round if round is None else round
         if t in self._messages:
             return self._journal.need(_message_file(t))
@@ -260,13 +260,13 @@ class Agent:
         return data
 
     def receive(self, data: bytes) -> None:
-        """Receive a broadcast for later queries to follow. One that is not newer than the last changes nothing.
+        """Receive a broadcast, which later queries may follow. One that is not newer than the last changes nothing.
 
         Args:
             data: The bytes that the server sent.
 
         Raises:
-            WireError: The bytes are not a broadcast of this study, its shapes are wrong, or a number is not finite.
+            WireError: The bytes are not a broadcast of this study, or its shapes or numbers are invalid.
         """
         M, N, P = self.study.agents.message_size, self.study.n_agents, self.study.algorithm.P
         t, sent = wire.read_broadcast(data, self.study.digest, 4 * M * M * P + 8 * M + N * max(M, 8))
@@ -292,7 +292,7 @@ class Agent:
         self._apply(event)
 
     def _apply(self, event: dict[str, Any]) -> None:
-        """Change the state by an event of this process or, at the start, of an earlier process."""
+        """Apply an event to the state; it is of this process or, at the start, of an earlier one."""
         kind = event["event"]
         if kind == "ask":
             self._round = max(self._round, event["round"])
@@ -323,7 +323,7 @@ class Agent:
             self._received = event["round"]
             self._round = max(self._round, event["round"] + 1)
         else:
-            raise StateError(f"the journal has an unknown event {kind!r}: it is of a later version")
+            raise StateError(f"the journal has an unknown event {kind!r}: was it written by a later version?")
         first = 0 in self._messages or self._round > 0 or not self._sends(0)
         if self._model.state.count >= self.study.n_init and first:
             for u, y in self._held:
@@ -340,7 +340,7 @@ class Agent:
         self._model.observe(*(torch.tensor([x], dtype=torch.float64, device="cpu") for x in (u, values)))
 
     def _next(self) -> tuple[int, int]:
-        """The round of the next point, and the number of points that `ask` has returned in it."""
+        """Return the round of the next point, and the number of points that `ask` has returned in this round."""
         t, initial = self._round, self._asked_in(0)
         if len(initial) < self.study.n_init:
             return 0, len(initial)
@@ -358,7 +358,7 @@ class Agent:
         return [a for a in self._asked if a.round == t]
 
     def _ready(self, t: int) -> bool:
-        """True if the values that the message of round t needs are told: the initial ones, then one of the round."""
+        """Return True if the message of round t can be made: it needs all initial values, or one value if t >= 1."""
         if t == 0:
             return self._model.state.count >= self.study.n_init
         return any(not a.pending for a in self._asked_in(t))
@@ -369,11 +369,11 @@ class Agent:
     def _numbered(self, number: int) -> int:
         if not isinstance(number, bool) and 0 <= number < len(self._asked):
             return number
-        raise StateError(f"x must be a configuration or the number of one that was asked for, got {number!r}")
+        raise StateError(f"x must be a configuration or the number of one that `ask` returned, got {number!r}")
 
     def _index(self, x: Mapping[str, Any] | Sequence[float]) -> int | None:
         given = self._configuration(self._point(x)[1])
-        said = dict(x) if isinstance(x, Mapping) else list(x)  # an array's `==` is no truth value
+        said = dict(x) if isinstance(x, Mapping) else list(x)  # a list, because `==` of arrays gives no single bool
         found = [i for i, a in enumerate(self._asked) if a.configuration in (given, said)]
         return next((i for i in found if self._asked[i].pending), found[-1] if found else None)
 
@@ -384,7 +384,7 @@ class Agent:
         return natural if self.study.space is None else self.study.space.configuration(natural)
 
     def _point(self, x: Mapping[str, Any] | Sequence[float]) -> tuple[list[float], list[float]]:
-        """The natural and the unit-cube point of a configuration. Raises SettingError for one outside the space."""
+        """Return the natural and unit-cube points of x. Raises SettingError or StateError for an invalid x."""
         space, domain = self.study.space, self.study.domain
         wanted = "a configuration" if space is not None else f"a list of {domain.dimension} numbers"
         try:

@@ -1,4 +1,4 @@
-"""Runs the server of a study in its own process: it receives messages and returns broadcasts, all as bytes."""
+"""The server of a study in its own process, which receives messages and returns broadcasts as bytes."""
 
 import os
 from pathlib import Path
@@ -16,29 +16,29 @@ from dpfbo.privacy.mechanism_code import changed, code_digests
 from dpfbo.protocol import wire
 from dpfbo.study.study import Study
 
-_SHOWN = 5  # missing agents that an error names
+_SHOWN = 5  # most missing agents that an error names
 _JOURNAL = "coordinator.jsonl"
 
 
 class Coordinator:
-    """Runs the server of a study in its own process: receives the agents' messages, returns broadcasts.
+    """Runs the server of a study in its own process: it receives the agents' messages and returns broadcasts.
 
     Args:
         study: The study, the same for all agents.
         folder: The folder that keeps the ledger, the state and, until their round is released, the agents' messages,
             which are secret. The effect of a call is on disk when the call returns. None to keep all in memory, which
             a differentially private study can do only in a simulation (rng `seeded`).
-        any_code: True to continue in a folder that other code of the mechanism began, as only a simulation may.
+        any_code: True to continue a folder that another version of the mechanism's code began; only for simulations.
 
     Guarantee:
         Each broadcast is computed from one noisy output of the mechanism (post-processing), which is charged to the
         ledger on disk before `release` returns the broadcast. `SubsampledGaussian` states the neighbouring relation,
-        the event and the sensitivity. The list of the messages that are used is on disk before the noise is drawn. A
+        the event and the sensitivity. The list of the messages in a release is on disk before the noise is drawn. A
         process that is killed in `release` and started again returns the same bytes and charges them once.
 
     Raises:
-        SettingError: Real releases (rng `os`) have no folder, or `any_code`.
-        StateError: The folder belongs to another study, or was begun by other code of the mechanism.
+        SettingError: Releases are real (rng `os`), and there is no folder or `any_code` is True.
+        StateError: The folder belongs to another study, or was begun by another version of the mechanism's code.
         LedgerError: The ledger was modified, belongs to another study, or lacks a broadcast that was sent.
 
     Example:
@@ -80,7 +80,7 @@ class Coordinator:
         self._server = study.server(self.ledger, None if folder is None else ReleaseFile(folder / "release.npz"))
 
     def _take_over_events(self) -> None:
-        """Restore the state from the events of earlier processes. Raises StateError if one is damaged."""
+        """Restore the state from the journal's events. Raises StateError if an event is damaged."""
         try:
             sent = [(e["round"], e["sigma"]) for e in self._events("sent")]
             self._sent = [t for t, _ in sent]
@@ -96,10 +96,10 @@ class Coordinator:
         except (KeyError, TypeError, ValueError, AttributeError):
             sound = False
         if not sound:
-            raise StateError(f"{_JOURNAL} in {self._journal.folder} has events that do not fit: restore the file")
+            raise StateError(f"{_JOURNAL} in {self._journal.folder} has invalid events: restore the file")
 
     def _check_charged(self) -> None:
-        """Raise LedgerError if the ledger lacks a broadcast that was sent: lines were removed."""
+        """Raise LedgerError if the ledger lacks a broadcast that was sent, because lines were removed."""
         for event in self._events("sent"):
             t = event["round"]
             data = self._journal.need(broadcast_file(t))
@@ -111,7 +111,7 @@ class Coordinator:
 
     @property
     def round(self) -> int:
-        """The round whose messages are being collected, which equals the number of broadcasts so far."""
+        """The round that is in progress, which equals the number of broadcasts so far."""
         return len(self._sent)
 
     @property
@@ -131,13 +131,13 @@ class Coordinator:
 
     @property
     def epsilon(self) -> float | None:
-        """Epsilon of all charges so far, by the study's accountant; None if there is no finite epsilon."""
+        """The epsilon of all charges so far, by the study's accountant; None if there is no finite epsilon."""
         plan = self.study.plan
         charged = self.ledger.events()
         return finite_or_none(plan.epsilon(charged)) if charged else plan.epsilon_of_nothing
 
     def receive(self, agent: int, data: bytes) -> None:
-        """Receive an agent's message of the round in progress. Receiving it again changes nothing.
+        """Receive an agent's message of the round in progress. Receiving the same message again changes nothing.
 
         A message with a number that is not finite, or larger than 1e100, counts as a zero vector.
 
@@ -147,7 +147,7 @@ class Coordinator:
 
         Raises:
             WireError: The bytes are not a message of this study.
-            StateError: Another agent made the message, it differs from the agent's first one, or it comes too late.
+            StateError: Another agent made the message, it differs from the agent's first one, or its round has passed.
         """
         round, claimed, _ = wire.read_message(data, self.study.digest, self._size)
         if claimed != agent or not 0 <= agent < self.study.n_agents:
@@ -158,7 +158,7 @@ class Coordinator:
         known = self._journal.kept(name)
         if round == self.round and round not in self._closed and not self.finished:
             if known is not None and known != data:
-                raise StateError(f"agent {agent} has sent another message of round {round}")
+                raise StateError(f"agent {agent} has already sent a different message for round {round}")
             if agent not in self._arrived:
                 self._journal.keep(name, data)
                 self._journal.append({"event": "arrived", "round": round, "agent": agent})
@@ -173,13 +173,13 @@ class Coordinator:
         """Return the broadcast of a round, after the ledger is charged for it.
 
         Args:
-            round: A round that was released before, to return its bytes again. None for the round in progress; but as
-                long as no message of this round has arrived, None returns the last broadcast again.
+            round: A round that was released before, to return its bytes again. None for the round in progress, or for
+                the last broadcast as long as no message of the round in progress has arrived.
             missing_ok: True to release without the messages that have not arrived. They count as zero vectors and
                 cannot be added later.
 
         Returns:
-            Bytes for all agents.
+            The bytes that all agents receive.
 
         Raises:
             StateError: Messages are missing, the round is in the future, or all broadcasts were made.
@@ -197,7 +197,7 @@ class Coordinator:
             n, shown = self.study.n_agents, ", ".join(map(str, missing[:_SHOWN])) + ", .." * (len(missing) > _SHOWN)
             raise StateError(
                 f"{n - len(missing)} of {n} messages of round {t} have arrived, agents {shown} are missing: "
-                "missing_ok releases without them, which is charged as any release and cannot be made good"
+                "missing_ok releases without them, which is charged like any release and cannot be undone"
             )
         if t not in self._closed:
             self._journal.append({"event": "close", "round": t, "agents": self.received})
@@ -221,7 +221,7 @@ class Coordinator:
         return self._server is not None and self._server.uses_messages
 
     def _messages(self, t: int) -> list[Tensor | None] | None:
-        """One vector for each agent, None for those that did not arrive before the round was closed."""
+        """Return each agent's vector, None if it did not arrive before the round was closed; None without messages."""
         if not self._uses_messages:
             return None
         messages: list[Tensor | None] = [None] * self.study.n_agents
@@ -242,7 +242,7 @@ def _message_file(round: int, agent: int) -> str:
 
 
 def check_same_code(journal: Journal, any_code: bool = False) -> None:
-    """Note the digests of the mechanism's code in a journal; StateError if it has other digests."""
+    """Write the digests of the mechanism's code to a new journal; StateError if it has others and not `any_code`."""
     now, noted = code_digests(), [event for event in journal.events if event["event"] == "code"]
     for event in noted:
         files = changed(event["digests"], now)

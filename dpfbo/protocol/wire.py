@@ -1,4 +1,4 @@
-"""Messages and broadcasts as bytes: a version, a header in JSON, and arrays. Reading them never executes code.
+"""The format of messages and broadcasts as bytes. Reading them never executes code.
 
 8 bytes   DPFBO + version (3 digits)
 4 bytes   length of the header, big-endian
@@ -19,18 +19,18 @@ from dpfbo.federated.prior import symmetric
 
 _VERSION = b"DPFBO001"
 _LONGEST_HEADER = 4096  # bytes
-_ROUNDING = 1e-6  # most that a variance of a broadcast lies below 0, over the largest
-LARGEST = 1e100  # of the numbers of a broadcast, whose squares are then finite
+_ROUNDING = 1e-6  # most that an eigenvalue of a broadcast covariance may lie below 0, relative to the largest
+LARGEST = 1e100  # largest number in a message or broadcast; its square is finite
 _BROADCASTS = {c.__name__: c for c in (RegionVectors, AgentVectors, Points, SharedPrior)}
 
 
 class WireError(ValueError):
-    """The bytes are not a message or broadcast of this study. The error text is one sentence."""
+    """The bytes are not a message or broadcast of this study; the error text is one sentence."""
 
 
 @dataclass(frozen=True)
 class Packet:
-    """A message or a broadcast. kind: `message`; else the broadcast's class, or `nothing`, and `agent` is None."""
+    """A message or a broadcast. kind: `message`, a broadcast's class or `nothing`. agent: None for a broadcast."""
 
     kind: str
     study: str
@@ -46,12 +46,12 @@ class Packet:
 
 
 def is_packet(data: bytes) -> bool:
-    """True if the bytes claim to be a message or a broadcast."""
+    """Return True if the bytes begin like a message or a broadcast."""
     return data[: len(_VERSION)] == _VERSION
 
 
 def decoded(data: bytes, study: str, largest: int) -> Packet:
-    """The packet in these bytes. study: the expected study. largest: the most numbers that all arrays may hold.
+    """Return the packet in these bytes. study: the expected study. largest: the most numbers in all arrays together.
 
     Raises WireError if the bytes hold anything else.
     """
@@ -63,7 +63,7 @@ def decoded(data: bytes, study: str, largest: int) -> Packet:
         raise WireError("the bytes are cut off, or their header is too long")
     kind, found, round, agent, shapes = _header(bytes(data[start : start + length]))
     if found != study:
-        raise WireError(f"the bytes are of study {found!r}, and this one is {study!r}: do all have the same settings?")
+        raise WireError(f"the bytes are of study {found!r}, and this one is {study!r}: do both have the same settings?")
     sizes = [math.prod(shape) for shape in shapes.values()]
     if sum(sizes) > largest:
         raise WireError(f"the bytes must hold at most {largest} numbers, got {sum(sizes)}")
@@ -76,7 +76,7 @@ def decoded(data: bytes, study: str, largest: int) -> Packet:
 
 
 def _header(text: bytes) -> tuple[str, str, int, int | None, dict[str, tuple[int, ...]]]:
-    """The checked entries of a header."""
+    """Parse a header and return its checked entries. Raises WireError."""
     try:
         header = json.loads(text)
         kind, study, round, agent, arrays = (header[key] for key in ("kind", "study", "round", "agent", "arrays"))
@@ -92,9 +92,9 @@ def _header(text: bytes) -> tuple[str, str, int, int | None, dict[str, tuple[int
 
 
 def check_fits(sent: Broadcast, M: int, N: int, P: int, D: int, L: int = 0) -> None:
-    """Raise WireError unless a broadcast has the right shapes, and finite numbers.
+    """Raise WireError unless a broadcast has the right shapes and numbers.
 
-    M: length of a message. N agents, P sub-regions, D axes, L length-scales of a private prior.
+    M: the length of a message; N agents; P sub-regions; D axes; L length-scales of a private prior.
     """
     if isinstance(sent, SharedPrior):
         shapes: dict[str, tuple[int, ...]] = {
@@ -108,31 +108,31 @@ def check_fits(sent: Broadcast, M: int, N: int, P: int, D: int, L: int = 0) -> N
         if tuple(values.shape) != shape:
             raise WireError(f"the broadcast must have {name} of shape {list(shape)}, got {list(values.shape)}")
         if not (values.abs() <= LARGEST).all():
-            raise WireError(f"the broadcast must have {name} of numbers up to {LARGEST:g}, got others")
+            raise WireError(f"the broadcast must have {name} of numbers up to {LARGEST:g}, got larger ones or NaN")
     if isinstance(sent, Points) and not ((sent.values >= 0) & (sent.values <= 1)).all():
-        raise WireError("the broadcast must have points of the unit cube, got others")
+        raise WireError("the broadcast must have points of the unit cube, got one outside")
     if isinstance(sent, SharedPrior):
         shares = torch.cat([sent.evidence, sent.shared[None], sent.explained[None]])
         if not ((shares >= 0) & (shares <= 1)).all():
-            raise WireError("the broadcast must have probabilities and shares of variance in [0, 1], got others")
+            raise WireError("the broadcast must have probabilities and shares of variance in [0, 1], got one outside")
         variances = torch.linalg.eigvalsh(symmetric(sent.covariance, M))
         if not variances[0] >= -_ROUNDING * variances[-1]:
-            raise WireError("the broadcast must have a covariance matrix, got one with variances below 0")
+            raise WireError("the broadcast must have a covariance matrix, got one with negative eigenvalues")
 
 
 def message(study: str, round: int, agent: int, values: Tensor) -> bytes:
-    """An agent's message of a round as bytes. values: M numbers."""
+    """Encode an agent's message of a round as bytes. values: M numbers."""
     return Packet("message", study, round, agent, {"values": values}).encoded()
 
 
 def broadcast(study: str, round: int, sent: Broadcast | None) -> bytes:
-    """A server's broadcast of a round as bytes; None becomes a notice that no broadcast follows."""
+    """Encode a server's broadcast of a round as bytes; None becomes a notice that the round has no broadcast."""
     arrays = {} if sent is None else {f.name: getattr(sent, f.name) for f in fields(sent)}
     return Packet("nothing" if sent is None else type(sent).__name__, study, round, None, arrays).encoded()
 
 
 def read_message(data: bytes, study: str, size: int) -> tuple[int, int, Tensor]:
-    """(round, agent, values) of an agent's message of `size` numbers. Raises WireError for other bytes."""
+    """Decode an agent's message of `size` numbers to (round, agent, values). Raises WireError for other bytes."""
     packet = decoded(data, study, size)
     if packet.kind != "message" or packet.agent is None or list(packet.arrays) != ["values"]:
         raise WireError(f"the bytes must be an agent's message, got a {packet.kind}")
@@ -143,7 +143,7 @@ def read_message(data: bytes, study: str, size: int) -> tuple[int, int, Tensor]:
 
 
 def read_broadcast(data: bytes, study: str, largest: int) -> tuple[int, Broadcast | None]:
-    """(round, broadcast) of a server's broadcast. Raises WireError for other bytes."""
+    """Decode a server's broadcast to (round, broadcast). Raises WireError for other bytes."""
     packet = decoded(data, study, largest)
     if packet.kind == "nothing":
         return packet.round, None

@@ -1,1 +1,1 @@
-"""The agents of one process: their shared settings (agents), their observations (state), and their steps (shard)."""
+"""Simulated agents: their common settings and Algorithm 2 (agents), observations (state), and execution (shard)."""

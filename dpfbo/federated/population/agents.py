@@ -1,4 +1,4 @@
-"""Algorithm 2: the agents' side of a round, all agents as one batch.
+"""Algorithm 2 of DP-FTS-DE: the agents' side of a round, for all agents as one batch.
 
 t = 0:  an agent queries the initial points and sends a message
 t >= 1: it queries the argmax of a draw from its own posterior with probability p_t, else the argmax of the last
@@ -35,7 +35,7 @@ from dpfbo.space.domain import Domain, Grid, embedded, embedded_dimension
 from dpfbo.space.mixed import MixedBox
 from dpfbo.space.regions import Regions
 
-FOLLOW_PROBABILITY: dict[str, Callable[[int], float]] = {  # 1 - p_t by name, that an agent follows the server
+FOLLOW_PROBABILITY: dict[str, Callable[[int], float]] = {  # by name, the probability 1 - p_t of following the server
     "inverse_sqrt": lambda t: 1 / math.sqrt(t),  # the paper's synthetic experiments
     "inverse": lambda t: 1 / t,  # the paper's real-data experiments
     "inverse_square": lambda t: 1 / t**2,  # the theory
@@ -43,15 +43,15 @@ FOLLOW_PROBABILITY: dict[str, Callable[[int], float]] = {  # 1 - p_t by name, th
     "always": lambda t: 1.0,
 }
 _MESSAGES = ("sample", "mean", "scores")
-_BLOCK = 2**21  # numbers of a block of agents on a CPU: 16 MB, which the allocator keeps for reuse
-_ACCELERATOR_BLOCK = 2**31  # the same on an accelerator: 16 GB
+_BLOCK = 2**21  # numbers in the tensors of a block of agents on a CPU: 16 MB, which the allocator keeps for reuse
+_ACCELERATOR_BLOCK = 2**31  # numbers in the tensors of a block on an accelerator: 16 GB
 _TABLE = 2**26  # most numbers in a table of features: 512 MB
 _REPEAT = 1e-9  # two unit-cube points this close on every axis are the same query
 
 
 @dataclass(frozen=True)
 class Agents:
-    """Runs Algorithm 2 for all agents, with the settings that they share. The methods receive the agents' state.
+    """Runs Algorithm 2 for all agents, with the settings that they share. Its methods take the agents' state.
 
     Args:
         domain: The search space, of D axes.
@@ -60,19 +60,19 @@ class Agents:
         streams: All random numbers of the agents.
         rounds: T, the number of rounds, for which memory is reserved.
         n_init: The number of initial points of each agent.
-        message_noise: The noise variance lam of eq. 2.
+        message_noise: The noise variance lambda of the paper's eq. 2.
         follow: The name in `FOLLOW_PROBABILITY` of the probability `1 - p_t` that an agent follows the server.
         own_gp: The agents' own Gaussian processes.
-        own_draw: The kind of draw from the posteriors of `own_gp`.
-        acquisition: The search for the maximum of a function.
+        own_draw: The method of drawing from the posteriors of `own_gp`.
+        acquisition: The search for the maximum of an acquisition function.
         message: `sample` for a posterior draw (the paper), `mean` for the posterior mean nu, `scores` for the normal
             scores of the private prior (`dpfbo.federated.prior`), or the name of a `dpfbo.messages` entry point.
         message_center: True to subtract an agent's mean observation before its message is computed: a constant does
             not move the argmax, but takes up part of the message's bounded norm.
         local_initialisation: True for initial points in the agent's own region (the paper).
         design_kind: The design of the initial points, `uniform` or `sobol`.
-        averaged_gp: The models by which agents choose their queries, in place of Thompson sampling from `own_gp` and
-            `follow`; a `SharedPrior` that they receive is one of their models' mean functions.
+        averaged_gp: The models by which agents choose their queries, in place of `own_gp` and `follow`. A broadcast
+            `SharedPrior` adds models that use its mean function.
 
     Raises:
         SettingError: An argument is out of range, or contradicts the domain or the private prior.
@@ -116,9 +116,9 @@ class Agents:
         self.own_draw.check_against(self.domain, self.own_gp)
         self.design  # noqa: B018
         if (self.message == "scores") != isinstance(self.features, NystromFeatures):
-            raise SettingError("message", f"must be 'scores' with a private prior alone, got {self.message!r}")
+            raise SettingError("message", f"must be 'scores' for a private prior, and only then, got {self.message!r}")
         if self.message == "scores":
-            checks.integer("n_init", self.n_init, minimum=2)  # one point has no contrast
+            checks.integer("n_init", self.n_init, minimum=2)  # the centred features of one point are zero
             if self.averaged_gp is None:
                 raise SettingError("averaged_gp", "must be given for a private prior")
 
@@ -133,11 +133,11 @@ class Agents:
 
     @property
     def threads_allowed(self) -> bool:
-        """True if threads may compute blocks of agents at once; with GPyTorch they may not: its settings are global."""
+        """True if threads may compute blocks of agents in parallel; not with GPyTorch, whose settings are global."""
         return "gpytorch" not in (self.own_draw.method, self.own_gp.fit) and not self.own_gp.extensions
 
     def agents_at_once(self, device: torch.device) -> int:
-        """The number of agents whose tensors in one step fit the memory that a block may use on this device."""
+        """Return the number of agents whose tensors in one step fit the memory that a block may use on this device."""
         M, capacity = self.features.size, self.n_init + self.rounds
         wide = max(M, self.own_draw.n_features) * capacity + capacity**2
         if isinstance(self.domain, Grid):
@@ -145,7 +145,7 @@ class Agents:
         return max(1, (_BLOCK if device.type == "cpu" else _ACCELERATOR_BLOCK) // wide)
 
     def to(self, device: torch.device) -> "Agents":
-        """A copy whose domain and shared features are on a device."""
+        """Return a copy whose domain and shared features are on a device."""
         return replace(self, domain=self.domain.to(device), features=self.features.to(device))
 
     @cached_property
@@ -156,7 +156,7 @@ class Agents:
         return self.features(self.domain.unit_points[None])[0]
 
     def features_at(self, points: Tensor) -> Tensor:
-        """The features, n x t x M, at points in the form of `AgentsState.points`."""
+        """Return the features, n x t x M, at points in the form of `AgentsState.points`."""
         if not isinstance(self.domain, Grid):
             return self.features(points)
         if self.table is None:
@@ -168,14 +168,14 @@ class Agents:
         return AgentsState.empty(ids, self.domain, hyper, self.n_init + self.rounds)
 
     def initial_query(self, state: AgentsState) -> Query:
-        """The queries of round 0 (Algo. 2 line 2), the `n_init` points of the design."""
+        """Return the queries of round 0 (Algo. 2 line 2), the `n_init` points of the design."""
         points = self.design.points(state.ids)
         return Query(points, torch.full(points.shape[:2], int(Source.initial), device=points.device))
 
     def query(self, state: AgentsState, broadcast: Broadcast | None, t: int, clock: PhaseClock) -> Query:
-        """The queries of round t >= 1 (Algo. 2 lines 5 to 9).
+        """Return the queries of round t >= 1 (Algo. 2 lines 5 to 9).
 
-        broadcast: the last broadcast; None if the server sent none, which makes p_t = 1.
+        broadcast: the last broadcast; None if the server sent none, so that every agent uses its own model (p_t = 1).
         """
         if self.averaged_gp is not None:
             with clock("acquisition"):
@@ -192,13 +192,13 @@ class Agents:
                 u[own] = self._own_queries(state, own, t)
         if len(server):
             with clock("acquisition"):
-                if broadcast is not None:  # always: without a broadcast no agent follows
+                if broadcast is not None:  # always true here, because without a broadcast no agent follows
                     u[server] = self._server_queries(state.ids[server], broadcast, t)
         source = torch.where(follow, int(Source.server), int(Source.own))
         return self._new(state, u, source, t)
 
     def _improving(self, gp: AveragedGP, state: AgentsState, broadcast: Broadcast | None, t: int) -> Query:
-        """The queries of largest expected improvement; their source is the server if most weight is on its prior."""
+        """Return the queries of agents with averaged GPs; their source is `server` if most weight is on its prior."""
         known = self._known_mean(state, broadcast)
         grid = self.domain if isinstance(self.domain, Grid) else None
         fast = None
@@ -218,7 +218,7 @@ class Agents:
         return known_mean(broadcast, self.n_init, state.count) if isinstance(broadcast, SharedPrior) else None
 
     def _fitted(self, gp: AveragedGP, state: AgentsState, known: KnownMean | None) -> tuple[Fitted, Locate]:
-        """The agents' models of their observations, and the places of points for these models."""
+        """Return the models fitted to the agents' observations, and the function from points to the models' inputs."""
 
         def locate(u: Tensor) -> Places:
             return Places(embedded(self.domain, u), None if known is None else self.features(u))
@@ -227,18 +227,18 @@ class Agents:
         return gp.fit(Places(embedded(self.domain, state.x), psi), state.y, known), locate
 
     def expected_gains(self, state: AgentsState, broadcast: Broadcast | None, t: int) -> Tensor:
-        """The expected improvement at each agent's query of round t >= 1, in the unit of its observations, n.
+        """Return the expected improvement (n) at each agent's query of round t >= 1, in the unit of its observations.
 
-        Raises ValueError for agents that draw from their own GPs, which expect no improvement.
+        Raises ValueError for agents that draw from their own GPs: they compute no expected improvement.
         """
         if self.averaged_gp is None:
-            raise ValueError("agents that draw from their own GPs expect no improvement")
+            raise ValueError("agents that draw from their own GPs compute no expected improvement")
         u = self._improving(self.averaged_gp, state, broadcast, t).u
         fitted, locate = self._fitted(self.averaged_gp, state, self._known_mean(state, broadcast))
         return fitted.log_expected_improvement(locate(u))[:, 0].exp() * state.y.std(1, correction=0)
 
     def _slowly(self, gp: AveragedGP, state: AgentsState, known: KnownMean | None, t: int) -> tuple[Tensor, Tensor]:
-        """The maximisers and the probability of models with the known mean, by tensor operations."""
+        """Return the maximisers (n x D) and the probability of models with the known mean (n), by tensor operations."""
         fitted, locate = self._fitted(gp, state, known)
         shift = self.acquisition.shift(self.domain, self.streams, "acquisition", t, state.ids.device)
         if gp.acquisition == "ts":
@@ -255,9 +255,9 @@ class Agents:
         return self.acquisition.maximize_improvement(surface, self.domain, shift, state.index), fitted.shared
 
     def fit_hyperparameters(self, state: AgentsState, clock: PhaseClock, last: int | None = None) -> None:
-        """Refit the agents' own GPs if a fit is due; call it before `query`.
+        """Refit the agents' own GPs if a fit is due; call this before `query`.
 
-        last: the last round of a replayed history; fits that a later fit in the history replaces are skipped.
+        last: the last round of a history that is replayed; a fit that a later one in the history replaces is skipped.
         """
         later = () if last is None else range(state.count + 1, self.n_init + last)
         if self.averaged_gp is None and self.own_gp.due(state.count) and not any(map(self.own_gp.due, later)):
@@ -267,7 +267,7 @@ class Agents:
                 state.hyper = hyperparameters.fit_own(x, self._outcomes(state), self.own_gp, whole)
 
     def messages(self, state: AgentsState, t: int) -> Tensor:
-        """The agents' messages, n x M, such as draws `omega_n` or means `nu` (eq. 2; Algo. 2 lines 3 and 11)."""
+        """Return the agents' messages, n x M, such as draws `omega_n` or means `nu` (eq. 2; Algo. 2 lines 3 and 11)."""
         Phi, y = self.features_at(state.points), self._outcomes(state)
         if self.message == "scores":
             return prior_messages(Phi, y)
@@ -285,10 +285,10 @@ class Agents:
         return sample_weights(Phi, L, y, w0, e)
 
     def _added_message(self, Phi: Tensor, y: Tensor) -> Tensor:
-        """The messages of another package. Raises ValueError for a result of the wrong shape or kind."""
+        """Return messages of an entry point of `dpfbo.messages`. Raises ValueError for a wrong shape or dtype."""
         added: extensions.Message = extensions.load(extensions.MESSAGES, self.message)
 
-        def of_one(Phi: Tensor, y: Tensor) -> Tensor:  # so no agent's message can depend on another's observations
+        def of_one(Phi: Tensor, y: Tensor) -> Tensor:  # one agent: no message can depend on another's observations
             return added(Phi[None], y[None], self.message_noise)[0]
 
         try:
@@ -302,7 +302,7 @@ class Agents:
         return made
 
     def _outcomes(self, state: AgentsState) -> Tensor:
-        """The observations in the units of the agents' models, n x count."""
+        """Return the observations in the units of the agents' models, n x count."""
         return standardised(state.y) if self.own_gp.standardize else state.y
 
     def _own_queries(self, state: AgentsState, rows: Tensor, t: int) -> Tensor:
@@ -322,20 +322,20 @@ class Agents:
         return self._argmax(weights, regions, ids, t)
 
     def followed(self, broadcast: Broadcast, ids: Tensor, t: int) -> Broadcast:
-        """The broadcast in round t; region vectors are replaced by the point to which they lead all agents."""
+        """Return the broadcast for round t; region vectors become `Points`, one maximiser that all agents share."""
         if not isinstance(broadcast, RegionVectors):
             return broadcast
         point = self._argmax(broadcast.values[None], self.regions, ids[:1], t)
         return Points(point.expand(int(ids.max()) + 1, -1))
 
     def _argmax(self, weights: Tensor, regions: Regions, ids: Tensor, t: int) -> Tensor:
-        """Maximisers of the functions with these weights (n x P x M, or 1 x P x M), n x D."""
-        assert isinstance(self.features, RandomFeatures)  # others come with a prior, which nobody follows alone
+        """Return the maximisers, n x D, of the functions with these weights (n x P x M, or 1 x P x M)."""
+        assert isinstance(self.features, RandomFeatures)  # Nystroem features come with a prior, which has no vectors
         shift = self.acquisition.shift(self.domain, self.streams, "acquisition", t, ids.device)
         return self.acquisition.maximize_shared(self.features, weights, regions, self.domain, shift)
 
     def _new(self, state: AgentsState, u: Tensor, source: Tensor, t: int) -> Query:
-        """The queries; in a box, one that repeats one of the agent's earlier points is replaced by a uniform one."""
+        """Return the queries u; off a grid, a uniform point replaces one that repeats an earlier point of its agent."""
         if isinstance(self.domain, Grid):
             return Query(u[:, None], source[:, None])
         repeats = ((state.x - u[:, None]).abs().amax(2) < _REPEAT).any(1)

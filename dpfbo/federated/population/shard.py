@@ -1,7 +1,7 @@
-"""A shard: the agents that one process or one accelerator holds, with their objectives and observations.
+"""A shard: the agents that one process or one accelerator runs, with their objectives and observations.
 
 A shard runs its agents in blocks, on one or more threads. An agent's numbers do not depend, up to rounding, on other
-agents of its shard or block. They do not change either if `restore` rebuilds the shard from its records.
+agents of its shard or block, nor on whether `restore` has rebuilt the shard from its records.
 """
 
 from collections import Counter
@@ -24,17 +24,17 @@ from dpfbo.gp import batches
 from dpfbo.problems.problem import Problem
 from dpfbo.records import RoundRecord, Shown
 
-_SMALLEST_BLOCK = 16  # agents; below it the calls cost more than the numbers
-_SUMMED = 2**16  # messages that are clipped and added up at once
+_SMALLEST_BLOCK = 16  # agents; in smaller blocks the overhead of calls dominates
+_SUMMED = 2**16  # messages that are clipped and added up in one step
 
 R = TypeVar("R")
 
 
 class Block:
-    """The agents `ids` with their state; a block is small, so that the tensors of a step fit the processor's cache.
+    """A few agents `ids` with their state, few enough for the tensors of a step to fit the processor's cache.
 
     An agent's numbers do not depend on the other agents of the block. A single agent is therefore duplicated, so that
-    products are rounded as in larger batches (`dpfbo.gp.batches`). clock: seconds of the agents' steps, by phase.
+    products are rounded as in larger batches (`dpfbo.gp.batches`). clock: the seconds spent in each phase of a step.
     """
 
     def __init__(self, agents: Agents, ids: Tensor) -> None:
@@ -43,16 +43,16 @@ class Block:
         self.forget()
 
     def forget(self) -> None:
-        """Go back to the state without observations."""
+        """Reset the agents to the state without observations."""
         self.state = self._agents.initial_state(self.ids[self._batch])
-        self._valued = torch.zeros(len(self.ids), dtype=torch.bool, device=self.ids.device)  # have a value so far
+        self._valued = torch.zeros(len(self.ids), dtype=torch.bool, device=self.ids.device)  # not only failures so far
 
     def fit(self, last: int | None = None) -> None:
-        """Refit the agents' own GPs if that is due; last: see `Agents.fit_hyperparameters`."""
+        """Refit the agents' own GPs if a fit is due; last: as in `Agents.fit_hyperparameters`."""
         self._agents.fit_hyperparameters(self.state, self.clock, last)
 
     def query(self, t: int, broadcast: Broadcast | None) -> Query:
-        """The queries of round t."""
+        """Return the queries of round t."""
         n = len(self.ids)
         if t == 0:
             query = self._agents.initial_query(self.state)
@@ -61,13 +61,13 @@ class Block:
         return Query(query.u[:n], query.source[:n])
 
     def expected_gains(self, t: int, broadcast: Broadcast | None) -> Tensor:
-        """See `Agents.expected_gains`."""
+        """Return the expected improvement at each agent's query of round t (`Agents.expected_gains`)."""
         return self._agents.expected_gains(self.state, broadcast, t)[: len(self.ids)]
 
     def believing(self, u: Sequence[list[float]]) -> "Block":
-        """A block for the next queries: its agents also observed points u, with the mean of an agent's values there.
+        """Return a block whose agents have also observed their mean value at the pending points u (constant liar).
 
-        Agents that draw from their own GPs do without, as each draw leads them to another point.
+        Agents that draw from their own GPs get this block itself, because each draw leads to another point anyway.
         """
         if not u or self._agents.averaged_gp is None:
             return self
@@ -83,7 +83,7 @@ class Block:
             self.state.append(u[self._batch], self._imputed(y)[self._batch])
 
     def messages(self, t: int, rows: Tensor | None = None) -> Tensor:
-        """The messages of round t, n x M, of all agents, or of the agents at some rows."""
+        """Return the messages of round t, n x M, of all agents or of the agents at the given rows."""
         n = len(self.ids)
         with self.clock("message"):
             if rows is None or len(rows) == n:
@@ -93,9 +93,9 @@ class Block:
             return self._agents.messages(self.state.select(filled), t)[: len(rows)]
 
     def _imputed(self, y: Tensor) -> Tensor:
-        """The observations (n x k) for the agents' models: each failed one (NaN) is the agent's worst value so far.
+        """Replace each failed observation (NaN) in y, n x k, by the agent's worst value so far.
 
-        Until an agent has a value its failures stand at 0; its first one or more values replace them.
+        Failures before an agent's first value count as 0, until the worst of its first values replaces them.
         """
         failed, n = y.isnan(), len(y)
         if self._valued.all() and not failed.any():
@@ -113,7 +113,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Turn:
-    """A shard's record and messages of one round. messages: n x M on the shard's device, None if none were sent."""
+    """A shard's record and messages of one round. messages: n x M on the shard's device; None if none are sent."""
 
     record: RoundRecord
     messages: Tensor | None
@@ -144,14 +144,14 @@ class Shard:
         self._reference = None if reference is None else reference[ids.to(reference.device)].to(ids.device)
         self._best = torch.full((len(ids),), -torch.inf, dtype=torch.float64, device=ids.device)
         self._next = 0
-        self._turn: Turn | None = None  # of the last round
-        self._known: RoundRecord | None = None  # of the next round
+        self._turn: Turn | None = None  # the last round
+        self._known: RoundRecord | None = None  # the record of the next round, if it is known before
         self._clock = PhaseClock()
 
     def step(self, t: int, broadcast: Broadcast | None, send: bool) -> Turn:
-        """Do round t of Algorithm 2: query, observe, and compute all messages if `send`.
+        """Run round t of Algorithm 2: query, observe, and compute all messages if `send` is True.
 
-        Without `send`, `add_up` computes the messages that it adds up. A repeated call for the last round returns the
+        Otherwise `add_up` computes only the messages that it adds up. A repeated call for the last round returns the
         same turn. Raises ValueError for a round out of order.
         """
         if self._turn is None or t != self._turn.record.round:
@@ -187,7 +187,7 @@ class Shard:
         return PartialSum(total.cpu(), sum(part.n_clipped for part in parts), sum(part.n_rejected for part in parts))
 
     def messages(self, t: int, rows: Tensor) -> Tensor:
-        """The messages of the agents `ids[rows]`, k x M; rows: k, in increasing order."""
+        """Return the messages of the agents `ids[rows]`, k x M; rows: k, in increasing order."""
         if self._turn is not None and self._turn.messages is not None:
             return self._turn.messages[rows]
         edges = torch.tensor([0, *(len(block.ids) for block in self._blocks)], device="cpu").cumsum(0)
@@ -219,12 +219,12 @@ class Shard:
             self._best = newest.best[:, -1].to(self._ids.device).nan_to_num(nan=-torch.inf)
 
     def expected_gains(self, t: int, broadcast: Broadcast | None) -> Tensor:
-        """The improvement that each agent expects of its query of round t, the next one (`Agents.expected_gains`)."""
+        """Return the expected improvement at each agent's query of the next round t (`Agents.expected_gains`)."""
         received = self._received(broadcast, t)
         return torch.cat(self._each(lambda block: block.expected_gains(t, received)))
 
     def take_seconds(self) -> dict[str, float]:
-        """The seconds spent in each phase since the last call, summed over all threads."""
+        """Return the seconds spent in each phase since the last call, summed over all threads."""
         total = Counter[str]()
         for clock in (self._clock, *(block.clock for block in self._blocks)):
             total.update(clock.seconds)  # type: ignore[arg-type]  # adds numbers of any kind
@@ -232,7 +232,7 @@ class Shard:
         return dict(total)  # type: ignore[arg-type]
 
     def _queried(self, t: int, broadcast: Broadcast | None) -> tuple[RoundRecord, Tensor, Tensor]:
-        """Ask all agents for their points u of round t, and evaluate them to y. Returns their record, u and y."""
+        """Choose the points u that all agents query in round t, and evaluate them to y; return the record, u and y."""
         received = self._received(broadcast, t)
         queries = self._each(lambda block: block.query(t, received))
         query = Query(torch.cat([q.u for q in queries]), torch.cat([q.source for q in queries]))
@@ -248,7 +248,7 @@ class Shard:
             block.observe(block_u, block_y)
 
     def _received(self, broadcast: Broadcast | None, t: int) -> Broadcast | None:
-        """The broadcast on this device."""
+        """Return the broadcast on this device, with region vectors replaced by their maximiser (`Agents.followed`)."""
         if broadcast is None:
             return None
         with self._clock("acquisition"), batches.one_thread():
@@ -265,12 +265,12 @@ class Shard:
         return RoundRecord(t, *(tensor.cpu() for tensor in tensors))
 
     def _each(self, work: Callable[[Block], R], blocks: Sequence[Block] | None = None) -> list[R]:
-        """The results of all blocks, or of some, in their order; each computes on one thread."""
+        """Call `work` for all blocks, or for the given ones, each on one thread; return the results in order."""
         blocks = self._blocks if blocks is None else blocks
         with batches.one_thread():
             return [work(block) for block in blocks] if self._pool is None else list(self._pool.map(work, blocks))
 
 
 def cut(record: RoundRecord, ids: Tensor) -> RoundRecord:
-    """The part of a record that is about the agents `ids`."""
+    """Return the part of a record of all agents that belongs to the agents `ids`."""
     return RoundRecord(record.round, *(getattr(record, f.name)[ids] for f in fields(RoundRecord)[1:]))

@@ -16,7 +16,7 @@ from dpfbo.space.domain import Domain, Grid
 
 @dataclass
 class AgentsState:
-    """The knowledge of n agents after `count` observations each; `append` writes to its buffers.
+    """The state of n agents after `count` observations each; `append` writes to its buffers.
 
     ids: n. hyper: the hyper-parameters of each agent's own GP. all_x: n x capacity x D unit-cube points. all_y: n x
     capacity. all_index: n x capacity, the points' rows in a grid; None on other domains. Only the first `count` entries
@@ -54,7 +54,7 @@ class AgentsState:
 
     @property
     def points(self) -> Tensor:
-        """The observed points: on a grid their rows, n x count; on other domains unit-cube points, n x count x D."""
+        """The observed points: on a grid their rows in it, n x count; else unit-cube points, n x count x D."""
         return self.x if self.index is None else self.index
 
     def append(self, u: Tensor, y: Tensor) -> None:
@@ -68,14 +68,14 @@ class AgentsState:
         self.count = b
 
     def _grow(self, least: int) -> None:
-        """Make the buffers at least twice as long, for an agent that is told more than it planned for."""
+        """Make the buffers at least twice as long, for agents with more observations than were planned."""
         more = max(least, 2 * self.all_y.shape[1]) - self.all_y.shape[1]
         for name in ("all_x", "all_y", "all_index"):
             if (old := getattr(self, name)) is not None:
                 setattr(self, name, torch.cat([old, old.new_zeros(len(old), more, *old.shape[2:])], 1))
 
     def replace_values(self, agents: Tensor, y: Tensor) -> None:
-        """Write one value for all observations so far of some agents. agents: n, booleans; y: n."""
+        """Set all observations so far of some agents to one value each. agents: n, booleans; y: n."""
         self.all_y[:, : self.count] = torch.where(agents[:, None], y[:, None], self.y)
 
     def select(self, rows: Tensor) -> "AgentsState":

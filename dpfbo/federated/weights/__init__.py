@@ -2,8 +2,8 @@
 
 A weighting is called with (round, assignment, P), where assignment holds the region of each of the N agents. It returns
 the `P x N` weights; each row sums to 1 over the agents. If a weighting has a method `level`, rounds of equal level have
-equal weights, and are one privacy event; otherwise every round is its own event. Each weighting has its own module, and
-a YAML file in `conf/weights/` names its class.
+equal weights and, with equal noise, the same privacy event; without `level`, the event is computed for every round.
+Each weighting has its own module, and a YAML file in `conf/weights/` names its class.
 """
 
 from collections.abc import Callable
@@ -15,14 +15,14 @@ Weighting = Callable[[int, Tensor, int], Tensor]
 
 
 def level_of(weighting: Weighting, round: int) -> float:
-    """The level of a round, or the round itself if the very class that computes the weights has no `level`."""
+    """Return the level of a round; the round itself unless the class that defines `__call__` also defines `level`."""
     computing = next((kind for kind in type(weighting).__mro__ if "__call__" in vars(kind)), object)
     level = vars(computing).get("level")
     return float(round if level is None else level(weighting, round))
 
 
 def normalised(inside: float, outside: float, assignment: Tensor, P: int) -> Tensor:
-    """Weights (P x N) proportional to `inside` for a region's own agents and `outside` for the rest."""
+    """Return weights (P x N) proportional to `inside` for the agents of a region and to `outside` for all others."""
     own = assignment == torch.arange(P, device=assignment.device)[:, None]  # P x N
     raw = torch.full(own.shape, outside, dtype=torch.float64, device=own.device).masked_fill_(own, inside)
     return raw / raw.sum(1, keepdim=True)

@@ -1,4 +1,4 @@
-"""The common time course of adaptive weights, which stay constant and then decay linearly."""
+"""The time course of adaptive weights, which stay constant and then decay linearly to uniform weights."""
 
 from dataclasses import dataclass
 

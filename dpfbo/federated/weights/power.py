@@ -11,7 +11,7 @@ from dpfbo.federated.weights.decay import Decay
 
 @dataclass(frozen=True)
 class Power:
-    """Sets `phi_n^(i) ∝ c_t^exponent` for a region's own agents and 1 for others; c_t falls linearly from `c` to 1.
+    """Weights `phi_n^(i) ∝ c_t^exponent` for the agents of region i and 1 for others; c_t falls linearly from `c` to 1.
 
     Args:
         decay: The time course of `(c_t - 1) / (c - 1)`.

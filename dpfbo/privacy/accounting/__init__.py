@@ -1,11 +1,12 @@
-"""Accountants compute epsilon by dp-accounting; each one has a file and an entry of `ACCOUNTANTS`.
+"""Accountants, which compute epsilon with dp-accounting; those of federated runs are listed in `ACCOUNTANTS`.
 
-The neighbouring relation is zero-out (REPLACE_SPECIAL); for `fixed_size` it is replace-one.
+Their neighbouring relation is zero-out (REPLACE_SPECIAL), and replace-one for `fixed_size`. `analytic_gaussian` is for
+releases without sampling, under any relation.
 
-Undocumented parts of dp-accounting are used; they were checked in version 0.6.0, and pyproject.toml allows no later
-minor version: in `pld`, the base class `GaussianPrivacyLoss` with its attributes and its
-`connect_dots_bounds`, `pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap`, and `PrivacyLossDistribution` made of
-two of these; in `rdp`, `DEFAULT_RDP_ORDERS` and `RdpAccountant.rdp`.
+Undocumented parts of dp-accounting are used. They were checked in version 0.6.0, and pyproject.toml allows no later
+minor version. `pld` uses `GaussianPrivacyLoss` as a base class, its attributes and `connect_dots_bounds`,
+`pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap`, and the constructor of `PrivacyLossDistribution`; `rdp` uses
+`DEFAULT_RDP_ORDERS` and `RdpAccountant.rdp`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 ACCOUNTANTS = {"moments": "Moments", "rdp": "Rdp", "pld": "Pld", "gdp": "Gdp", "fixed_size": "FixedSize"}  # classes
-_LARGEST_MULTIPLIER = 1e6  # largest z; more noise is accounted for as this much, so that squares stay ordinary numbers
+_LARGEST_MULTIPLIER = 1e6  # largest z; more noise is accounted for as this much, so that squares do not overflow
 _DIGITS = 8  # significant digits of z
 
 
@@ -51,19 +52,19 @@ class Accountant(Protocol):
         """Raise UnsupportedEvent if the accountant cannot analyse this event."""
 
     def curve(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> list[float]:
-        """Epsilon after each event."""
+        """Return epsilon after each event."""
 
     def epsilon(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> float:
-        """Epsilon after all events, or 0 without events; faster than `curve`."""
+        """Return epsilon after all events, or 0 without events; faster than `curve`."""
 
 
 def accountant_names() -> tuple[str, ...]:
-    """The names of all accountants; accountants of other packages come last."""
+    """Return the names of all accountants, those of other packages last."""
     return (*ACCOUNTANTS, *extensions.entries(extensions.ACCOUNTANTS))
 
 
 def accountant_named(name: str) -> Accountant:
-    """The accountant of this name.
+    """Return the accountant of this name.
 
     Only this call imports the accountant's module and SciPy, because an agent's process needs neither.
 
@@ -96,7 +97,7 @@ def accountant_named(name: str) -> Accountant:
 
 
 def default_delta(n_agents: int) -> float:
-    """The delta N^-1.1 (paper, Sec. 5), which is large for few agents.
+    """Return the paper's delta, N^-1.1 (Sec. 5), which is large for few agents.
 
     Args:
         n_agents: N.
@@ -119,7 +120,7 @@ def check_delta(delta: object, name: str = "delta") -> None:
 
 
 def accounted_multiplier(z: float) -> float:
-    """A noise multiplier rounded down to 8 digits: rounds that differ by rounding errors alone are of one kind."""
+    """Round a noise multiplier down to 8 digits, so that rounds that differ by rounding errors alone count as equal."""
     z = min(z, _LARGEST_MULTIPLIER)
     nearest = float(f"{z:.{_DIGITS}g}")
     if nearest <= z:
@@ -128,7 +129,7 @@ def accounted_multiplier(z: float) -> float:
 
 
 def sampled_gaussian(event: dp_accounting.DpEvent) -> tuple[float, float]:
-    """(q, z) of a Poisson-sampled Gaussian event, z `accounted_multiplier`; z = 0 for one without noise.
+    """Return (q, z) of a Poisson-sampled Gaussian event, z by `accounted_multiplier`; z = 0 for an event without noise.
 
     Raises UnsupportedEvent for any other event.
     """
@@ -147,12 +148,12 @@ def sampled_gaussian(event: dp_accounting.DpEvent) -> tuple[float, float]:
 
 
 def kinds_of(events: Sequence[dp_accounting.DpEvent]) -> list[tuple[float, float]]:
-    """`sampled_gaussian` of each event; an event object that is in the list many times is read once."""
+    """Return `sampled_gaussian` of each event, computed once for each distinct event object."""
     known = {id(event): event for event in events}
     kinds = {i: sampled_gaussian(event) for i, event in known.items()}
     return [kinds[id(event)] for event in events]
 
 
 def finite_or_none(epsilon: float) -> float | None:
-    """Epsilon as files have it: None if it is not finite."""
+    """Return epsilon, or None if it is not finite, as in files."""
     return epsilon if math.isfinite(epsilon) else None

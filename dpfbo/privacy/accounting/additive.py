@@ -1,4 +1,4 @@
-"""Accountants whose cost is one vector a round, and adds up: divergences or moments at some orders."""
+"""The base class of accountants that add up one cost vector per round: divergences or moments at several orders."""
 
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -14,7 +14,7 @@ from dpfbo.privacy.accounting import check_delta, kinds_of, sampled_gaussian
 
 
 class AdditiveAccountant(ABC):
-    """The sums over rounds, for accountants that say what one kind of round costs and what epsilon a sum implies."""
+    """Adds up costs over rounds; subclasses define the cost of one kind of round and the epsilon that a sum implies."""
 
     relation: ClassVar[str] = ZERO_OUT
     approximation: ClassVar[bool] = False
@@ -38,16 +38,16 @@ class AdditiveAccountant(ABC):
         return self._epsilon_of(sum((n * _cost(self, kind) for kind, n in times.items()), np.zeros(())), delta)
 
     def _kinds(self, events: Sequence[dp_accounting.DpEvent]) -> list[tuple[Any, ...]]:
-        """The parameters of each event that its cost depends on."""
+        """Return, for each event, the parameters on which its cost depends."""
         return list(kinds_of(events))
 
     @abstractmethod
     def _cost(self, *kind: Any) -> np.ndarray:
-        """The cost of one event of a kind."""
+        """Return the cost vector of one event with these parameters."""
 
     @abstractmethod
     def _epsilon_of(self, total: np.ndarray, delta: float) -> float:
-        """The epsilon that a sum of costs implies; inf if it is infinite."""
+        """Return the epsilon that a sum of costs implies, possibly inf."""
 
 
 @lru_cache(maxsize=16384)

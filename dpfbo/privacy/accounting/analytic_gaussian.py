@@ -1,4 +1,4 @@
-"""Gaussian releases without sampling: their epsilon in closed form, and the noise for a target."""
+"""The exact epsilon of Gaussian releases without sampling, and the noise for a target epsilon."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LARGEST_EPSILON = 1e6  # largest target: beyond it the search for z fails
 
 @dataclass(frozen=True)
 class AnalyticGaussian:
-    """Exact epsilon of Gaussian mechanisms (Balle and Wang 2018, Theorem 8). relation: the neighbours of the releases.
+    """Computes the exact epsilon of Gaussian releases of multipliers z under `relation` (Balle, Wang 2018, Theorem 8).
 
     delta(eps) = Phi(mu / 2 - eps / mu) - e^eps Phi(-mu / 2 - eps / mu),    mu^2 = sum 1 / z^2
     """
@@ -48,7 +48,7 @@ class AnalyticGaussian:
 
 @lru_cache(maxsize=1024)
 def noise_multiplier(epsilon: float, delta: float) -> float:
-    """The smallest z, rounded up to eight digits, that makes a release (epsilon, delta)-private; or ValueError."""
+    """Return the least z, rounded up to eight digits, that makes a release (epsilon, delta)-private; or ValueError."""
     import dp_accounting  # here: it imports SciPy
 
     checks.positive("epsilon", epsilon)

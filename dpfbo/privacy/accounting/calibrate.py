@@ -1,8 +1,8 @@
 """Planning: the noise, sampling probability or number of rounds that meets a target epsilon.
 
-All three search the numbers of four digits, or the whole numbers, by bisection; noise, of which epsilon is almost a
-power, by the secant method, which asks for a third as many epsilons. The accountant's epsilon must not grow with noise,
-nor fall with sampling or rounds. The answer never costs more: `epsilon_of(answer) <= target`.
+Sampling probabilities of four digits and numbers of rounds are searched by bisection. Noise multipliers of four digits
+are searched by the secant method: epsilon is almost a power of the noise, so it needs a third as many evaluations. The
+accountant's epsilon must be monotone in all three. Every answer meets the target: `epsilon_of(answer) <= target`.
 """
 
 import math
@@ -15,23 +15,23 @@ DIGITS = 4  # significant digits of an answer
 SMALLEST_NOISE, LARGEST_NOISE = 0.01, 1e4  # multipliers that the accountants can handle
 SMALLEST_PROBABILITY = 1e-6
 MOST_ROUNDS = checks.MOST_ROUNDS
-_DECADE = 9 * 10 ** (DIGITS - 1)  # numbers of so many digits from 1 to 10
-_MOST_SECANTS = 12  # steps of the secant method, after which a search bisects; a usual curve takes 4 to 9
-_USUAL_SLOPE, _FLATTEST = -1.25, 0.1  # of log epsilon by log z: at the first step; least decrease that is believed
-_SAME = 1e-9  # relative difference that is a rounding error
+_DECADE = 9 * 10 ** (DIGITS - 1)  # how many numbers of DIGITS digits lie in [1, 10)
+_MOST_SECANTS = 12  # steps of the secant method, after which a search bisects; most searches take 4 to 9
+_USUAL_SLOPE, _FLATTEST = -1.25, 0.1  # slope of log epsilon over log z: at the first step; least decrease that is used
+_SAME = 1e-9  # smaller relative differences count as rounding errors
 
 EpsilonOf = Callable[[float], float]
 
 
 def noise_multiplier(epsilon_of: EpsilonOf, target: float, least: float = 1.0) -> float:
-    """The smallest noise multiplier z, to `DIGITS` digits, whose epsilon is at most the target; ValueError if none is.
+    """Return the least noise multiplier z, to `DIGITS` digits, whose epsilon is at most the target; or ValueError.
 
-    least: the smallest noise of any round over z; no round gets less than `SMALLEST_NOISE`.
+    least: the smallest ratio of a round's multiplier to z; no round gets a multiplier below `SMALLEST_NOISE`.
     """
     checks.positive("epsilon", target)
     smallest = _smallest(least)
     largest = max(_place(LARGEST_NOISE), smallest)
-    bad, good = smallest - 1, largest + 1  # places: of too little noise, of enough noise
+    bad, good = smallest - 1, largest + 1  # places of too little noise and of enough noise
     place, seen = max(_place(1.0), smallest), list[tuple[float, float]]()
     while good - bad > 1:
         seen.append((_number(place), epsilon := epsilon_of(_number(place))))
@@ -48,9 +48,9 @@ def noise_multiplier(epsilon_of: EpsilonOf, target: float, least: float = 1.0) -
 
 
 def _likely(seen: Sequence[tuple[float, float]], target: float) -> float:
-    """The multiplier at which log epsilon, a line in log z through the last two points, meets the target.
+    """Return the multiplier at which a line through the last two points, log epsilon over log z, meets the target.
 
-    It is at least half of the last multiplier, and at most four times as large: epsilons of little noise take long.
+    It lies between a half and four times the last multiplier, because epsilon takes long to compute for little noise.
     """
     z, epsilon = seen[-1]
     if not 0 < epsilon < math.inf:
@@ -63,7 +63,7 @@ def _likely(seen: Sequence[tuple[float, float]], target: float) -> float:
 
 
 def is_noise_multiplier(z: object, epsilon_of: EpsilonOf, target: float, least: float = 1.0) -> bool:
-    """True if z is the result of `noise_multiplier`; computes two epsilons only."""
+    """Return True if `noise_multiplier` would return z; this computes at most two epsilons."""
     smallest = _smallest(least)
     if isinstance(z, bool) or not isinstance(z, int | float) or not _number(smallest) <= z <= LARGEST_NOISE:
         return False
@@ -74,7 +74,7 @@ def is_noise_multiplier(z: object, epsilon_of: EpsilonOf, target: float, least: 
 
 
 def sampling_probability(epsilon_of: EpsilonOf, target: float) -> float:
-    """The largest sampling probability, to `DIGITS` digits, that costs at most the target; ValueError if none does."""
+    """Return the largest sampling probability, to `DIGITS` digits, that costs at most the target; or ValueError."""
     checks.positive("epsilon", target)
     if epsilon_of(1.0) <= target:
         return 1.0
@@ -91,7 +91,7 @@ def sampling_probability(epsilon_of: EpsilonOf, target: float) -> float:
 
 
 def rounds(epsilon_of: Callable[[int], float], target: float, most: int = MOST_ROUNDS) -> int:
-    """The largest number of rounds whose epsilon is at most the target; ValueError if it is 0 or above `most`."""
+    """Return the largest number of rounds with epsilon at most the target; ValueError if it is 0 or above `most`."""
     checks.positive("epsilon", target)
     if (first := epsilon_of(1)) > target:
         raise ValueError(f"epsilon {target:g} does not pay for one round, which costs {first:.4g}")
@@ -104,18 +104,18 @@ def rounds(epsilon_of: Callable[[int], float], target: float, most: int = MOST_R
 
 
 def _number(place: int) -> float:
-    """The number at a place among all numbers of `DIGITS` digits; 1 is at 0."""
+    """Return the number at a place in the sequence of all numbers of `DIGITS` digits; the number 1 is at place 0."""
     decade, step = divmod(place, _DECADE)
     return float(f"{_DECADE // 9 + step}e{decade - DIGITS + 1}")
 
 
 def _place(value: float) -> int:
-    """The place of the least number of `DIGITS` digits that is not below the value."""
+    """Return the place of the least number of `DIGITS` digits that is not below the value."""
     digits, decade = f"{value:.{DIGITS - 1}e}".split("e")
     nearest = _DECADE * int(decade) + int(digits.replace(".", "")) - _DECADE // 9
     return nearest + (_number(nearest) < value * (1 - _SAME))
 
 
 def _smallest(least: float) -> int:
-    """The place of the smallest multiplier that gives every round at least `SMALLEST_NOISE`."""
+    """Return the place of the smallest multiplier that gives every round at least `SMALLEST_NOISE`."""
     return _place(max(SMALLEST_NOISE, SMALLEST_NOISE / least))

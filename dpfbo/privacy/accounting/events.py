@@ -1,4 +1,4 @@
-"""The dp-accounting event of one round of the mechanism, and the round's parameters from it."""
+"""Conversion between the parameters of one round of the mechanism and its dp-accounting event."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 def round_event(q: float, z: float | None, subset: tuple[int, int] | None = None) -> dp_accounting.DpEvent:
-    """The event of one round at multiplier z = sigma / sensitivity under zero-out; z None or 0: not private.
+    """Return the event of one round with noise multiplier z = sigma / sensitivity; it is non-private if z is None or 0.
 
-    Equal rounds are one object, whose comparison with itself costs nothing.
+    Equal rounds get the same object, so that comparing them is fast.
 
-    subset: (k, N) for a subset of fixed size k of N agents instead of Poisson sampling with probability q. Its
-    relation is replace-one, and two clipped messages differ by up to twice the norm of one: the event's multiplier is
-    z / 2.
+    subset: None for Poisson sampling with probability q, under zero-out; (k, N) for a subset of fixed size k of N
+    agents, under replace-one. Two clipped messages differ by up to twice the norm of one, so the event's multiplier is
+    then z / 2.
     """
     return _round_event(q, z, subset)
 
@@ -36,7 +36,7 @@ def _round_event(q: float, z: float | None, subset: tuple[int, int] | None) -> d
 
 
 def round_parameters(event: dp_accounting.DpEvent) -> tuple[float, float | None, tuple[int, int] | None]:
-    """(q, z, subset) of `round_event`. Raises UnsupportedEvent for any other event."""
+    """Return the arguments (q, z, subset) of `round_event` for its result. Raises UnsupportedEvent for other events."""
     import dp_accounting
 
     if isinstance(event, dp_accounting.NonPrivateDpEvent):
@@ -48,4 +48,4 @@ def round_parameters(event: dp_accounting.DpEvent) -> tuple[float, float | None,
         if isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent):
             k, N = event.sample_size, event.source_dataset_size
             return k / N, 2 * inner.noise_multiplier, (k, N)
-    raise UnsupportedEvent(f"a round of this mechanism is no {type(event).__name__}")
+    raise UnsupportedEvent(f"a round of this mechanism cannot be a {type(event).__name__}")

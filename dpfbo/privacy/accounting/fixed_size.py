@@ -1,4 +1,4 @@
-"""Accountant for subsets of a fixed size, drawn without replacement, by Rényi divergences."""
+"""The accountant for subsets of a fixed size, drawn without replacement, by Rényi divergences."""
 
 import math
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from dpfbo.privacy.accounting import UnsupportedEvent, accounted_multiplier
 from dpfbo.privacy.accounting.additive import AdditiveAccountant
 from dpfbo.privacy.accounting.rdp import divergences_of, epsilon_of
 
-# Rényi orders: whole ones, since the bound is linear between two; those below 2 serve subsets of all agents
+# Rényi orders: integers, because the bound is linear between them; orders below 2 serve subsets of all agents
 ORDERS = (
     1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8, 1.9, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 18, 20, 24, 28, 32, 40, 48,
     64, 128, 512,
@@ -23,16 +23,17 @@ _LARGEST_PRECISION = 1e8  # sum of 1 / m^2, beyond which epsilon counts as infin
 
 @dataclass(frozen=True)
 class FixedSize(AdditiveAccountant):
-    """Rényi divergences of a Gaussian on k of N agents (Wang, Balle, Kasiviswanathan 2019, Thm. 27), composed.
+    """Composes Rényi divergences of Gaussians on k of N agents (Wang, Balle, Kasiviswanathan 2019, Thm. 27).
 
-    Guarantee. Neighbouring relation: all of one agent's messages are replaced by others that are clipped too
+    Guarantee. Neighbouring relation: all messages of one agent are replaced by any other clipped messages
     (replace-one); N is public. Event: each round is a Gaussian on a uniform subset of k of the N agents
-    (`SampledWithoutReplacementDpEvent`). Sensitivity: z is sigma over the distance `D = C max_n ||phi_n|| / q` of one
-    message from zero. Two messages are up to 2 D apart, so `events.round_event` makes an event of multiplier z / 2,
-    and nothing here halves it again. Epsilon is an upper bound; do not compare it with an epsilon for zero-out.
+    (`SampledWithoutReplacementDpEvent`). Sensitivity: z is sigma over the largest weighted norm of one message,
+    `D = C max_n ||phi_n|| / q`. Two messages are up to 2 D apart, so `events.round_event` makes an event of multiplier
+    z / 2, and nothing here halves it again. Epsilon is an upper bound; do not compare it with an epsilon for zero-out.
 
-    It is never above the exact epsilon of the plain Gaussians, `1 / m^2 = sum_t 1 / m_t^2` (Balle, Wang 2018): given
-    the subsets, the two outcomes have the laws of plain Gaussians, or are equal.
+    Epsilon is never above the exact one without sampling (Balle, Wang 2018): without it, events of multipliers m_t
+    equal one Gaussian of multiplier m, `1 / m^2 = sum_t 1 / m_t^2`. This bound holds because, given the subsets, an
+    agent's replacement changes a round as without sampling, or not at all.
     """
 
     relation: ClassVar[str] = REPLACE_ONE
@@ -44,10 +45,10 @@ class FixedSize(AdditiveAccountant):
         return list(map(_subset, events))
 
     def _cost(self, N: int, k: int, multiplier: float) -> np.ndarray:
-        """Rényi divergences of one event at `ORDERS`, and its precision `1 / multiplier^2`; multiplier 0 for no noise.
+        """Return Rényi divergences of one event at `ORDERS`, then `1 / multiplier^2`; multiplier 0 means no noise.
 
-        A divergence is `min(bound of Thm. 27, order / (2 multiplier^2))`: given the subset, the two outcomes are those
-        of a plain Gaussian or equal, and a mixture diverges no more than its worst part; near k = N this is lower.
+        A divergence is the lesser of the bound of Thm. 27 and of `order / (2 multiplier^2)`, that without sampling. The
+        second is lower near k = N, and holds because a mixture over subsets diverges no more than its worst component.
         """
         if multiplier == 0:
             return np.full(len(ORDERS) + 1, np.inf)
@@ -63,7 +64,7 @@ class FixedSize(AdditiveAccountant):
 
 
 def _subset(event: dp_accounting.DpEvent) -> tuple[int, int, float]:
-    """(N, k, multiplier) of an event; multiplier 0 without noise. Raises UnsupportedEvent for another kind."""
+    """Return (N, k, multiplier) of an event; multiplier 0 without noise. Raises UnsupportedEvent for other events."""
     if isinstance(event, dp_accounting.NonPrivateDpEvent):
         return 1, 1, 0.0
     if isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent):

@@ -1,4 +1,4 @@
-"""Gaussian differential privacy by the central limit theorem: a quick approximation, not a guarantee."""
+"""Gaussian differential privacy by the central limit theorem: a fast approximation, not a guarantee."""
 
 import math
 from collections import Counter
@@ -17,11 +17,11 @@ _LARGEST_LOG_MU2 = 200.0  # log mu^2, beyond which epsilon, about mu^2 / 2, coun
 
 @dataclass(frozen=True)
 class Gdp:
-    """All rounds as one Gaussian mechanism of multiplier 1/mu (Bu, Dong, Long, Su 2020, after Dong, Roth, Su 2019).
+    """Approximates all rounds by one Gaussian mechanism of multiplier 1/mu (Bu et al. 2020, after Dong et al. 2019).
 
         mu^2 = sum_t q_t^2 (exp(1/z_t^2) - 1),    delta = Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2)
 
-    It is the limit of many rounds with q sqrt(T) fixed, and often below the true epsilon, so it is not a guarantee.
+    It is the limit of many rounds T at fixed q sqrt(T), and often below the true epsilon, so it is not a guarantee.
     """
 
     relation: ClassVar[str] = ZERO_OUT
@@ -38,21 +38,21 @@ class Gdp:
     def epsilon(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> float:
         check_delta(delta)
         terms = [math.log(times) + _log_mu2(*kind) for kind, times in Counter(kinds_of(events)).items()]
-        return _epsilon(float(np.logaddexp.reduce(terms)), delta)  # of no terms: -inf
+        return _epsilon(float(np.logaddexp.reduce(terms)), delta)  # without terms, reduce returns -inf
 
 
 def _log_mu2(q: float, z: float) -> float:
-    """`log(q^2 (exp(1/z^2) - 1))` for one round; inf without noise."""
+    """Return `log(q^2 (exp(1/z^2) - 1))` for one round; inf without noise."""
     if z == 0:
         return math.inf
     return 2 * math.log(q) + z**-2 + math.log(-math.expm1(-(z**-2)))
 
 
 def _epsilon(log_mu2: float, delta: float) -> float:
-    """Epsilon of a Gaussian mechanism with multiplier 1/mu."""
+    """Return epsilon of a Gaussian mechanism with multiplier 1/mu."""
     if log_mu2 > _LARGEST_LOG_MU2:
         return math.inf
     if log_mu2 < -_LARGEST_LOG_MU2:
         return 0.0
-    with np.errstate(divide="ignore"):  # tails that are 0
+    with np.errstate(divide="ignore"):  # logarithms of tails that underflow to 0
         return float(dp_accounting.get_epsilon_gaussian(math.exp(-log_mu2 / 2), delta))

@@ -1,4 +1,4 @@
-"""The moments accountant of the paper (Abadi et al. 2016), integer moments 1 to 32."""
+"""The moments accountant that the paper uses (Abadi et al. 2016), with integer moments 1 to 32."""
 
 import math
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ _MOMENTS = np.arange(1, 33)
 
 @dataclass(frozen=True)
 class Moments(AdditiveAccountant):
-    """`eps = min_lambda (sum_t alpha_t(lambda) + log(1/delta)) / lambda`, lambda = 1..32 (Abadi et al. 2016, Thm. 2).
+    """Computes `eps = min_lambda (sum_t alpha_t(lambda) + log(1/delta)) / lambda` (Abadi et al. 2016, Thm. 2).
 
-    The paper prints it beside its curves. Guarantee: an upper bound of epsilon for Poisson-sampled Gaussian events.
+    The paper prints this epsilon beside its curves. Guarantee: an upper bound for Poisson-sampled Gaussian events.
     """
 
     def _cost(self, q: float, z: float) -> np.ndarray:
-        """`alpha(lambda) = log E[exp((k^2 - k) / (2 z^2))]`, k ~ Bin(lambda + 1, q) (Mironov, Talwar, Zhang 2019)."""
+        """Return `alpha = log E[exp((k^2 - k) / (2 z^2))]`, k ~ Bin(lambda + 1, q) (Mironov, Talwar, Zhang 2019)."""
         if z == 0:
             return np.full(len(_MOMENTS), math.inf)
         alphas = []

@@ -1,4 +1,4 @@
-"""Privacy-loss-distribution accountant, the default: usually the tightest."""
+"""The accountant by privacy-loss distributions (PLD), which is the default and usually the tightest."""
 
 import math
 from collections import Counter
@@ -18,22 +18,22 @@ from scipy.special import log_ndtr, ndtr
 from dpfbo.formats.words import ZERO_OUT
 from dpfbo.privacy.accounting import check_delta, kinds_of, sampled_gaussian
 
-_INTERVAL = 1e-3  # largest interval of the discretised loss, which is rounded up
-_FINEST = 1e-6  # smallest interval
-_MOST_POINTS = 1_000_000  # grid points of a round's loss
+_INTERVAL = 1e-3  # largest interval of the grid on which the loss is discretised, rounded up
+_FINEST = 1e-6  # smallest interval of the grid
+_MOST_POINTS = 1_000_000  # most grid points of a round's loss
 _PRECISION = 1e-9  # of epsilon, which is rounded up
-_LOST, _LOST_A_ROUND = 1e-14, 1e-16  # delta counted as spent for rounding errors of the FFT: once, and each round
-_EACH, _STEPS = 200, 60  # rounds; a curve of more than _EACH is solved at _STEPS of them
+_LOST, _LOST_A_ROUND = 1e-14, 1e-16  # delta set aside for rounding errors of the FFT: once, and per round
+_EACH, _STEPS = 200, 60  # a curve of more than _EACH rounds is solved at no more than _STEPS of them
 
 
 @dataclass(frozen=True)
 class Pld:
-    """Numerical composition of privacy-loss distributions by FFT (Koskela et al. 2020; Doroshenko et al. 2022).
+    """Composes privacy-loss distributions numerically by FFT (Koskela et al. 2020; Doroshenko et al. 2022).
 
-    Guarantee: an upper bound of epsilon for Poisson-sampled Gaussian events (all rounding is pessimistic). A delta near
-    the rounding errors, 1e-14 and 1e-16 a round, which count as spent, makes epsilon looser, or inf. A curve of more
-    than 200 events is solved at no more than 60 of them; the others get the epsilon of the next solved one (not
-    smaller).
+    Guarantee: an upper bound of epsilon for Poisson-sampled Gaussian events (all rounding is pessimistic). Of delta,
+    1e-14 and 1e-16 a round are set aside for rounding errors; a delta near that makes epsilon looser, or infinite. A
+    curve of more than 200 events is solved at no more than 60 of them. The others get the epsilon of the next solved
+    event, which is not smaller.
     """
 
     relation: ClassVar[str] = ZERO_OUT
@@ -66,7 +66,7 @@ class Pld:
 
 @lru_cache(maxsize=4096)
 def _epsilon_of_all(times: tuple[tuple[tuple[float, float], int], ...], delta: float) -> float:
-    """Epsilon of rounds of few kinds, each with its number; cached, as a calibration tries the same ones each time."""
+    """Return epsilon after rounds of the given kinds and numbers; cached, because calibrations repeat their trials."""
     one = _one_round_each(kind for kind, _ in times)
     if any(kind not in one for kind, _ in times):
         return math.inf
@@ -78,9 +78,9 @@ def _composed(
     one: Mapping[tuple[float, float], PrivacyLossDistribution],
     kinds: Mapping[tuple[float, float], int],
 ) -> PrivacyLossDistribution:
-    """The loss of `total` followed by some rounds (at least one), so many of each kind; neighbours are composed first.
+    """Compose the loss `total` with one or more rounds. kinds: the number of rounds of each kind.
 
-    So a long loss is not composed with each of many short ones.
+    Losses are composed in pairs, so that a long one is not composed with each of many short ones.
     """
     parts = [one[kind] if times == 1 else one[kind].self_compose(times) for kind, times in kinds.items()]
     parts = parts if total is None else [total, *parts]
@@ -91,12 +91,13 @@ def _composed(
 
 
 class _SampledGaussian(GaussianPrivacyLoss):
-    """dp-accounting's loss of a round in one direction, with the divergences of a whole grid at once.
+    """dp-accounting's privacy loss of a round in one direction, with the deltas of a whole grid of epsilons at once.
 
-    `delta(eps) = U(x) - e^eps L(x)`, U and L distribution functions at the x of loss eps. With `g(eps) = log((e^eps -
-    (1 - q)) / q)`, -inf up to log(1 - q), below which no loss of a sampled round lies: remove: `U = q N(-1, z^2) + (1 -
-    q) N(0, z^2)`, `L = N(0, z^2)`, `x = -1/2 - z^2 g(eps)`; add, its mirror: `U = N(0, z^2)`, `L = q N(1, z^2) + (1 -
-    q) N(0, z^2)`, `x = 1/2 + z^2 g(-eps)`.
+    `delta(eps) = U(x) - e^eps L(x)`, with the two outputs' distribution functions U and L at the x of loss eps. Let
+    `g(eps) = log((e^eps - (1 - q)) / q)`, and -inf up to log(1 - q), as no loss of a sampled round is smaller. Then
+
+        remove: `U = q N(-1, z^2) + (1 - q) N(0, z^2)`, `L = N(0, z^2)`, `x = -1/2 - z^2 g(eps)`
+        add:    `U = N(0, z^2)`, `L = q N(1, z^2) + (1 - q) N(0, z^2)`, `x = 1/2 + z^2 g(-eps)`
     """
 
     def get_delta_for_epsilon(self, epsilon: np.ndarray) -> np.ndarray:
@@ -116,19 +117,19 @@ class _SampledGaussian(GaussianPrivacyLoss):
 
     @cached_property
     def span(self) -> tuple[float, float]:
-        """Least and largest loss on the grid."""
+        """The least and the largest loss on the grid."""
         bounds = self.connect_dots_bounds()
         return bounds.epsilon_lower, bounds.epsilon_upper
 
     def discretised(self, interval: float) -> pld_pmf.PLDPmf:
-        """The loss on multiples of the interval, from above."""
+        """Return the loss, discretised pessimistically on multiples of the interval."""
         first, last = math.floor(self.span[0] / interval), math.ceil(self.span[1] / interval)
         deltas = self.get_delta_for_epsilon(np.arange(first, last + 1) * interval)
         return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(interval, first, last, deltas)
 
 
 def _one_round_each(kinds: Iterable[tuple[float, float]]) -> dict[tuple[float, float], PrivacyLossDistribution]:
-    """The loss of each kind (q, z) of round that has noise, all on one grid."""
+    """Return the loss of each kind (q, z) of round that has noise, all on one grid."""
     losses = {(q, z): _losses(q, z) for q, z in kinds if z > 0}
     interval = _interval([loss for both in losses.values() for loss in both])
     return {
@@ -137,20 +138,20 @@ def _one_round_each(kinds: Iterable[tuple[float, float]]) -> dict[tuple[float, f
 
 
 def _losses(q: float, z: float) -> list[_SampledGaussian]:
-    """One round's loss in both directions of the relation, or in one direction without sampling: both are the same."""
+    """Return a round's losses in both directions of the relation; without sampling only one, as both are equal."""
     directions = (AdjacencyType.REMOVE, AdjacencyType.ADD) if q < 1 else (AdjacencyType.REMOVE,)
     return [_SampledGaussian(z, sampling_prob=q, adjacency_type=direction) for direction in directions]
 
 
 def _interval(losses: Sequence[_SampledGaussian]) -> float:
-    """The grid's interval: fine enough for the smallest loss, about q / z, if the largest gets few enough points."""
+    """Return the grid's interval, fine for the smallest loss, about q / z, unless the largest gets too many points."""
     fine = min([_INTERVAL, *(0.05 * loss.sampling_prob / loss.standard_deviation for loss in losses)])
     coarse = [_INTERVAL / (2 * loss.standard_deviation) ** 2 for loss in losses if loss.standard_deviation < 0.5]
     return max([fine, _FINEST, *coarse, *((loss.span[1] - loss.span[0]) / _MOST_POINTS for loss in losses)])
 
 
 def _epsilon(total: PrivacyLossDistribution, delta: float, rounds: int, at_least: float = 0.0) -> float:
-    """The least epsilon, from `at_least` on, whose divergence is at most delta; inf if none is."""
+    """Return the least epsilon from `at_least` on whose divergence is at most delta; inf if there is none."""
     lost = _LOST + _LOST_A_ROUND * rounds
 
     def excess(epsilon: float) -> float:

@@ -1,4 +1,4 @@
-"""Rényi accountant: dp-accounting's RDP with its tighter conversion."""
+"""The Rényi accountant: dp-accounting's Rényi divergences, with its tighter conversion to epsilon."""
 
 import math
 from collections.abc import Sequence
@@ -12,12 +12,12 @@ from dp_accounting.rdp import rdp_privacy_accountant
 from dpfbo.privacy.accounting.additive import AdditiveAccountant
 
 ORDERS = tuple(rdp_privacy_accountant.DEFAULT_RDP_ORDERS)
-_ROUNDING = 1e-14  # smallest divergence: rounding may turn smaller ones into 0 or less, which would count as no loss
+_ROUNDING = 1e-14  # least divergence: rounding may turn smaller ones into 0 or less, which would count as no loss
 
 
 @dataclass(frozen=True)
 class Rdp(AdditiveAccountant):
-    """Composition of Rényi divergences at dp-accounting's default orders (Mironov 2017; Canonne et al. 2020).
+    """Composes Rényi divergences at dp-accounting's default orders (Mironov 2017; Canonne et al. 2020).
 
     Guarantee: an upper bound of epsilon for Poisson-sampled Gaussian events.
     """
@@ -33,7 +33,7 @@ class Rdp(AdditiveAccountant):
 
 
 def epsilon_of(orders: Sequence[float], divergences: np.ndarray, delta: float) -> float:
-    """The epsilon that Rényi divergences at these orders imply, by the best of the orders; inf if all are infinite."""
+    """Return the epsilon that Rényi divergences imply at the best of these orders; inf if all are infinite."""
     if not np.isfinite(divergences).any():
         return math.inf
     return float(rdp_privacy_accountant.compute_epsilon(orders, divergences, delta)[0])
@@ -42,9 +42,9 @@ def epsilon_of(orders: Sequence[float], divergences: np.ndarray, delta: float) -
 def divergences_of(
     event: dp_accounting.DpEvent, relation: dp_accounting.NeighboringRelation, orders: Sequence[float]
 ) -> np.ndarray:
-    """Rényi divergences of one event by dp-accounting, infinite where its series does not converge."""
+    """Return dp-accounting's Rényi divergences of one event, infinite where its series does not converge."""
     verbosity = absl_logging.get_verbosity()
-    absl_logging.set_verbosity(absl_logging.ERROR)  # it warns of every order that does not converge
+    absl_logging.set_verbosity(absl_logging.ERROR)  # dp-accounting warns of every order that does not converge
     try:
         accountant = rdp_privacy_accountant.RdpAccountant(orders, relation).compose(event)
     finally:

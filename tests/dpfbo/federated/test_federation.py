@@ -204,7 +204,7 @@ def test_with_fresh_noise_later_rounds_of_earlier_runs_count_against_the_budget(
     server, _ = after_an_earlier_run("seeded", "refuse")
     assert server.round(0, None)[0] is not None
     server, _ = after_an_earlier_run("os", "refuse")
-    with pytest.raises(BudgetSpent, match="the broadcast of round 0 would cost more .* with the 3 that are charged"):
+    with pytest.raises(BudgetSpent, match="the broadcast of round 0 would exceed .*; broadcasts charged so far: 3"):
         server.round(0, None)
     server, _ = after_an_earlier_run("os", "stop")
     assert server.round(0, None) == (None, None, None) and len(server.ledger.charges) == 3

@@ -150,7 +150,7 @@ def touched(lines, **values):
         (lambda lines: touched(lines, setting=["a"]), "line 1 names no run"),
         (lambda lines: touched(lines, format=3), "line 1 is of format 3, and this version reads 2"),
         (lambda lines: lines[1:], "line 1 does not follow"),
-        (lambda lines: lines * 2, "line 5 says which run the ledger is of, as line 1 alone may"),
+        (lambda lines: lines * 2, "line 5 names the ledger's run, which only line 1 may do"),
     ],
 )
 def test_a_first_line_that_was_touched_is_refused_and_repaired(tmp_path, change, says):

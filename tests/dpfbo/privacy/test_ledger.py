@@ -43,7 +43,7 @@ def test_synced_before_charge_returns(tmp_path, monkeypatch):
 
 
 def test_a_ledger_in_a_missing_folder_is_refused(tmp_path):
-    with pytest.raises(LedgerError, match=r"has no folder to be in: create .*/absent first$"):
+    with pytest.raises(LedgerError, match=r"folder of ledger .* is missing: create .*/absent first$"):
         Ledger(tmp_path / "absent" / "ledger.jsonl")
     (tmp_path / "absent").mkdir()
     ledger = Ledger(tmp_path / "absent" / "ledger.jsonl")

@@ -50,7 +50,7 @@ def test_chains_by_their_formula(tmp_path):
 def test_a_file_whose_lines_have_no_chain_is_refused(tmp_path, end):
     path = tmp_path / "ledger.jsonl"
     path.write_bytes(b"".join(map(unchained, map(charge, range(2)))).rstrip(b"\n") + end)
-    with pytest.raises(LedgerError, match="line 1 has no chain: somebody put or edited it, refusing to release any"):
+    with pytest.raises(LedgerError, match="line 1 has no chain: somebody added or edited it, refusing to release any"):
         Ledger(path)
     with pytest.raises(LineFault, match="no intact line"):
         repaired(path.read_bytes())

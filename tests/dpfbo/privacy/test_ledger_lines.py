@@ -58,7 +58,7 @@ TOUCHED = {
     "another chain": (entry(1, chain="0" * 64), f"line 2 {FOLLOWS}"),
     "no text as chain": (entry(1, chain=3), f"line 2 {FOLLOWS}"),
     "an empty chain": (entry(1, chain=""), f"line 2 {FOLLOWS}"),
-    "null as chain": (entry(1, chain=None), "line 2 has no chain: somebody put or edited it"),
+    "null as chain": (entry(1, chain=None), "line 2 has no chain: somebody added or edited it"),
     "format of tomorrow": (entry(1, format=2), "line 2 is of format 2, and this version reads 1"),
     "another format": (entry(1, format=0), "line 2 is not as it was written"),
     "reversed": (lambda lines: lines[::-1], f"line 1 {FOLLOWS}"),
@@ -71,7 +71,7 @@ TOUCHED = {
     "line put in": (lambda lines: [*lines[:2], chained(charge(9), "0" * 64)[0] + b"\n", *lines[2:]], "line 3 does not"),
     "line without a chain": (
         lambda lines: [*lines, json.dumps(vars(charge(9))).encode() + b"\n"],
-        "line 6 has no chain: somebody put or edited it",
+        "line 6 has no chain: somebody added or edited it",
     ),
     "spaces": (lambda lines: [lines[0].replace(b", ", b",", 1), *lines[1:]], "line 1 is not as it was written"),
     "line ends": (lambda lines: [line[:-1] + b"\r\n" for line in lines], "line 1 is not as it was written"),
@@ -208,7 +208,7 @@ def test_what_is_no_file_is_refused_at_once(tmp_path, what):
 def test_an_enormous_file_is_refused_unread(tmp_path):
     path = charged(tmp_path / "ledger.jsonl")
     os.truncate(path, LARGEST + 1)  # sparse
-    with pytest.raises(LedgerError, match=f"is none: it has {LARGEST + 1} bytes"):
+    with pytest.raises(LedgerError, match=f"is too large: it has {LARGEST + 1} bytes"):
         Ledger(path)
 
 

@@ -151,7 +151,7 @@ def test_subsets_of_one_population_are_ordered_by_their_size():
     assert worst(three[0], three[1:]) == charge(0, 1.0, q=0.4, subset=(8, 20))
     assert worst(charge(0, None, subset=(5, 20)), three[1:]) == charge(0, None, q=1.0)
     for other in (charge(3), charge(3, subset=(5, 21)), charge(3, q=1.0, relation="rows")):
-        with pytest.raises(LineFault, match="holds charges of several kinds, which have no order"):
+        with pytest.raises(LineFault, match="holds charges of several kinds, whose costs have no order"):
             worst(three[0], [other])
 
 
@@ -201,7 +201,7 @@ def test_an_expensive_line_that_lost_its_chain_keeps_its_cost(tmp_path):
 def test_readable_lines_none_of_which_is_intact_say_nothing(tmp_path):
     path = charged(tmp_path / "ledger.jsonl", [1.0])
     rewrite(path, 0, z=100.0)
-    with pytest.raises(LineFault, match="has no intact line that says what its damaged ones may have cost"):
+    with pytest.raises(LineFault, match="has no intact line that bounds what its damaged ones may have cost"):
         repaired(path.read_bytes())
 
 

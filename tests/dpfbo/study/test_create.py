@@ -156,7 +156,7 @@ def test_an_objective_that_changes_the_working_directory_changes_no_ledger(tmp_p
 
 
 def test_a_ledger_that_cannot_be_written_is_refused_before_an_evaluation(tmp_path):
-    with pytest.raises(LedgerError, match="has no folder to be in: create .*/absent first"):
+    with pytest.raises(LedgerError, match="folder of ledger .* is missing: create .*/absent first"):
         dpfbo.Ledger(tmp_path / "absent" / "ledger.jsonl")
     (tmp_path / "there").mkdir()
     ledger, seen = dpfbo.Ledger(tmp_path / "there" / "ledger.jsonl"), []
@@ -205,7 +205,7 @@ def test_a_charge_of_another_run_since_the_check_of_the_budget_counts(tmp_path, 
     elif when_spent == "stop":
         assert server.round(0, None) == (None, None, None)
     else:
-        with pytest.raises(BudgetSpent, match="with the 1 that are charged already"):
+        with pytest.raises(BudgetSpent, match="broadcasts charged so far: 1"):
             server.round(0, None)
     assert [c.digest == other.digest for c in dpfbo.Ledger(path).charges] == [True, False][: 1 + room]
 

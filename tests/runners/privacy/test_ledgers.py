@@ -44,7 +44,7 @@ class TestVerify:
         for what in (["--verify"], ["--delta", "0.01"]):
             code, out, err = call(capsys, path, *what)
             assert (code, out) == (1, "") and err.count("\n") == 1
-            assert f"ledger {path} line 1 has no chain: somebody put or edited it, refusing" in err
+            assert f"ledger {path} line 1 has no chain: somebody added or edited it, refusing" in err
         assert "has no intact line" in call(capsys, path, "--repair")[2]
 
     def test_a_ledger_says_which_run_it_covers(self, capsys, tmp_path):
@@ -145,7 +145,7 @@ class TestRepair:
         before = path.read_bytes()
         code, out, err = call(capsys, path, "--repair")
         assert (code, out) == (1, "") and err.count("\n") == 1
-        assert "has no intact line that says what its damaged ones may have cost: restore it" in err
+        assert "has no intact line that bounds what its damaged ones may have cost: restore it" in err
         assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
         path.write_bytes(b"\0\0\n")
         assert call(capsys, path, "--repair")[0] == 1

@@ -58,7 +58,7 @@ def laplace(inner):
     [GAUSSIAN, dp_accounting.NoOpDpEvent(), laplace(dp_accounting.LaplaceDpEvent(1.0)), laplace(laplace(GAUSSIAN))],
 )
 def test_other_events_are_no_rounds(event):
-    with pytest.raises(UnsupportedEvent, match="a round of this mechanism is no "):
+    with pytest.raises(UnsupportedEvent, match="a round of this mechanism cannot be a "):
         round_parameters(event)
     with pytest.raises(UnsupportedEvent, match="cannot analyse"):
         sampled_gaussian(event)
