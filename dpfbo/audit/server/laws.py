@@ -93,7 +93,7 @@ def law_of_choice(rounds: RepeatedRounds) -> str:
 
 
 def _poisson(chosen: np.ndarray, q: float, T: int) -> dict[str, float]:
-    """Test if agents are in S_t independently with probability q. chosen: draws x N, draw k being of round k mod T."""
+    """Return p-values for independent choice with probability q. chosen: draws x N, draw k is of round k mod T."""
     draws, N = chosen.shape
     some = chosen[:, : min(N, _PAIRS)].astype(np.float32)
     together = (some.T @ some)[np.triu_indices(some.shape[1], 1)]
@@ -172,7 +172,7 @@ def _sent(target: Target) -> Iterator[tuple[str, Target, Tensor, Tensor | None, 
 
 
 def _deviation(name: str, values: Tensor) -> dict[str, float]:
-    """Test if standardised noise (draws x P x M) has deviation 1 in each region, and in each feature of a region."""
+    """Return p-values for deviation 1 of standardised noise (draws x P x M), in each region and in each feature."""
     squares, p = values.square().numpy(), dict[str, float]()
     for axes, place in (((0, 2), "region {}"), ((0,), "region {}, feature {}")):
         sums = squares.sum(axes)
