@@ -143,7 +143,7 @@ def test_the_record_as_it_was_is_found(private, monkeypatch, capsys):
     for name in ("snr", "clip_fraction", "n_chosen", "n_rejected", "n_dropped"):
         assert f"server.parquet has '{name}'" in said
     assert "server.parquet holds" in said and "server.parquet depends on more than the releases" in said
-    assert "the files tell MORE than the releases" in said
+    assert "the files reveal MORE than the releases" in said
 
 
 LEAKS = {
