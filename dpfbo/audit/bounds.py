@@ -58,7 +58,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the scores of many trials show about a claim; all bounds hold together with 95 % confidence.
+    """The result of many trials for a claim; all bounds hold together with 95 % confidence.
 
     without, with_message: scores of the trials without and with the message. tests: one or two. epsilon: lower bound at
     the claim's delta. broken: a promised (eps, delta) that the error rates contradict, or None.

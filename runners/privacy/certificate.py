@@ -30,11 +30,11 @@ from runners.replay import recorded
 
 PUBLIC = ("config.yaml", "ledger.jsonl", "server.parquet")  # a digest of private data would let others test a guess
 NOT_COVERED = (
-    "settings that were chosen by looking at private data, and other runs on the same data: their ledgers add up "
+    "settings that were chosen by looking at private data, and other runs on the same data, whose ledgers add up "
     "(python -m runners.privacy ledger)",
     "the server, which sees every message before it adds noise, and whoever can read its memory or this folder",
-    "what an agent or its owner publishes, also the configuration that it found",
-    "mistakes in the program: an audit looks for them, and cannot prove that there is none",
+    "what an agent or its owner publishes, including the configuration that it found",
+    "mistakes in the program: an audit looks for them, but cannot prove their absence",
 )
 _LARGEST_DELTA = 0.01  # with this probability, the privacy loss may exceed epsilon
 _PART_OF_ONE_AGENT = 0.7  # largest delta, as a share of 1 / N; the default N^-1.1 is below it from N = 36 on

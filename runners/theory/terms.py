@@ -33,7 +33,7 @@ DELTA = 0.1  # default of the probability that the bounds with explicit constant
 
 COLUMNS = {
     "gamma": "gamma_t, greedy information gain of t observations",
-    "follow": "1 - p_t, probability to follow the broadcast",
+    "follow": "1 - p_t, probability of following the broadcast",
     "Delta": "Delta_t, sum over the agents of Delta_{n,t}",
     "psi": "psi_t",
     "Delta_explicit": "Delta_t with the constants that dpfbo/federated/theory.py derives, for lambda = 1 + 2 / T",
@@ -130,7 +130,7 @@ def _by_agent(column: pa.ChunkedArray, e: FederatedExperiment) -> Tensor:
 
 
 def clipped_sets(run: RebuiltRun) -> Tensor:
-    """Return C_t of every broadcast (broadcasts x N; True: the message is clipped), from recomputed messages.
+    """Return C_t, the agents whose messages are clipped, for every broadcast (broadcasts x N), by recomputing them.
 
     Raises ValueError if S_t can be drawn again and the number of its clipped messages is not the recorded one.
     """
@@ -221,7 +221,7 @@ def proposition_1(run: RebuiltRun) -> dict[str, Any]:
     words = (
         f"with the epsilon of {by}, z >= c2 q sqrt(T log(1/delta)) / epsilon holds for c2 up to "
         f"{numbers[f'c2_{by}']:.3g} and epsilon < c1 q^2 T for c1 above {numbers[f'c1_{by}']:.3g}; the proposition "
-        "only says that there are such constants"
+        "only states that such constants exist"
     )
     return {**numbers, "words": words}
 

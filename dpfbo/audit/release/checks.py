@@ -21,7 +21,7 @@ from dpfbo.privacy.release import Release
 
 RELEASES = 30  # releases of one table
 Made = tuple[Release, Unreleased]
-_LEAST, _MOST = 0.25, 2.5  # of a number's deviation over the releases, in sigma; each fails with probability <= 1e-13
+_LEAST, _MOST = 0.25, 2.5  # limits of a number's deviation over the releases, in sigma; 1e-13 and less of a false alarm
 _ERRORS = 6.0  # largest correlation, in standard errors
 
 

@@ -28,7 +28,7 @@ from dpfbo.privacy.entropy import SystemEntropy
 MOVE = 1e-3  # distance that a row moves in the column-space attack, where the longest row has norm 25
 FARTHEST = 1.0  # largest distance of neighbours, in the same unit
 PUBLISHED = "one row moved by a norm of at most 1 of 25"
-_GAP = 1e3  # least ratio of a release's distances from the two column spaces, if no release is possible for both
+_GAP = 1e3  # least ratio of a release's distances from the two column spaces that shows disjoint distributions
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class AttackResult:
 
     @property
     def accuracy(self) -> float:
-        """The share of releases whose score has the sign of their table."""
+        """The share of releases whose score has the right sign: negative for the table, positive for its neighbour."""
         signs = np.concatenate([-np.sign(self.verdict.without), np.sign(self.verdict.with_message)])
         return float((1 + signs.mean()) / 2)  # a score of 0 counts half
 

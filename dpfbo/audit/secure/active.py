@@ -13,7 +13,7 @@ _UNUSED = 0xFC  # bits of a share's first byte that are always zero: a share has
 
 
 def signed_survivors(target: SumTarget) -> str:
-    """Check that no site helps to unmask unless `threshold` sites signed the very list of survivors that it signed."""
+    """Check that no site helps to unmask unless `threshold` sites signed the same list of survivors as the site."""
     run, tried = SumRun(target).until("unmask"), 0
     for n in range(target.n_sites):
         good = run.payload(n)["signatures"]
@@ -29,7 +29,7 @@ def signed_survivors(target: SumTarget) -> str:
 
 
 def _two_lists(target: SumTarget) -> int:
-    """Show each half of the sites another list of survivors, then send the signatures; return how many sites refuse."""
+    """Show two halves of the sites different lists of survivors, then the signatures; return the number of refusals."""
     if not target.noise.max_dropouts:
         return 0
     run, N = SumRun(target).until("survivors"), target.n_sites

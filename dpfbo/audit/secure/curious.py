@@ -115,8 +115,8 @@ def _left_of_pairs(run: SumRun) -> tuple[dict[tuple[int, int], np.ndarray], np.n
 def two_worlds(target: SumTarget) -> str:
     """Check that a server cannot tell whether site 0, the canary, sends zeros or a loud vector that site 1 cancels.
 
-    In both worlds the canary's masked numbers must have the same distribution, uniform also without its vector, and all
-    answers the same lengths.
+    In both worlds the canary's masked numbers must have the same distribution, which is uniform near zero also after
+    its vector is subtracted, and all answers must have the same lengths.
     """
     worlds, lengths = [], []
     for loud in (0, _LOUD):
@@ -232,7 +232,7 @@ def _share_near(rows: np.ndarray) -> np.ndarray:
 
 
 def _near(rows: np.ndarray) -> float:
-    """Return the p-value over rows, k x M, for the numbers near zero, of which uniform rows have one in 256."""
+    """Return the p-value over rows, k x M, that one in 256 numbers is near zero, as in uniform rows."""
     return two_sided(_share_near(rows), rows.shape[1], _NEAR / 2.0**32)
 
 

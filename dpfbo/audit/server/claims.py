@@ -55,10 +55,10 @@ def accountant(rounds: RepeatedRounds) -> str:
         case = f"{len(events)} rounds, delta {delta:.3g}"
         for epsilon in said:
             bounded = lower * (1 - _ROUNDING) <= epsilon <= factor * upper + _SLACK
-            require(bounded, f"{case}: epsilon by the accountant {epsilon:.4f}, exact {lower:.4f} to {upper:.4f}")
+            require(bounded, f"{case}: the accountant's epsilon is {epsilon:.4f}, exact is {lower:.4f} to {upper:.4f}")
             if lower / max(epsilon, 1e-12) > closest:
                 closest = lower / max(epsilon, 1e-12)
-                words = f"{case}: {epsilon:.4f}, exact at least {lower:.4f}"
+                words = f"{case}: {epsilon:.4f}, exact is at least {lower:.4f}"
     return f"{tried} epsilons by the accountant; closest to the exact one: {words}"
 
 

@@ -34,12 +34,12 @@ class RepeatedRounds:
 
     @property
     def charged(self) -> list[int]:
-        """The rounds that are charged, of all rounds of a run."""
+        """All charged rounds of a run."""
         return list(self._charges)
 
     @cached_property
     def examined(self) -> list[int]:
-        """The rounds to check: of the first two, the middle one and the last, those that are charged."""
+        """The rounds to check: the first two, the middle one and the last, unless they are not charged."""
         T = self.target.rounds
         return [t for t in sorted({0, min(1, T - 1), T // 2, T - 1}) if t in self._charges]
 

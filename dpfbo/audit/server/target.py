@@ -139,7 +139,7 @@ class Target:
 
     @property
     def step(self) -> float:
-        """The distance of neighbouring values of a release if sites quantise messages; 0 for any other release."""
+        """The distance between neighbouring values of a release if sites quantise messages; 0 for any other release."""
         N, P, _ = self.shape
         return 2.0**-BITS * self.message_norm / N if isinstance(self.mechanism, DistributedGaussian) else 0.0
 

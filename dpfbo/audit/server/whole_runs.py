@@ -72,7 +72,7 @@ def standard_noise(rounds: RepeatedRounds, seed: int, t: int) -> Tensor:
 def _messages(rounds: RepeatedRounds, turn: int) -> tuple[Tensor, Tensor]:
     """Return messages of all agents, N x M, and N booleans, True for each missing message.
 
-    In turn: all messages are far too long, along one axis; lengths differ; and also every second message is missing.
+    In turn: each message is far too long, along one axis; lengths differ; lengths differ and every second is missing.
     """
     N, _, M = rounds.target.shape
     every = torch.arange(N)
@@ -84,7 +84,7 @@ def _messages(rounds: RepeatedRounds, turn: int) -> tuple[Tensor, Tensor]:
 
 
 def streams(rounds: RepeatedRounds) -> str:
-    """Check that noise is independent across runs, rounds, regions, features, S_t across rounds, and S_t of noise."""
+    """Check that noise is independent across runs, rounds, regions and features; S_t across rounds and of the noise."""
     target, (_, P, M) = rounds.target, rounds.target.shape
     most = _ROUNDS[rounds.thorough] // len(rounds.charged)
     runs = max(2, min(math.ceil(_NUMBERS[rounds.thorough] / (P * M)), most))
@@ -103,7 +103,7 @@ def streams(rounds: RepeatedRounds) -> str:
 
 
 def _correlated(values: tuple[np.ndarray, np.ndarray], axis: int) -> float:
-    """Return the p-value of no correlation within any pair along an axis, in each of the two arrays of values."""
+    """Test all pairs along an axis for correlation, in each of the two arrays; return one p-value."""
     worst = 0.0
     for part in values:
         x = np.moveaxis(part, axis, 0).reshape(part.shape[axis], -1)
