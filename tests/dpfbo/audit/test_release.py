@@ -380,7 +380,7 @@ def one_side():
             "with another release, got the same one, up to noise, with the "
             "row moved by 0.001: do all rows lie outside the public box",
         ),
-        (lambda: attacks(Histogram(1.0, DELTA, cells=2), one_side()), "same release, .* longest row mirrored"),
+        (lambda: attacks(Histogram(1.0, DELTA, cells=2), one_side()), "got the same one, .* longest row mirrored"),
         (lambda: claim_of(Plain(), table()), "needs a transform that claims something, got Plain"),
     ],
 )

@@ -151,7 +151,7 @@ LEAKS = {
     "the noise as bytes": ("state.bin", lambda d: struct.pack("<3sd", b"abc", d.noise), "state.bin holds"),
     "a count by another name": ("more.json", lambda d: json.dumps({"seen": d.n_dropped}), "more.json depends on"),
     "a rounded ratio": ("page.md", lambda d: f"{d.signal / d.noise:.2f}", "page.md depends on"),
-    "a file that is there or not": ("lost", lambda d: "yes" if d.n_dropped else None, "lost is there or not"),
+    "a file in one run only": ("lost", lambda d: "yes" if d.n_dropped else None, "lost exists in one run only"),
 }
 
 

@@ -286,7 +286,7 @@ class TestLedger:
             assert f"{moved}: neighbours: {GaussianNoise.relation}" in said and str(other) in said
 
     def test_missing_file_or_delta(self, capsys, tmp_path):
-        assert "is not there" in refusal(capsys, "ledger", tmp_path / "none.jsonl", "--delta", "0.01")
+        assert "does not exist" in refusal(capsys, "ledger", tmp_path / "none.jsonl", "--delta", "0.01")
         assert "does not exist, or is not a file" in refusal(capsys, "ledger", tmp_path, "--delta", "0.01")
         path = ledger(tmp_path / "a.jsonl", 2)
         for delta in ([], ["--delta", "0.1", "--agents", "3"]):
