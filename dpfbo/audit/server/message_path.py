@@ -99,6 +99,5 @@ def own_data(rounds: RepeatedRounds) -> str:
                 distance = float(rounds.change(seed, 0, agent, messages[agent], sent).nan_to_num(nan=math.inf).norm())
                 if distance >= worst:
                     worst = distance
-                    words = f"agent {agent} observes {name}, and moves the release by {distance:.4g}"
-                    words += f" (claimed: {limit:.4g})"
+                    words = f"agent {agent} observes {name}: the release moves by {distance:.4g}, claim {limit:.4g}"
     return require(worst <= limit * (1 + _ROUNDING), words)

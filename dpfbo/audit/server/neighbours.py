@@ -66,8 +66,7 @@ def moved(rounds: RepeatedRounds) -> str:
                 distance = float(rounds.change(seed, t, agent, message, others).nan_to_num(nan=math.inf).norm())
             if distance / limit > worst or words == _NEVER:
                 worst = distance / limit
-                words = f"round {t}: agent {agent} sends {name}, and moves the release by {distance:.4g}"
-                words += f" (claimed: {limit:.4g})"
+                words = f"round {t}: agent {agent} sends {name}: the release moves by {distance:.4g}, claim {limit:.4g}"
     return require(worst <= 1 + _ROUNDING, words)
 
 
