@@ -1,13 +1,14 @@
-"""A lower bound on epsilon, with confidence, from the scores of two worlds.
+"""A lower bound on epsilon, with confidence, from the scores of trials with and without the message of one agent.
 
-A test says "the canary sent its message" where the score lies above a threshold. The threshold is chosen on the first
-half of the trials; on the second half, `FPR` and `FNR` get Clopper-Pearson upper bounds that hold together with the
-stated confidence. For any scores and any server, every (eps, delta)-private mechanism then has
+This agent is the canary. A test decides that it sent its message if the score of a trial exceeds a threshold. The
+threshold is chosen on the first half of the trials; on the second half, the test's false-positive rate `FPR` and
+false-negative rate `FNR` get Clopper-Pearson upper bounds that hold together with the stated confidence. Whatever the
+scores and the server, every (eps, delta)-private mechanism satisfies
 
     1 - delta - FNR <= e^eps FPR    and    1 - delta - FPR <= e^eps FNR          (Kairouz, Oh, Viswanath 2015)
 
-so that `eps >= log((1 - delta - FNR) / FPR)`. There are two tests: one has the threshold that maximises this bound,
-the other the threshold whose rates lie farthest from the promised trade-off curve. Their four bounds hold together.
+so that `eps >= log((1 - delta - FNR) / FPR)`. There are two tests: the threshold of one maximises this bound, the
+threshold of the other has the rates farthest below the promised trade-off curve. Their four bounds hold together.
 """
 
 from collections.abc import Sequence
@@ -21,14 +22,14 @@ from dpfbo import checks
 from dpfbo.audit.tradeoff import Profile, promised
 from dpfbo.privacy.accounting import Accountant, check_delta
 
-_THRESHOLDS = 200  # thresholds tried
-FEWEST = 20  # trials in each world
-CONFIDENCE = 0.95  # of all bounds of a verdict together
+_THRESHOLDS = 200  # candidates for the threshold of a test
+FEWEST = 20  # least number of trials in each world
+CONFIDENCE = 0.95  # with which all bounds of a verdict hold together
 
 
 @dataclass(frozen=True)
 class Rates:
-    """A test with bounds of its errors. fpr: it says "message" and none was sent; fnr: it misses a message."""
+    """The threshold of a test, and upper bounds on its false-positive rate and its false-negative rate."""
 
     threshold: float
     fpr: float
@@ -50,17 +51,17 @@ class Claim:
 
     @staticmethod
     def of(events: Sequence[dp_accounting.DpEvent], accountant: Accountant, delta: float) -> "Claim":
-        """The claim that a ledger makes."""
+        """Return the claim that the accountant derives from the events of a ledger."""
         check_delta(delta)
         return Claim(tuple(events), accountant, delta, accountant.epsilon(events, delta), promised(accountant, events))
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of the trials for a claim; all numbers hold together with 95 % confidence.
+    """The result of many trials for a claim; all bounds hold together with 95 % confidence.
 
-    without, with_message: the scores. tests: one or two tests with their error rates. epsilon: lower bound at the
-    claim's delta. broken: a promised (eps, delta) that the error rates exclude; None if they exclude none.
+    without, with_message: scores of the trials without and with the message. tests: one or two. epsilon: lower bound at
+    the claim's delta. broken: a promised (eps, delta) that the error rates contradict, or None.
     """
 
     claim: Claim
@@ -87,7 +88,7 @@ def verdict(without: np.ndarray, with_message: np.ndarray, claim: Claim) -> Verd
     checks.integer("trials in each world", min(len(without), len(with_message)), minimum=FEWEST)
     if len(without) != len(with_message):
         raise ValueError(f"both worlds must have as many trials, got {len(without)} and {len(with_message)}")
-    half, error = len(without) // 2, (1 - CONFIDENCE) / 2  # of both rates of a test
+    half, error = len(without) // 2, (1 - CONFIDENCE) / 2  # error: of all bounds of FPR, and of all bounds of FNR
     choose, judge = (without[:half], with_message[:half]), (without[half:], with_message[half:])
     thresholds = _candidates(*choose)
     fpr, fnr = _rates(*choose, thresholds, error / 2)
@@ -101,20 +102,20 @@ def verdict(without: np.ndarray, with_message: np.ndarray, claim: Claim) -> Verd
 
 
 def most_shown(claim: Claim, trials: int) -> float:
-    """The largest lower bound that this many trials in each world can give; a test without errors reaches it."""
+    """Return the largest lower bound that `trials` in each world can give; a test without errors reaches it."""
     rate = upper_bound(np.array(0), trials - trials // 2, (1 - CONFIDENCE) / 2)
     return float(_epsilon(rate, rate, claim.delta))
 
 
 def upper_bound(count: np.ndarray, trials: int, error: float) -> np.ndarray:
-    """Clopper-Pearson upper bound of a probability after `count` hits in `trials`, wrong with probability `error`."""
+    """Return the Clopper-Pearson upper bound for `count` hits in `trials`; it fails with probability <= `error`."""
     return np.where(count < trials, beta.ppf(1 - error, count + 1, np.maximum(trials - count, 1)), 1.0)
 
 
 def _candidates(without: np.ndarray, with_message: np.ndarray) -> np.ndarray:
-    """Midpoints between neighbouring scores, at quantiles and at the median of all scores, and the largest score.
+    """Return candidate thresholds: midpoints of neighbouring scores at quantiles and the median, and the largest score.
 
-    Worlds that do not overlap are thus separated in the middle of the gap.
+    If the scores of the two worlds do not overlap, a threshold thus lies in the middle of the gap.
     """
     scores = np.sort(np.concatenate([without, with_message]))
     last = len(scores) - 1
@@ -126,14 +127,14 @@ def _candidates(without: np.ndarray, with_message: np.ndarray) -> np.ndarray:
 def _rates(
     without: np.ndarray, with_message: np.ndarray, thresholds: np.ndarray, error: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Upper bounds of FPR and FNR at each threshold."""
+    """Return upper bounds on FPR and on FNR at each threshold; a bound is wrong with probability `error`."""
     above = len(without) - np.searchsorted(np.sort(without), thresholds, side="right")
     below = np.searchsorted(np.sort(with_message), thresholds, side="right")
     return upper_bound(above, len(without), error), upper_bound(below, len(with_message), error)
 
 
 def _epsilon(fpr: np.ndarray, fnr: np.ndarray, delta: float) -> np.ndarray:
-    """`log((1 - delta - FNR) / FPR)`, or with the rates exchanged, whichever is larger; at least 0."""
+    """Return the larger of `log((1 - delta - FNR) / FPR)` and the same with the rates exchanged; at least 0."""
     with np.errstate(divide="ignore"):
         both = [np.log(np.maximum(1 - delta - b, 0.0)) - np.log(a) for a, b in ((fpr, fnr), (fnr, fpr))]
     return np.maximum(np.maximum(*both), 0.0)

@@ -1,6 +1,6 @@
-"""Findings of an audit: what a check saw, in a sentence, and whether the claim holds.
+"""The results of an audit's checks: whether the claim holds, and the worst observation, as one sentence.
 
-A check returns the worst that it saw, or raises `ClaimBroken` with it.
+A check is a function that returns this sentence, or raises `ClaimBroken` with it if the claim does not hold.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ class ClaimBroken(Exception):
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The result of one check. words: the worst observation."""
+    """The result of one check; `words` describes the worst observation."""
 
     check: str
     holds: bool
@@ -26,7 +26,7 @@ class CheckResult:
 
 
 def checked(name: str, check: Callable[..., str], *given: object) -> CheckResult:
-    """The result of a check, called with the given arguments."""
+    """Call a check with the given arguments and return its result."""
     try:
         return CheckResult(name, True, check(*given))
     except ClaimBroken as broken:
@@ -41,13 +41,13 @@ def require(holds: bool, words: str) -> str:
 
 
 def likely(p: Mapping[str, float], words: str) -> str:
-    """Return the words with the smallest p-value by test; raise ClaimBroken with them if it is too small, or NaN."""
+    """Return the words with the smallest p-value; raise ClaimBroken if it is NaN or below `ERROR / len(p)`."""
     worst = min(p, key=lambda test: p[test] if p[test] >= 0 else -1.0)
     said = ", ".join(filter(None, (words, f"{worst}: p = {min(1.0, p[worst]):.2g}")))
     return require(p[worst] >= ERROR / len(p), said)
 
 
 def two_sided(counts: np.ndarray, trials: int | np.ndarray, q: float | np.ndarray) -> float:
-    """The smallest two-sided binomial p-value of some counts, times their number."""
+    """Return the smallest two-sided binomial p-value of the counts, times the number of counts (Bonferroni)."""
     tails = np.minimum(binom.cdf(counts, trials, q), binom.sf(counts - 1, trials, q))
     return min(1.0, 2 * float(tails.min()) * len(counts))

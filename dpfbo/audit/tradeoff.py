@@ -1,7 +1,7 @@
-"""The trade-off curve that charged events promise: the least false-negative rate at every false-positive rate.
+"""The trade-off curve that the events in a ledger promise: the least false-negative rate at each false-positive rate.
 
-`f(alpha)`: the least false-negative rate of any test of "the canary sent nothing" against "it sent its message" whose
-false-positive rate is alpha (Dong, Roth, Su 2022). A mechanism is (eps, delta)-private iff, for every alpha,
+`f(alpha)` is the least false-negative rate among all tests of "the canary sent nothing" against "it sent its message"
+whose false-positive rate is alpha (Dong, Roth, Su 2022). A mechanism is (eps, delta)-private iff, for every alpha,
 `f(alpha) >= max(0, 1 - delta - e^eps alpha, e^-eps (1 - delta - alpha))`.
 """
 
@@ -19,9 +19,9 @@ from scipy.special import log_ndtr, ndtr
 
 from dpfbo.privacy.accounting import Accountant, UnsupportedEvent, sampled_gaussian
 
-_EPSILONS = 300  # points of a curve
-_DELTAS = np.logspace(-9, math.log10(0.5), 24)  # points of a curve where an accountant gives one epsilon for one delta
-_INTERVAL = 5e-3  # grid of the loss, which is rounded upwards (exact to second order)
+_EPSILONS = 300  # points of a profile
+_DELTAS = np.logspace(-9, math.log10(0.5), 24)  # points of a profile if only an accountant's epsilon is available
+_INTERVAL = 5e-3  # grid of the privacy loss, which is rounded upwards (exact to second order)
 
 _ZERO_OUT = NeighboringRelation.REPLACE_SPECIAL
 
@@ -30,20 +30,20 @@ Rounds = tuple[tuple[tuple[float, float], int], ...]
 
 @dataclass(frozen=True)
 class Profile:
-    """Pairs (eps_i, delta_i), at all of which a mechanism is private if its claim holds."""
+    """Pairs (eps_i, delta_i) such that, if its claim holds, a mechanism is (eps_i, delta_i)-private for every i."""
 
     epsilons: np.ndarray
     deltas: np.ndarray
 
     def tradeoff(self, fpr: np.ndarray) -> np.ndarray:
-        """The lower bound of f at false-positive rates (any shape) that these pairs give."""
+        """Return the lower bound that these pairs give for f at false-positive rates (any shape)."""
         alpha = np.asarray(fpr, dtype=float)[..., None]
         left = 1 - self.deltas - self._grown * alpha
         right = np.exp(-self.epsilons) * (1 - self.deltas - alpha)
         return np.maximum(np.maximum(left, right).max(-1), 0.0)
 
     def broken(self, fpr: float, fnr: float) -> tuple[float, float] | None:
-        """The pair that a test with error rates of at most these contradicts most; None if it contradicts none."""
+        """Return the pair that error rates of at most `fpr` and `fnr` contradict most; None if they contradict none."""
         gap = 1 - self.deltas - np.minimum(self._grown * fpr + fnr, self._grown * fnr + fpr)
         worst = int(gap.argmax())
         return (float(self.epsilons[worst]), float(self.deltas[worst])) if gap[worst] > 0 else None
@@ -55,10 +55,10 @@ class Profile:
 
 
 def promised(accountant: Accountant, events: Sequence[dp_accounting.DpEvent]) -> Profile:
-    """The pairs that events promise.
+    """Return the (eps, delta) pairs that the events of a ledger promise.
 
-    For Gaussian mechanisms with Poisson sampling they are those of dp-accounting, rounded to less privacy; for other
-    events, the accountant's epsilon at 24 deltas.
+    Gaussian mechanisms with Poisson sampling get the pairs of dp-accounting, rounded towards less privacy; other
+    events get the accountant's epsilon at 24 deltas.
     """
     try:
         rounds = Counter(sampled_gaussian(event) for event in events)
@@ -76,9 +76,9 @@ def promised(accountant: Accountant, events: Sequence[dp_accounting.DpEvent]) ->
 
 @lru_cache(maxsize=512)
 def _sampled(rounds: Rounds) -> Profile:
-    """The pairs of Poisson-sampled Gaussian mechanisms, on a grid that is finer where the loss is small."""
+    """Return the pairs of Poisson-sampled Gaussian mechanisms, computed on a finer grid if the losses are small."""
     size, smallest = min(q / z for (q, z), _ in rounds), min(z for (_, z), _ in rounds)
-    coarse = _INTERVAL / (2 * smallest) ** 2 if smallest < 0.5 else 0.0  # where the noise is small
+    coarse = _INTERVAL / (2 * smallest) ** 2 if smallest < 0.5 else 0.0  # large losses need a coarser grid
     loss = composed(rounds, max(1e-6, min(_INTERVAL, 0.05 * size), coarse), pessimistic=True)
     top = max(loss.get_epsilon_for_delta(1e-9), 1e-3)
     epsilons = np.linspace(0, top if math.isfinite(top) else 100.0, _EPSILONS)
@@ -88,9 +88,9 @@ def _sampled(rounds: Rounds) -> Profile:
 def composed(
     rounds: Rounds, interval: float, pessimistic: bool, relation: NeighboringRelation = _ZERO_OUT
 ) -> pld.PrivacyLossDistribution:
-    """The privacy loss of rounds by dp-accounting, on a grid, rounded to less privacy (pessimistic) or to more.
+    """Compose the privacy losses of rounds on a grid, rounded towards less privacy (pessimistic) or towards more.
 
-    rounds: ((q, z), number of rounds) of each kind.
+    rounds: `((q, z), count)` for `count` rounds with sampling probability q and noise multiplier z.
     """
     total = None
     for (q, z), times in rounds:
@@ -104,5 +104,5 @@ def composed(
 
 
 def gaussian_delta(mu: float, epsilon: np.ndarray) -> np.ndarray:
-    """`delta(eps) = Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu)` (Balle, Wang 2018, Thm. 8; mu = 1/z)."""
+    """Return delta: `Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu)` (Balle, Wang 2018, Thm. 8; mu = 1/z)."""
     return ndtr(mu / 2 - epsilon / mu) - np.exp(epsilon + log_ndtr(-mu / 2 - epsilon / mu))

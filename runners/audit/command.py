@@ -26,21 +26,21 @@ from runners.user_errors import exit_code
 
 TRIALS = 10_000
 USUAL = {"rounds": 1, "trials": None, "thorough": False, "move": None}  # values of options that were not given
-FOUND = 3  # exit code
+FOUND = 3  # exit code if a claim is violated or a check failed
 SECONDS_BETWEEN_LINES = 5.0  # seconds between lines of progress where there is no terminal
 
-HELP = """dpfbo: an audit of what a setting claims.
+HELP = """dpfbo: an audit of the privacy that a setting claims.
 
-Runs the real server of the setting: neighbouring rounds with equal randomness, which must move no more than the ledger
-says, and many runs with and without one agent's messages, which bound epsilon from below. The claim is what the
-accountant says of the ledger that these runs wrote.
+Runs the real server of the setting. Between neighbouring rounds with equal randomness, the release may change by no
+more than the ledger states. Many runs with and without one agent's messages bound epsilon from below. The claim is the
+epsilon that the accountant computes from the ledger of these runs.
 
 Examples
   python -m runners.audit                                             the synthetic problem, one round
   python -m runners.audit problem=landmine privacy.q=1 privacy.z=1 --trials 20000
   python -m runners.audit privacy.sensitivity=tight --rounds 5 --out results/audit_tight
   python -m runners.audit --trials 0                                  the checks alone
-  python -m runners.audit --trials 0 --thorough                       the same with a hundred times the draws
+  python -m runners.audit --trials 0 --thorough                       the checks alone, with a hundred times the draws
   python -m runners.audit --files problem=branin                      every file of a real run, with its objective
   python -m runners.audit transform=random_projection                 an outsourced table: attacks and checks
 
@@ -114,7 +114,7 @@ def _refuse(args: argparse.Namespace, names: Sequence[str], what: str) -> None:
 
 @contextmanager
 def _progress(title: str, steps: int) -> Iterator[Callable[[], None]]:
-    """Show progress on standard error, as a bar on a terminal, else as a line every few seconds; yields its step."""
+    """Show progress on standard error, as a bar on a terminal, else as lines; yield a function that counts a step."""
     console, said, done = Console(stderr=True, highlight=False), time.monotonic(), 0
     with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
         task = bar.add_task(title, total=steps)
@@ -135,14 +135,14 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m runners.audit", description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add: Any = parser.add_argument
-    add("overrides", nargs="*", type=quoted, metavar="KEY=VALUE", help="settings, as of python -m runners.run")
+    add("overrides", nargs="*", type=quoted, metavar="KEY=VALUE", help="settings, as for python -m runners.run")
     add("--rounds", type=at_least(1), default=1, metavar="T", help="broadcasts of a replayed run (default: 1)")
     trials = f"runs in each world (default: {TRIALS}; outsourced: as needed; 0: the checks alone)"
     add("--trials", type=at_least(0), metavar="K", help=trials)
     add("--move", type=float, metavar="D", help=f"outsourced: how far a row moves, of 25 (default: {two_tables.MOVE})")
-    add("--seed", type=at_least(0), default=0, help="of everything random (default: 0); none where privacy.rng=os")
+    add("--seed", type=at_least(0), default=0, help="seed of the audit (default: 0); privacy.rng=os uses no seed")
     add("--out", type=Path, metavar="FOLDER", help="folder of the files (default: audit in the results folder)")
-    add("--json", action="store_true", help="print what audit.json holds")
+    add("--json", action="store_true", help="print the contents of audit.json")
     add("--thorough", action="store_true", help="a hundred times the draws of noise and S_t: minutes to an hour")
     add("--files", action="store_true", help="make two small real runs, and search every file that they leave")
     parser.add_folder("results_dir", Path("results"), "results folder (default: results)")

@@ -1,8 +1,8 @@
 """Search every file of a real run for functions of its noise-free sums.
 
-Two runs (privacy.rng=os) release the same numbers, since `FixedRelease` stands in for their noise; the second one loses
-many messages, so that sums, subsets and counts differ. No file may have a column of the server's private numbers, or
-hold one of a list of functions of a sum, or differ between the runs but for time.
+Two runs (privacy.rng=os) release the same numbers, because `FixedRelease` replaces their noise; the second run loses
+many messages, so that sums, subsets and counts differ. No file may have a column with the server's private numbers,
+hold one of a list of functions of a sum, or differ between the runs in anything but times.
 """
 
 import io
@@ -38,18 +38,18 @@ ROUNDS = 3
 PRIVATE = set(SERVER_SCHEMA.names) - set(released(SERVER_SCHEMA).names)
 _TIMES = {"seconds", "executor"}  # entries that differ from run to run
 _OF_TIMES = {"digest", "before"}  # entries of a round in a checkpoint: digests that cover its seconds
-_SAME, _TOLD = 1e-12, 1e-6  # relative difference of equal numbers, and of a number that a release nearly tells
+_SAME, _TOLD = 1e-12, 1e-6  # relative difference of equal numbers, and of a number that public ones nearly reveal
 _DECIMAL = re.compile(rb"-?\d+\.\d+(?:[eE][-+]?\d+)?")
-_LOST = 0.5  # share of the messages that the second run loses of those that the first one gets
-_TIMED = (".log", ".html", "progress.json", "wandb.json")  # ends of names of files that tell times or random names
-_MEASURED = ("rounds.parquet", "summary.json", ".npz", ".zip")  # ends of names of files with a curator's measurements
-_TRACKER = "wandb"  # folder whose files have names and times of their own
-_DURING = "during"  # folder of the copies from before the last round ends
+_LOST = 0.5  # share of the messages received by the first run that the second run loses
+_TIMED = (".log", ".html", "progress.json", "wandb.json")  # endings of files that hold times or random names
+_MEASURED = ("rounds.parquet", "summary.json", ".npz", ".zip")  # endings of files with a curator's measurements
+_TRACKER = "wandb"  # folder of files with random names and times
+_DURING = "during"  # folder of copies that were made before the last round ended
 
 
 @dataclass(frozen=True)
 class FixedRelease(Gaussian):
-    """Noise with a release that depends on sigma and round alone; it notes sum, release and law in a folder."""
+    """Noise whose release depends on sigma and round alone; it saves sum, release, sigma and sensitivity in `notes`."""
 
     notes: str
 
@@ -62,7 +62,7 @@ class FixedRelease(Gaussian):
 
 @dataclass
 class FileSearch:
-    """The files that were searched, by name, with how, and what was found in them, one sentence each."""
+    """The result of a search. files: how each file was searched, by name. findings: one sentence for each."""
 
     files: dict[str, str] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
@@ -73,7 +73,7 @@ class FileSearch:
 
 
 def _with_fixed_release(composition: Composition, notes: Path, lossy: bool) -> Composition:
-    """The composition with a release that is fixed. The configuration on disk is the one that was given."""
+    """Return the composition with a fixed release. The run still writes the given configuration to disk."""
     s, problem, noise = composition.settings, cast(Any, composition.experiment.problem), FixedRelease(str(notes))
     changed: Any
     if isinstance(s, FederatedSettings):
@@ -87,9 +87,9 @@ def _with_fixed_release(composition: Composition, notes: Path, lossy: bool) -> C
 
 
 def search(overrides: Sequence[str], rounds: int = ROUNDS, on_step: Callable[[], None] = lambda: None) -> FileSearch:
-    """Make the two runs of a setting, with its objective, in a temporary folder, and search what they leave.
+    """Make the two runs of a setting, with its objective, in a temporary folder, and search their files.
 
-    on_step: called after each of the `rounds + 1` rounds of both. Raises ValueError if the setting claims no privacy.
+    on_step: called after each of a run's `rounds + 1` rounds. Raises ValueError if the setting claims no privacy.
     """
     with tempfile.TemporaryDirectory(prefix="audit") as scratch:
         place = Path(scratch)
@@ -105,7 +105,7 @@ def search(overrides: Sequence[str], rounds: int = ROUNDS, on_step: Callable[[],
 
 
 def _left(cfg: DictConfig, place: Path, lossy: bool, on_step: Callable[[], None]) -> Path:
-    """A folder with what one run left (`results`), also before its last round ended, and with its sums (`notes`)."""
+    """Make one run; return a folder of its sums (`notes`) and files (`results`), also from before the last round."""
     folder, results = place / ("lossy" if lossy else "whole"), place / "results"
     (folder / "notes").mkdir(parents=True)
     world = _with_fixed_release(Composition.of(cfg), folder / "notes", lossy)
@@ -122,9 +122,9 @@ def _left(cfg: DictConfig, place: Path, lossy: bool, on_step: Callable[[], None]
 
 
 def _secrets(notes: Path) -> np.ndarray:
-    """Sizes of functions of the noted sums s and of the noise n = release - s, of whole and of each region, sorted.
+    """Return absolute values of functions of saved sums s and noise n = release - s, in all and by region, sorted.
 
-    Those that are public anyway are left out: where s is nearly zero, or one message at the clip norm.
+    Values that are public anyway are left out: if s is nearly zero, or one message at the clip norm.
     """
     found, public = list[float](), list[float]()
     for path in notes.glob("*.npz"):
@@ -141,14 +141,14 @@ def _secrets(notes: Path) -> np.ndarray:
             found += [*s.ravel(), *n.ravel()]
             public += [*b.ravel()]
     numbers = np.unique(np.abs(np.array(found)))
-    numbers = numbers[np.isfinite(numbers) & (numbers != np.round(numbers))]  # a whole number is anywhere
+    numbers = numbers[np.isfinite(numbers) & (numbers != np.round(numbers))]  # any file may hold an integer by chance
     return numbers[~_among(numbers, np.unique(np.abs(np.array(public))), _TOLD)]
 
 
 def compare(first: Path, second: Path, secrets: np.ndarray, secret_order: bool = False) -> FileSearch:
-    """Search all files of two folders.
+    """Search all files of two folders, and compare the folders.
 
-    secrets: sizes of numbers that none may hold, sorted. secret_order: files with measurements may differ.
+    secrets: absolute values that no file may hold, sorted. secret_order: True if files with measurements may differ.
     """
     found = FileSearch()
     for path in sorted(p for folder in (first, second) for p in folder.rglob("*") if p.is_file()):
@@ -163,7 +163,7 @@ def compare(first: Path, second: Path, secrets: np.ndarray, secret_order: bool =
         if (secret_order and name.endswith(_MEASURED)) or _TRACKER in path.parts:
             continue
         if not (first / name).is_file() or not (second / name).is_file():
-            found.findings.append(f"{name} is there or not for another reason than the releases")
+            found.findings.append(f"{name} exists in one run only, although the releases are the same")
         elif not name.endswith(_TIMED):
             found.files[name] = "searched and compared"
             left, right = (_parts(name, (folder / name).read_bytes()) for folder in (first, second))
@@ -180,11 +180,11 @@ def show(found: FileSearch) -> None:
         console.print(f"{how:<22}{name}", soft_wrap=True, markup=False)
     for finding in found.findings:
         console.print(finding, soft_wrap=True, markup=False)
-    console.print("nothing found" if found.sound else "the files tell MORE than the releases")
+    console.print("nothing found" if found.sound else "the files reveal MORE than the releases")
 
 
 def _leaves(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
-    """(name, content) of a file, or of all members of an archive."""
+    """Yield (name, content) of a file, or of all members of an archive."""
     if not name.endswith((".zip", ".npz")):
         yield name, content
         return
@@ -198,7 +198,7 @@ def _table(name: str, content: bytes) -> pa.Table:
 
 
 def _entries(name: str, content: bytes) -> dict[str, Any] | None:
-    """The entries of JSON, of lines of JSON, or of the `meta` of a checkpoint's round, by place, without times."""
+    """Return the entries by place, without times, of JSON, lines of JSON or the `meta` of a checkpoint's round."""
     if name.endswith(".json"):
         return dict(_flat(json.loads(content)))
     if name.endswith(".jsonl"):
@@ -210,7 +210,7 @@ def _entries(name: str, content: bytes) -> dict[str, Any] | None:
 
 
 def _flat(node: Any, place: str = "") -> Iterator[tuple[str, Any]]:
-    """Places and values of a tree, without times."""
+    """Yield (place, value) of each leaf of a tree, without times; a place is the path of keys, such as `/a/0`."""
     pairs = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else None
     if pairs is None:
         yield place, node
@@ -221,13 +221,13 @@ def _flat(node: Any, place: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _names(name: str, content: bytes) -> set[str]:
-    """The names of columns and entries."""
+    """Return the names of columns and entries."""
     places = _entries(name, content) or {}
     return {*_table(name, content).column_names, *(part for place in places for part in place.split("/"))}
 
 
 def _numbers(name: str, content: bytes) -> np.ndarray:
-    """Sizes of all numbers: decimals in text, eight bytes at any place, columns of tables."""
+    """Return absolute values of all numbers: decimals in text, eight bytes at any place, columns of tables."""
     found = [np.array([float(text) for text in _DECIMAL.findall(content)])]
     found += [np.frombuffer(content[i : len(content) - (len(content) - i) % 8], dtype="<f8") for i in range(8)]
     columns = (column.combine_chunks() for column in _table(name, content).columns)
@@ -238,7 +238,7 @@ def _numbers(name: str, content: bytes) -> np.ndarray:
 
 
 def _among(numbers: np.ndarray, others: np.ndarray, tolerance: float = _SAME) -> np.ndarray:
-    """True for each number that is one of the others, sorted, but for a relative difference."""
+    """Return True for each number that equals one of the others, which are sorted, up to a relative difference."""
     if not len(others):
         return np.zeros(len(numbers), dtype=bool)
     at = np.searchsorted(others, numbers)
@@ -248,7 +248,7 @@ def _among(numbers: np.ndarray, others: np.ndarray, tolerance: float = _SAME) ->
 
 
 def _parts(name: str, content: bytes) -> dict[str, Any]:
-    """The content of a file by place, without times."""
+    """Return the content of a file by place, without times."""
     parts: dict[str, Any] = {}
     for leaf, inner in _leaves(name, content):
         entries = _entries(leaf, inner)

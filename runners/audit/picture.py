@@ -14,16 +14,16 @@ from dpfbo.audit.bounds import CONFIDENCE, Verdict
 from dpfbo.formats.files import replace_file
 from runners.record.look import LOOK as COMMON
 
-PANEL, DPI = (5.1, 4.6), 150  # inches, pixels an inch
+PANEL, DPI = (5.1, 4.6), 150  # inches, pixels per inch
 WITHOUT, WITH, CLAIM, VIOLATED = "#0072B2", "#D55E00", "#000000", "#B00000"
 BINS = 60
-TITLE = 120  # characters of a line
+TITLE = 120  # characters per line
 
 LOOK = {**COMMON, "axes.grid": False, "legend.frameon": False, "legend.fontsize": 9, "axes.titlesize": 10}
 
 
 def draw(panels: Sequence[Callable[[Axes], None]], title: str, path: Path) -> Path:
-    """Write the panels, functions of their axes, as a PNG file, whole or not at all."""
+    """Draw the panels, functions of their axes, and write them as a PNG file, whole or not at all."""
     with mpl.rc_context(LOOK):
         figure = Figure(figsize=(max(2, len(panels)) * PANEL[0], PANEL[1]), layout="constrained")
         for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
@@ -34,7 +34,7 @@ def draw(panels: Sequence[Callable[[Axes], None]], title: str, path: Path) -> Pa
 
 
 def scores(axes: Axes, verdict: Verdict, names: tuple[str, str], score: str, title: str) -> None:
-    """The scores of both worlds, and the thresholds of the tests. names: of the worlds; score: of the score."""
+    """Draw the scores of both worlds and the tests' thresholds. names: labels of the worlds; score: of the x axis."""
     worlds = dict(zip(names, (verdict.without, verdict.with_message), strict=True))
     together = np.concatenate([world[np.isfinite(world)] for world in worlds.values()])
     low, high = np.quantile(together, [0.001, 0.999]) if len(together) else (0.0, 1.0)
@@ -54,11 +54,11 @@ def scores(axes: Axes, verdict: Verdict, names: tuple[str, str], score: str, tit
 
 
 def tradeoff(axes: Axes, verdict: Verdict) -> None:
-    """The measured error rates of all thresholds, and those that the claim allows."""
+    """Draw the measured error rates of all thresholds, and the region of rates that the claim excludes."""
     alpha = np.linspace(0, 1, 501)
     claimed = verdict.claim.profile.tradeoff(alpha)
     axes.fill_between(alpha, claimed, color=CLAIM, alpha=0.07, linewidth=0)
-    axes.plot(alpha, claimed, color=CLAIM, label="claimed: no test lies in the grey")
+    axes.plot(alpha, claimed, color=CLAIM, label="claimed: no test in the grey region")
     quiet, loud = (np.sort(s[len(s) // 2 :]) for s in (verdict.without, verdict.with_message))
     thresholds = np.concatenate([[-math.inf], np.sort(np.concatenate([quiet, loud]))])
     above = 1 - np.searchsorted(quiet, thresholds, side="right") / len(quiet)

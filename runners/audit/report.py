@@ -1,4 +1,4 @@
-"""The report of an audit: tables on the terminal, audit.json, and the picture."""
+"""The report of an audit: tables on the terminal, audit.json and audit.png."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -15,15 +15,15 @@ from dpfbo.formats.files import replace_text
 from dpfbo.privacy.accounting import finite_or_none
 from runners.audit import picture
 
-_LEFT = ("check", "", "worst that was seen", "claim", "attack", "neighbour", "attacker")  # columns of words
+_LEFT = ("check", "", "worst observation", "claim", "attack", "neighbour", "attacker")  # columns of words
 
 
 @dataclass(frozen=True)
 class AuditReport:
-    """The result of an audit. title: what was audited.
+    """The result of an audit, to be printed and written. title: what was audited.
 
-    checks: the heading and the results. answer: the other contents of audit.json. tables, notes: what else is printed.
-    picture_title, panels: of audit.png, which is not drawn without panels.
+    checks: a heading and the results. answer: the other entries of audit.json. tables, notes: printed after the checks.
+    picture_title, panels: the contents of audit.png, which is not drawn without panels.
     """
 
     title: str
@@ -36,11 +36,11 @@ class AuditReport:
     panels: Sequence[Callable[[Any], None]] = ()
 
     def as_json(self, **settings: object) -> dict[str, Any]:
-        """The contents of audit.json. settings: further entries."""
+        """Return the contents of audit.json. settings: further entries."""
         return {**self.answer, **settings, "sound": self.sound, "checks": [asdict(f) for f in self.checks[1]]}
 
     def write(self, answer: dict[str, Any], folder: Path) -> list[Path]:
-        """Write audit.json and, where there are panels, audit.png; returns their paths."""
+        """Write audit.json and, if there are panels, audit.png; return their paths."""
         files = [folder / "audit.json"]
         replace_text(files[0], json.dumps(answer, indent=1) + "\n")
         if self.panels:
@@ -54,7 +54,7 @@ class AuditReport:
         heading, findings = self.checks
         rows = [(f.check, "holds" if f.holds else "[bold]FAILS[/bold]", f.words) for f in findings]
         if rows:
-            console.print(table(heading, ("check", "", "worst that was seen"), rows))
+            console.print(table(heading, ("check", "", "worst observation"), rows))
         for part in self.tables:
             console.print(part)
         for line in (*self.notes, *(f"written: {file}" for file in files)):
@@ -64,7 +64,7 @@ class AuditReport:
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """A table for the terminal; numbers stand at the right."""
+    """Return a table for the terminal, with numbers aligned to the right."""
     shown = Table(title=title, title_justify="left")
     for column in columns:
         shown.add_column(column, justify="left" if column in _LEFT else "right")

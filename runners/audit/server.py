@@ -1,4 +1,4 @@
-"""The audit of an experiment's server: all checks, then the two worlds."""
+"""The audit of an experiment's server: all checks, then the two-world replay."""
 
 import time
 from collections.abc import Callable
@@ -21,11 +21,11 @@ from runners.audit import picture
 from runners.audit.report import AuditReport, table, verdict_as_json
 from runners.compose.federated import FederatedExperiment
 
-_MOST_SITES = 40  # sites of a secure sum, unless more must take part
+_MOST_SITES = 40  # most sites of an audited secure sum, unless its dropouts and colluders need more
 
 
 def target_of(experiment: FederatedExperiment) -> Target:
-    """The experiment's server with its claim over all broadcasts. Raises ValueError if it claims nothing."""
+    """Return the experiment's server as a target over all broadcasts. Raises ValueError if it claims nothing."""
     name, plan = experiment.settings.algorithm.name, experiment.plan
     if not experiment.private:
         raise ValueError(f"algorithm={name} claims no privacy: there is nothing to audit")
@@ -41,7 +41,7 @@ def target_of(experiment: FederatedExperiment) -> Target:
 
 
 def n_checks(experiment: FederatedExperiment) -> int:
-    """The number of checks of an audit."""
+    """Return the number of checks in an audit."""
     if not isinstance(experiment.study.mechanism, DistributedGaussian):
         return len(CHECKS)
     from dpfbo.audit.secure.examine import SITE_CHECKS
@@ -50,7 +50,7 @@ def n_checks(experiment: FederatedExperiment) -> int:
 
 
 def _of_sites(target: Target, on_step: Callable[[], None]) -> list[CheckResult]:
-    """The results of the checks of a secure sum's sites; none where a server is trusted."""
+    """Return the results of the checks of a secure sum's sites; none if the server is trusted."""
     (N, _, M), mechanism = target.shape, target.mechanism
     if not isinstance(mechanism, DistributedGaussian):
         return []
@@ -81,7 +81,7 @@ def audit(
     found = AuditReport(
         title=f"{name}: {N} agents, {P} sub-regions, {M} features, {target.rounds} broadcasts",
         sound=all(f.holds for f in findings) and (made is None or made.holds),
-        checks=("checks with equal randomness, and of noise, S_t and ledger", findings),
+        checks=("checks of the release, the noise, S_t and the ledger", findings),
         answer={
             "algorithm": name, "n_agents": N, "regions": P, "features": M, "broadcasts": target.rounds,
             "rounds": rounds, "accountant": accountant, "delta": target.delta,
@@ -93,7 +93,7 @@ def audit(
 
 
 def _with_two_worlds(report: AuditReport, made: Replay) -> AuditReport:
-    """The report with the tables, notes and picture of the two worlds."""
+    """Return the report with the tables, notes and picture of the two worlds."""
     v, name, accountant, rounds = made.verdict, *(report.answer[key] for key in ("algorithm", "accountant", "rounds"))
     claimed, bound = epsilon_in_words(v.claim.epsilon, 3), f"{v.epsilon:.3f}"
     broadcasts, relation = f"{rounds} broadcast{'s' * (rounds > 1)}", v.claim.accountant.relation
@@ -111,8 +111,8 @@ def _with_two_worlds(report: AuditReport, made: Replay) -> AuditReport:
         report,
         tables=[table(title, ("claimed", "bound", "claim"), [row])],
         notes=[
-            f"claimed: {accountant} of the ledger, {delta_in_words(v.claim.delta)}, relation {relation}, user level",
-            f"bounds: {v.trials} runs in each world, Clopper-Pearson, confidence {CONFIDENCE:.0%} for all of a row",
+            f"claimed: {accountant} from the ledger, {delta_in_words(v.claim.delta)}, relation {relation}, user level",
+            f"bounds: {v.trials} runs in each world, Clopper-Pearson, confidence {CONFIDENCE:.0%} for a whole row",
             *([] if attacked is None else [f"attacked: {attacked}"]),
         ],
         picture_title=f"{name}, {broadcasts}: claimed ε = {claimed} ({accountant}, {delta_in_symbols(v.claim.delta)}, "

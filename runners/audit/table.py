@@ -38,7 +38,7 @@ SCORES = {
 
 
 def completed(overrides: Sequence[str]) -> list[str]:
-    """The overrides, with the algorithm of the given transform in front if they name none."""
+    """Return the overrides, preceded by the algorithm of the given transform unless they name an algorithm."""
     given = dict(o.split("=", 1) for o in overrides if "=" in o)
     chosen = ALGORITHMS.get(given.get("transform", ""))
     return [*([] if chosen is None or "algorithm" in given else [f"algorithm={chosen}"]), *overrides]
@@ -54,7 +54,7 @@ def check_claims(experiment: OutsourcedExperiment) -> None:
 
 
 def trials_of(transform: Transform) -> int:
-    """The number of releases of each table that the attacks need, the default of --trials."""
+    """Return the number of releases of each table that the attacks need, the default of --trials."""
     if isinstance(getattr(transform, "noise", None), DiscreteGaussian):
         return SLOW
     return FEW if isinstance(transform, RandomProjection) else TRIALS
@@ -63,7 +63,7 @@ def trials_of(transform: Transform) -> int:
 def audit(
     experiment: OutsourcedExperiment, attacks: Sequence[Attack], trials: int, seed: int, on_step: Callable[[], None]
 ) -> AuditReport:
-    """Check the release, make every attack, then reconstruct the rows from one release.
+    """Check the release, run every attack, then reconstruct the rows from one release.
 
     on_step: called after each trial.
     """
@@ -131,18 +131,18 @@ def _notes(
     notes = [
         experiment.published_claim
         or f"claimed: epsilon {epsilon}, {delta_in_words(claim.delta)}, relation: {claim.accountant.relation}",
-        f"bounds: {v.trials} releases of each table, Clopper-Pearson, confidence {CONFIDENCE:.0%} for all of a row; "
-        f"without a single error they would show epsilon {most_shown(claim, v.trials):.2f}",
+        f"bounds: {v.trials} releases of each table, Clopper-Pearson, confidence {CONFIDENCE:.0%} for a whole row; "
+        f"without a single error the bound would be {most_shown(claim, v.trials):.2f}",
     ]
     if isinstance(experiment.transform, GaussianNoise):
-        notes.append("attackers know the secret order of the released rows, which the release itself does not tell")
+        notes.append("attackers know the secret order of the released rows, which the release itself does not reveal")
     if any(t.disjoint for t in told):
         notes.append(
             "in every trial the release lay in the column space of its own table and far outside the other's: no "
             "bound is needed to see that delta is 1 for every epsilon"
         )
     if sigma:
-        words = "in sigma: of one coordinate, 1 for the release itself" if rebuilt else "no row is released"
+        words = "in sigma: error of one coordinate, 1 for the release itself" if rebuilt else "no row is released"
         notes.append(f"sigma {sigma:.4g}; {words}")
     return notes
 

@@ -1,6 +1,6 @@
 """The certificate of a real release: one page about what was released and what it cost, for a data protection officer.
 
-Everything is computed anew from the run's files; what the run said of itself stands beside it.
+All of it is recomputed from the run's files, and compared with the run's own summary.
 """
 
 import hashlib
@@ -28,23 +28,23 @@ from runners.compose.outsourced import OutsourcedExperiment
 from runners.privacy import ledgers
 from runners.replay import recorded
 
-PUBLIC = ("config.yaml", "ledger.jsonl", "server.parquet")  # a digest of private data would let others test guesses
+PUBLIC = ("config.yaml", "ledger.jsonl", "server.parquet")  # a digest of private data would let others test a guess
 NOT_COVERED = (
-    "settings that were chosen by looking at private data, and other runs on the same data: their ledgers add up "
+    "settings that were chosen by looking at private data, and other runs on the same data, whose ledgers add up "
     "(python -m runners.privacy ledger)",
     "the server, which sees every message before it adds noise, and whoever can read its memory or this folder",
-    "what an agent or its owner publishes, also the configuration that it found",
-    "mistakes in the program: an audit looks for them, and cannot prove that there is none",
+    "what an agent or its owner publishes, including the configuration that it found",
+    "mistakes in the program: an audit looks for them, but cannot prove their absence",
 )
-_LARGEST_DELTA = 0.01  # a chance of 1 % that epsilon protects nobody
-_PART_OF_ONE_AGENT = 0.7  # of 1 / N; the default N^-1.1 is below it from N = 36 on
-_SAME = 1e-9  # relative difference of two epsilons of the same charges that comes from rounding
+_LARGEST_DELTA = 0.01  # with this probability, the privacy loss may exceed epsilon
+_PART_OF_ONE_AGENT = 0.7  # largest delta, as a share of 1 / N; the default N^-1.1 is below it from N = 36 on
+_SAME = 1e-9  # tolerated relative difference of two epsilons of the same charges, from rounding
 
 
 def certificate(folder: Path) -> dict[str, Any]:
-    """The contents of the certificate of a finished run with `privacy.rng=os`, and its `checks`.
+    """Return the contents of the certificate of a finished run with `privacy.rng=os`.
 
-    Raises ResultsError if the folder holds no such run, and LedgerError for a ledger that cannot be believed.
+    Raises ResultsError if the folder holds no such run, and LedgerError for a ledger that is damaged.
     """
     summary, server = _read(folder)
     charges = ledgers.opened(folder / "ledger.jsonl").charges
@@ -68,7 +68,7 @@ def certificate(folder: Path) -> dict[str, Any]:
 
 
 def audited(folder: Path, trials: int, allow: Sequence[str] = ()) -> dict[str, Any]:
-    """The result of an audit of the server that the run's settings make, as in audit.json.
+    """Audit a server with the run's settings, and return the contents of audit.json.
 
     trials: runs in each of two worlds; 0 for the checks alone. allow: packages and modules whose classes and functions
     the run's config.yaml may name. Raises ValueError for an outsourced release, or for too few trials.
@@ -83,12 +83,12 @@ def audited(folder: Path, trials: int, allow: Sequence[str] = ()) -> dict[str, A
 
 
 def holds(facts: dict[str, Any]) -> bool:
-    """True if all checks hold, and no audit found a fault."""
+    """Return True if all checks hold, and no audit found a fault."""
     return all(check["holds"] for check in facts["checks"]) and (facts["audit"] is None or facts["audit"]["sound"])
 
 
 def write(facts: dict[str, Any], out: Path) -> list[Path]:
-    """Write the page as `out`.md and its contents as `out`.json, whole or not at all; returns their paths."""
+    """Write the page as `out`.md and its contents as `out`.json, whole or not at all; return their paths."""
     page, contents = out.with_name(f"{out.name}.md"), out.with_name(f"{out.name}.json")
     replace_text(page, markdown(facts))
     replace_text(contents, json.dumps(facts, indent=1, allow_nan=False) + "\n")
@@ -96,7 +96,7 @@ def write(facts: dict[str, Any], out: Path) -> list[Path]:
 
 
 def _read(folder: Path) -> tuple[dict[str, Any], pa.Table]:
-    """The summary and the server's record of a finished real release."""
+    """Read the summary and the server's record of a finished real release."""
     if not folder.is_dir():
         raise ResultsError(f"a certificate needs the folder of a finished run, got {str(folder)!r}")
     for name in (*PUBLIC, "summary.json"):
@@ -119,7 +119,7 @@ def _read(folder: Path) -> tuple[dict[str, Any], pa.Table]:
 
 
 def _grouped(charges: Sequence[Charge]) -> Iterator[dict[str, Any]]:
-    """Consecutive charges with the same event and noise, as one entry."""
+    """Yield one entry for each group of consecutive charges with the same event and noise."""
     names = ("q", "z", "sigma", "sensitivity", "subset")
     for values, group in groupby(charges, key=lambda charge: [getattr(charge, name) for name in names]):
         rounds = [charge.round for charge in group]
@@ -129,7 +129,7 @@ def _grouped(charges: Sequence[Charge]) -> Iterator[dict[str, Any]]:
 def _checks(
     summary: dict[str, Any], server: pa.Table, charges: Sequence[Charge], epsilon: dict[str, float | None]
 ) -> Iterator[tuple[str, bool, str]]:
-    """Comparisons of the run's files with each other: what is checked, whether it holds, and words."""
+    """Compare the run's files with each other; yield what each check is about, whether it holds, and what it saw."""
     known = summary.get("n_charges")
     enough = isinstance(known, int) and known <= len(charges)
     yield "every broadcast is charged", enough, f"{len(charges)} charges in the ledger, {known} in the summary"
@@ -141,13 +141,13 @@ def _checks(
     yield "the noise of every broadcast is the ledger's", not other, words
 
     private = [name for name in server.column_names if name not in released(SERVER_SCHEMA).names]
-    words = f"delete server.parquet, which tells {', '.join(private)}" if private else "server.parquet"
+    words = f"delete server.parquet, which reveals {', '.join(private)}" if private else "server.parquet"
     yield "the server's record holds released numbers alone", not private, words
 
     said = {name: math.inf if value is None else value for name, value in (summary.get("epsilon") or {}).items()}
     spent = {name: math.inf if value is None else value for name, value in epsilon.items()}
     less = [name for name, value in said.items() if value < spent.get(name, value) * (1 - _SAME)]
-    words = f"{', '.join(less)} says less than the ledger" if less else "by every accountant"
+    words = f"by {', '.join(less)} it is below the ledger's" if less else "by every accountant"
     yield "the summary's epsilon is not below the ledger's", not less, words
 
     delta, n_agents = summary["delta"], summary.get("n_agents") or 1
@@ -161,7 +161,7 @@ def _checks(
 
 
 def markdown(facts: dict[str, Any]) -> str:
-    """The page."""
+    """Return the page in Markdown."""
     run, environment = facts["run"], facts["environment"] or {}
     relation = facts["relation"]
     compared = f"{relation}: {RELATIONS[relation]}" if relation in RELATIONS else neighbours(relation)
@@ -187,7 +187,7 @@ sensitivity; sigma: standard deviation of the noise in each number.
 
 {_table(("accountant", "epsilon", ""), accountants)}
 
-At {delta_in_words(facts["delta"])}; neighbours: {compared}. Every accountant that is no approximation is a \
+At {delta_in_words(facts["delta"])}; neighbours: {compared}. Every accountant that does not approximate gives a \
 guarantee by itself, so the smallest counts.
 
 It covers {facts["covers"]}.

@@ -1,4 +1,4 @@
-"""python -m runners.privacy: epsilon of planned and finished runs; noise, sampling or length by a budget."""
+"""python -m runners.privacy: epsilon of planned and finished runs; noise, sampling or rounds for a given epsilon."""
 
 import argparse
 import itertools
@@ -21,15 +21,15 @@ from runners.privacy.report import by_accountant, by_setting, caption
 from runners.record.terminal import say_error
 from runners.user_errors import exit_code
 
-# A command imports in its function what it alone needs, such as torch: the others, and --help, need not wait for it.
+# A command imports within its function what it alone needs, such as torch, so that other commands and --help are fast.
 
-CHECK_FAILED = 3  # exit code
+CHECK_FAILED = 3  # exit code if a check of a certificate fails
 _FOUND = {  # the value that `calibrate` looks for, in words
     "epsilon": "epsilon", "q": "largest sampling probability", "z": "smallest noise multiplier",
     "rounds": "largest number of rounds",
 }  # fmt: skip
 
-HELP = """Privacy of runs, before and after them.
+HELP = """The privacy of planned and finished runs.
 
 Examples
   python -m runners.privacy epsilon --agents 29 --rounds 60 --q 0.35 --z 1              what a run will cost
@@ -39,19 +39,19 @@ Examples
   python -m runners.privacy table --agents 200 --rounds 40 --q 0.15,0.25,0.5 --z 1,2
   python -m runners.privacy plot --agents 29 --rounds 60 --q 0.35 --z 1 --out landmine.png
   python -m runners.privacy ledger results/single/*/0/ledger.jsonl --agents 29          what was spent
-  python -m runners.privacy ledger results/single/SETTING/0 --verify                    was it touched?
+  python -m runners.privacy ledger results/single/SETTING/0 --verify                    was it modified?
   python -m runners.privacy ledger results/single/SETTING/0 --repair                    make it readable again
   python -m runners.privacy projection --problem grid_gp                                PO-GP-UCB: how large r may be
   python -m runners.privacy certificate results/single/SETTING/SEED                     a page to file about a release
 
-Each has its own --help. Epsilon of any settings of runs, schedules and effective charges included:
+Each command has its own --help. For epsilon of any run settings, including schedules and effective charges:
 python -m runners.sweep ... --dry-run.
 Exit code: 0, 1 for a value that is refused, 2 for unknown options, 3 for a certificate with a check that fails."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer of a command. facts: for programs, as JSON. parts: the same for people."""
+    """The answer of a command. facts: the answer as JSON, for programs. parts: text and tables, for people."""
 
     facts: object
     parts: Sequence[str | Table]
@@ -77,13 +77,13 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def epsilon(args: argparse.Namespace) -> Answer:
-    """Epsilon of a run, before it starts."""
+    """Compute epsilon of a run before it starts."""
     facts = _planned(args).answer()
     return Answer(facts, _in_words(facts))
 
 
 def calibrate(args: argparse.Namespace) -> Answer:
-    """The noise, sampling probability or number of rounds that a privacy budget allows."""
+    """Compute the noise, sampling probability or number of rounds that a privacy budget allows."""
     given = [name for name in _FOUND if getattr(args, name) is not None]
     if len(given) != 3:
         said = ", ".join(f"--{name}" for name in given) or "none"
@@ -97,14 +97,14 @@ def calibrate(args: argparse.Namespace) -> Answer:
     found = facts["epsilon"][by] if unknown == "epsilon" else getattr(run, unknown)
     words = f"{unknown} = {found:.6g}"
     if unknown != "epsilon":
-        words += f": the {_FOUND[unknown]} at which {by} says at most epsilon {args.epsilon:g}"
+        words += f": the {_FOUND[unknown]} with epsilon at most {args.epsilon:g} by {by}"
     return Answer(
         {"target": args.epsilon, "by": by, "found": {unknown: found}, **facts}, [words, "", *_in_words(facts)]
     )
 
 
 def prior(args: argparse.Namespace) -> Answer:
-    """The expected signal of the one release of dp_prior, from public numbers, before anything is spent."""
+    """Compute the expected signal of dp_prior's single release, from public numbers, before any epsilon is spent."""
     for name in ("agents", "epsilon", "n_init", "dim"):
         if getattr(args, name) is None:
             raise ValueError(f"--{name.replace('_', '-')} must be given")
@@ -119,7 +119,7 @@ def prior(args: argparse.Namespace) -> Answer:
 
 
 def table(args: argparse.Namespace) -> Answer:
-    """Epsilon of many settings."""
+    """Compute epsilon of many settings."""
     names = ("q", "z", "rounds")
     values = itertools.product(*(_numbers(getattr(args, name)) for name in names))
     runs = [_planned(args, **dict(zip(names, some, strict=True))) for some in values]
@@ -128,7 +128,7 @@ def table(args: argparse.Namespace) -> Answer:
 
 
 def plot(args: argparse.Namespace) -> Answer:
-    """A picture of epsilon against z, q and T."""
+    """Plot epsilon against z, q and T."""
     from runners.privacy import curves
 
     run, out = _planned(args), args.out or Path("epsilon")
@@ -147,7 +147,7 @@ def plot(args: argparse.Namespace) -> Answer:
 
 
 def ledger(args: argparse.Namespace) -> Answer:
-    """Epsilon that runs have spent, from their ledgers, added up; or whether the ledgers are whole."""
+    """Add up the epsilon that runs have spent, from their ledgers; or verify or repair the ledgers."""
     paths = list(dict.fromkeys(map(ledgers.ledger_of, args.files)))
     if args.verify or args.repair:
         if args.delta is not None or args.agents is not None or (args.verify and args.repair):
@@ -162,13 +162,13 @@ def ledger(args: argparse.Namespace) -> Answer:
     facts = ledgers.added_up(paths, delta)
     words = f"{facts['charges']} broadcasts in {len(paths)} ledger{'s' * (len(paths) > 1)}"
     if facts["repeated"]:
-        words += f" ({facts['repeated']} of another ledger's releases, the same to the last bit, count once)"
+        words += f" ({facts['repeated']} further charges are of the same releases, bit for bit, and count once)"
     note = [f"note: {facts['note']}"] if facts["note"] else []
     return Answer(facts, [words, by_accountant(facts), *caption(facts), *note])
 
 
 def _each_ledger(paths: Sequence[Path], sentence_on: Callable[[Path], str]) -> Answer:
-    """A sentence on each ledger; the exit code is 1 if one of them is refused."""
+    """Answer with a sentence on each ledger; the exit code is 1 if one of the ledgers is refused."""
     said, code = [], 0
     for path in paths:
         try:
@@ -180,7 +180,7 @@ def _each_ledger(paths: Sequence[Path], sentence_on: Callable[[Path], str]) -> A
 
 
 def projection(args: argparse.Namespace) -> Answer:
-    """PO-GP-UCB: the largest r of a random projection with sigma_min >= w."""
+    """Compute the largest r of PO-GP-UCB's random projection with sigma_min >= w(r)."""
     from runners.privacy import random_projection
 
     facts = random_projection.projection(args.problem, args.overrides, _numbers(args.epsilon), args.delta)
@@ -188,7 +188,7 @@ def projection(args: argparse.Namespace) -> Answer:
 
 
 def certificate(args: argparse.Namespace) -> Answer:
-    """One page about a finished release (privacy.rng=os): its events, epsilon, checks, digests; Markdown and JSON."""
+    """Write a page about a finished release (privacy.rng=os): events, epsilon, checks, digests; Markdown and JSON."""
     from runners.privacy import certificate as certificates
 
     facts = certificates.certificate(args.folder)
@@ -200,7 +200,7 @@ def certificate(args: argparse.Namespace) -> Answer:
 
 
 def _planned(args: argparse.Namespace, **instead: Any) -> PlannedRun:
-    """The run of the command line, with some of its values replaced."""
+    """Return the run of the command line, with some of its values replaced."""
     values = {name: getattr(args, name) for name in PlannedRun.__dataclass_fields__} | instead
     for name in ("agents", "rounds", "q", "z"):
         if values[name] is None:
@@ -209,14 +209,14 @@ def _planned(args: argparse.Namespace, **instead: Any) -> PlannedRun:
 
 
 def _in_words(answer: dict[str, Any]) -> list[str | Table]:
-    """The answer of a planned run for people."""
+    """Return the answer of a planned run as text and tables."""
     k = f", {answer['subset'][0]} of them a round" if answer["subset"] else ""
     title = "{agents} agents{k}, {rounds} rounds, q = {q:g}, z = {z:g}".format(**answer, k=k)
     return [title, by_accountant(answer), *caption(answer)]
 
 
 def _number(text: str) -> float | str:
-    """The text as int or float; text that is no number stays, and the setting's own check refuses it."""
+    """Return the text as int or float; other text is returned unchanged, for the setting's own check to refuse."""
     for kind in (int, float):
         try:
             return kind(text)
@@ -226,7 +226,7 @@ def _number(text: str) -> float | str:
 
 
 def _numbers(given: float | str | None) -> list[Any]:
-    """The values between the commas of an option."""
+    """Return the comma-separated values of an option."""
     return [None] if given is None else [_number(part) for part in str(given).split(",")]
 
 
@@ -247,28 +247,28 @@ def _value(metavar: str, help: str, type: Callable[[str], Any] = _number) -> dic
 
 
 _OPTIONS: dict[str, dict[str, Any]] = {
-    "--agents": _value("N", "agents"),
-    "--rounds": _value("T", "broadcasts; of `table` also several: 20,40"),
-    "--q": _value("Q", "sampling probability; of `table` also several: 0.15,0.25"),
-    "--z": _value("Z", "noise multiplier; of `table` also several: 1,2"),
-    "--delta": _value("D", "default: N^-1.1, or that of the problem"),
+    "--agents": _value("N", "number of agents"),
+    "--rounds": _value("T", "number of broadcasts; `table` takes several: 20,40"),
+    "--q": _value("Q", "sampling probability; `table` takes several: 0.15,0.25"),
+    "--z": _value("Z", "noise multiplier; `table` takes several: 1,2"),
+    "--delta": _value("D", "delta (default: N^-1.1, or the problem's delta)"),
     "--sampling": {"default": "poisson", **_value("NAME", "poisson (default) or fixed_size", str)},
-    "--epsilon": _value("E", "what all rounds may cost; of a projection, the published claims: 1,3"),
-    "--dim": _value("D", "parameters of the search space"),
+    "--epsilon": _value("E", "epsilon of all rounds together; for `projection`, the published claims: 1,3"),
+    "--dim": _value("D", "number of parameters in the search space"),
     "--n-init": _value("K", "initial points of each agent"),
-    "--accountant": _value("NAME", f"to plan by: {', '.join(accountant_names())} (default: pld, if it applies)", str),
+    "--accountant": _value("NAME", f"one of {', '.join(accountant_names())} (default: pld, if it applies)", str),
     "--out": _value("FILE", "name of the two files (default: epsilon, or certificate in FOLDER)", Path),
-    "--json": {"action": "store_true", "help": "the answer for a program, on standard output"},
+    "--json": {"action": "store_true", "help": "print the answer as JSON"},
     "files": {"nargs": "+", **_value("FILE", "ledger.jsonl of a run, or its folder", Path)},
-    "--verify": {"action": "store_true", "help": "say whether each is whole; exit code 1 if not"},
-    "--repair": {"action": "store_true", "help": "make a damaged one readable, never at a lower epsilon"},
+    "--verify": {"action": "store_true", "help": "check that each ledger is whole; exit code 1 if one is not"},
+    "--repair": {"action": "store_true", "help": "make damaged ledgers readable, never at a lower epsilon"},
     "--problem": {"required": True, **_value("NAME", "a problem with a table", str)},
     "overrides": {"nargs": "*", **_value("KEY=VALUE", "settings of the problem: problem.side=8", str)},
-    "folder": _value("FOLDER", "of the run: results/EXPERIMENT/SETTING/SEED", Path),
+    "folder": _value("FOLDER", "folder of the run: results/EXPERIMENT/SETTING/SEED", Path),
     "--audit": _value("K", "audit with K trials (0: its checks alone)"),
     "--allow": {
         "action": "append", "default": [],
-        **_value("PACKAGE", "with --audit: whose classes the run's config.yaml may name; may be repeated", str),
+        **_value("PACKAGE", "with --audit: a package whose classes config.yaml may name; may be repeated", str),
     },
 }  # fmt: skip
 _PLAN = "--agents --rounds --q --z --delta --sampling"

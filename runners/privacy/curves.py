@@ -16,9 +16,9 @@ from dpfbo.privacy.accounting.calibrate import LARGEST_NOISE, SMALLEST_NOISE
 from runners.privacy.planner import PlannedRun
 from runners.record import look
 
-SIZE, DPI = (10.4, 4.3), 200  # inches, pixels an inch
-POINTS = 11  # of a panel, on either side of the given value
-LOOKS = {  # of accountants: no green or red, which would praise or warn, and no colour of a method
+SIZE, DPI = (10.4, 4.3), 200  # inches, pixels per inch
+POINTS = 11  # points in a panel on each side of the given value
+LOOKS = {  # of accountants: no green or red, which would suggest good or bad, and no colour of a method
     "moments": ("#666666", "-", "o"), "rdp": ("#332288", "--", "s"), "pld": ("#AA4499", "-", "^"),
     "fixed_size": ("#AA4499", "-.", "D"),
 }  # fmt: skip
@@ -27,7 +27,7 @@ _LOOK = {**look.LOOK, "legend.frameon": False, "pdf.fonttype": 42}
 
 
 def grids(run: PlannedRun) -> dict[str, list[float]]:
-    """The values of each panel, the given one among them: z and q evenly spaced on a logarithmic axis."""
+    """Return the values of each panel, which include the given one, evenly spaced on a logarithmic axis."""
     ends = {
         "z": (max(run.z / 4, SMALLEST_NOISE), min(4 * run.z, LARGEST_NOISE)),
         "q": (run.q / 8, min(1.0, 8 * run.q)),
@@ -42,7 +42,7 @@ def grids(run: PlannedRun) -> dict[str, list[float]]:
 
 
 def panels(run: PlannedRun) -> dict[str, pd.DataFrame]:
-    """Epsilon along each grid: a row for each value of the setting, a column for each accountant; may be inf."""
+    """Compute epsilon along each grid: a row for each value of the setting, a column by accountant; may be inf."""
     plan = run.plan()
     by = {name: accountant for name, accountant in plan.accountants.items() if not accountant.approximation}
     found = {}
@@ -54,7 +54,7 @@ def panels(run: PlannedRun) -> dict[str, pd.DataFrame]:
 
 
 def draw(data: dict[str, pd.DataFrame], run: PlannedRun, relation: str, out: Path) -> list[Path]:
-    """Write the picture as PNG and PDF, each whole or not at all; returns both paths. out: with or without a suffix."""
+    """Write the picture as PNG and PDF, each whole or not at all; return both paths. out: with or without a suffix."""
     # imported here, because no other command needs matplotlib; without pyplot, which may need a display
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -99,7 +99,7 @@ def _settings(run: PlannedRun) -> dict[str, str]:
 
 
 def caption(run: PlannedRun, relation: str) -> str:
-    """The setting, delta and relation of the drawn epsilons, and what epsilon covers."""
+    """Describe the setting, delta and relation of the drawn epsilons, and what epsilon covers."""
     sampling = "Poisson sampling" if run.sampling == "poisson" else "subsets of fixed size"
     return (
         f"Dotted, and in the legend: {', '.join(_settings(run).values())}. "

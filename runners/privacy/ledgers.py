@@ -1,4 +1,4 @@
-"""Ledger files on disk: added up over runs on the same data, verified beside the records of their run, repaired."""
+"""Operations on ledger files: add up those of runs on the same data, verify one by its run's records, repair it."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ from runners.identity.finished import check_ledger
 from runners.privacy.report import facts
 
 LEDGER = "ledger.jsonl"
-NO_RELATION = "none of tables (messages of agents, or a release without a claim)"
+NO_RELATION = "no relation of tables (messages of agents, or a release without a claim)"
 COVERS = (
     "the broadcasts in these ledgers; not settings chosen by comparing runs on the same private data, nor runs whose "
     "ledgers are not given"
@@ -43,32 +43,32 @@ _UNREADABLE = (OSError, ValueError, KeyError, TypeError, RecursionError, pa.Arro
 
 
 def ledger_of(path: Path) -> Path:
-    """The ledger of a run's or a server's folder; a path that is no folder stays."""
+    """Return the ledger in the folder of a run or a server; a path that is not a folder is returned unchanged."""
     if not path.is_dir():
         return path
     return next((p for p in (path / LEDGER, path / "server" / LEDGER) if p.exists()), path / LEDGER)
 
 
 def opened(path: Path) -> Ledger:
-    """The ledger of a file. Raises LedgerError if it is damaged, or has a charge that no accountant can analyse."""
+    """Open a ledger file. Raises LedgerError if it is damaged, or has a charge that no accountant can analyse."""
     if not path.is_file():
-        raise LedgerError(f"ledger {path} is not there, or no file")
+        raise LedgerError(f"ledger {path} does not exist, or is not a file")
     try:
         ledger = Ledger(path)
         if not ledger.charges and ledger.covers is None and path.read_bytes().strip():
-            raise LedgerError(f"ledger {path} holds no whole charge: it is none, or was torn in its first line")
+            raise LedgerError(f"ledger {path} holds no whole charge: it is no ledger, or its first line is incomplete")
     except OSError as error:
         raise LedgerError(f"ledger {path} cannot be read: {error.strerror}") from error
     for number, charge in enumerate(ledger.charges, start=1):
         if charge.z is not None and charge.z < SMALLEST_NOISE:
             raise LedgerError(
-                f"ledger {path} charge {number} is none: z must be null or at least {SMALLEST_NOISE}, got {charge.z!r}"
+                f"ledger {path} charge {number}: z must be null or at least {SMALLEST_NOISE}, got {charge.z!r}"
             )
     return ledger
 
 
 def added_up(paths: Sequence[Path], delta: float) -> dict[str, Any]:
-    """Epsilon of all charges in these files by every accountant that applies.
+    """Compute epsilon of all charges in these files, by every accountant that applies.
 
     Charges of one release (same round, same digest) count once, with the least noise that any of them states.
 
@@ -89,7 +89,7 @@ def added_up(paths: Sequence[Path], delta: float) -> dict[str, Any]:
 
 
 def _plan(files: dict[str, list[Charge]], charges: Sequence[Charge], delta: float) -> PrivacyPlan:
-    """The charges as a privacy plan. Raises LedgerError if those of the files have no common relation."""
+    """Return the charges as a privacy plan. Raises LedgerError if the files have no common relation or accountant."""
     relations = {charge.relation: path for path, found in files.items() for charge in found}
     if len(relations) > 1:
         said = "; ".join(f"{path}: {NO_RELATION if r is None else neighbours(r)}" for r, path in relations.items())
@@ -101,17 +101,17 @@ def _plan(files: dict[str, list[Charge]], charges: Sequence[Charge], delta: floa
     able = analysing(events)
     if not able:
         raise LedgerError(
-            f"{', '.join(files)}: some charges are of Poisson sampling and some of subsets of a fixed size, "
+            f"{', '.join(files)}: some charges are for Poisson sampling and some for subsets of a fixed size, "
             "and no accountant covers both under one relation"
         )
     return PrivacyPlan(events, delta, able, next(iter(able)), COVERS)
 
 
 def verified(path: Path) -> str:
-    """Check a ledger by its own lines and by the records beside it; returns a sentence about a whole one.
+    """Check a ledger by its own lines and by the records beside it; return a sentence if it is whole.
 
     Records are a checkpoint, summaries and server.parquet of a run, and the journal of a server. Raises LedgerError for
-    a ledger that is not whole, or lacks a broadcast that a record tells of.
+    a ledger that is not whole, or lacks a broadcast that a record lists.
     """
     ledger = opened(path)
     if path.name == LEDGER:
@@ -122,13 +122,13 @@ def verified(path: Path) -> str:
     if ledger.covers is not None:
         covers = f"it covers {ledger.covers.words}"
     else:
-        covers = "it is unbound: no line says which run it is of" if ledger.charges else "it covers nothing yet"
+        covers = "it is unbound: no line names its run" if ledger.charges else "it covers nothing yet"
     whole = f"ledger {path} is whole: {len(ledger.charges)} charges"
     return f"{whole}; no line was edited, moved or removed from the middle; {covers}"
 
 
 def _check_records(path: Path, ledger: Ledger) -> None:
-    """Raise LedgerError or ResultsError if a record in the ledger's folder tells of a broadcast that it lacks."""
+    """Raise LedgerError or ResultsError if a record in the folder lists a broadcast that the ledger lacks."""
     folder = RunFolder(path.parent)
     summary = read_object(folder.path / "summary.json") or {}
     check_ledger(folder, len(ledger.charges), summary.get("rng", "seeded") == "seeded")
@@ -138,19 +138,19 @@ def _check_records(path: Path, ledger: Ledger) -> None:
             "ledger that belongs here"
         )
     if folder.checkpoint_path.exists():
-        from dpfbo.checkpoint import Checkpoint, check_charged  # here: it loads torch, and few ledgers have one
+        from dpfbo.checkpoint import Checkpoint, check_charged  # imported here: it loads torch, for few runs
 
         check_charged(Checkpoint(folder.checkpoint_path).rounds(), ledger)
     known = {charge.round for charge in ledger.charges}
     for name, rounds in _broadcasts(folder.path):
         if lacking := sorted(set(rounds) - known):
             raise LedgerError(
-                f"ledger {path} lacks the broadcast of round {lacking[0]} that {name} tells of: restore the ledger"
+                f"ledger {path} lacks the broadcast of round {lacking[0]} that {name} lists: restore the ledger"
             )
 
 
 def _broadcasts(folder: Path) -> Iterator[tuple[str, list[int]]]:
-    """The rounds that were broadcast, as each record that can be read tells them."""
+    """Yield the name of each readable record in the folder and the rounds that it lists as broadcast."""
     with suppress(*_UNREADABLE):
         table = pq.read_table(plain(folder / "server.parquet"), columns=["round"])
         yield "server.parquet", table["round"].to_pylist()
@@ -161,13 +161,13 @@ def _broadcasts(folder: Path) -> Iterator[tuple[str, list[int]]]:
 
 
 def repaired(path: Path) -> str:
-    """Put a whole ledger in the place of a damaged one, which is kept beside it under a new name; returns a sentence.
+    """Replace a damaged ledger by a whole one, and keep the damaged one beside it under a new name; return a sentence.
 
-    The charges and their costs are those of `dpfbo.privacy.ledger_repair`. A whole ledger stays as it is. Raises
-    LedgerError if no intact line says what the damaged ones cost, or a run or a server is writing to the ledger.
+    `dpfbo.privacy.ledger_repair` determines the charges and their costs. A whole ledger stays as it is. Raises
+    LedgerError if no intact line shows what the damaged ones cost, or a run or a server is writing to the ledger.
     """
     if not path.is_file():
-        raise LedgerError(f"ledger {path} is not there, or no file")
+        raise LedgerError(f"ledger {path} does not exist, or is not a file")
     try:
         lock = locked_file(path, 0)
     except BlockingIOError as error:
@@ -193,9 +193,9 @@ def repaired(path: Path) -> str:
 
 
 def _changes(whole: RepairedLedger) -> list[str]:
-    """Each kind of change in words."""
+    """Describe each kind of change."""
     numbered = {
-        "touched lines, counted as the most expensive one": whole.raised,
+        "modified lines, counted as the most expensive one": whole.raised,
         "unreadable lines, counted as the most expensive one": whole.unreadable,
         "rounds without a line, counted as the most expensive one": whole.missing,
     }
@@ -205,7 +205,7 @@ def _changes(whole: RepairedLedger) -> list[str]:
             more = f", .. ({len(numbers)})" if len(numbers) > 5 else ""
             said.append(f"{words}: {', '.join(map(str, numbers[:5]))}{more}")
     if whole.unbound:
-        said.append("the line that says which run it is of was touched and is left out")
+        said.append("the line that names its run was modified and is left out")
     if whole.torn:
-        said.append("an incomplete last line was left out, its broadcast never left")
+        said.append("an incomplete last line was left out; its broadcast was never sent")
     return said or ["its line ends were restored"]

@@ -1,4 +1,4 @@
-"""The privacy plan of a run that the command line describes: equal rounds, charged at their noise multiplier."""
+"""The privacy plan of a run that the command line describes: equal rounds, each charged at its noise multiplier."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COVERS = (
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """The settings that decide a run's epsilon, options of the same names. delta: None is N^-1.1.
+    """The settings that determine a run's epsilon, named like the options. delta: N^-1.1 if None.
 
     Raises ValueError, with the option's name, for a value outside its range.
     """
@@ -49,17 +49,17 @@ class PlannedRun:
 
     @property
     def subset(self) -> tuple[int, int] | None:
-        """The size of a round's subset and the number of agents, for subsets of fixed size."""
+        """The size of a round's subset and the number of agents, if its size is fixed; None for Poisson sampling."""
         if self.sampling == "poisson":
             return None
         return max(1, math.floor(self.q * self.agents + 0.5)), self.agents
 
     def events(self, rounds: int | None = None) -> list[dp_accounting.DpEvent]:
-        """The privacy event of each broadcast. rounds: instead of those of the run."""
+        """Return the privacy event of each broadcast. rounds: their number; the run's own number if None."""
         return [round_event(self.q, self.z, self.subset)] * (self.rounds if rounds is None else rounds)
 
     def plan(self, accountant: str | None = None) -> PrivacyPlan:
-        """The privacy plan by the named accountant; by default pld, or fixed_size for subsets of fixed size.
+        """Return the privacy plan by the named accountant; by default pld, or fixed_size for subsets of fixed size.
 
         Raises ValueError for an accountant that cannot analyse the rounds.
         """
@@ -76,12 +76,12 @@ class PlannedRun:
         return PrivacyPlan(self.events(), delta, able, accountant, COVERS)
 
     def answer(self) -> dict[str, Any]:
-        """Epsilon by every accountant that applies, with the settings, delta and relation."""
+        """Compute epsilon by every accountant that applies; return it with the settings, delta and relation."""
         return {**asdict(self), "subset": self.subset, **facts(self.plan())}
 
 
 def solved(run: PlannedRun, unknown: str, target: float, accountant: str) -> PlannedRun:
-    """The run with the value of `unknown` (z, q or rounds) at which its epsilon is at most the target.
+    """Return the run with the value of `unknown` (z, q or rounds) at which its epsilon is at most the target.
 
     Raises ValueError if there is no such value.
     """

@@ -1,4 +1,4 @@
-"""PO-GP-UCB's projection: the r at which it raises no singular value (`sigma_min >= w(r)`), and its theorems."""
+"""PO-GP-UCB's projection to r columns: the r for which it raises no singular value (`sigma_min >= w(r)`); theorems."""
 
 import math
 from collections.abc import Sequence
@@ -16,27 +16,27 @@ from dpfbo.outsourced.transforms.random_projection import singular_values, thres
 from dpfbo.privacy.accounting import check_delta
 
 NOTES = (
-    "sigma_min is computed from private data: no epsilon covers showing it, nor choosing r by it, "
-    "nor the algorithm's own test sigma_min >= w",
-    "the (epsilon, delta) in w is the published claim, and no guarantee when n > d + 1; the attack: "
+    "sigma_min is computed from private data: no epsilon covers showing it, choosing r by it, "
+    "or the algorithm's own test sigma_min >= w",
+    "the (epsilon, delta) in w is the published claim, which is no guarantee when n > d + 1; the attack: "
     "python -m runners.audit transform=random_projection",
-    "Theorem 3 adds terms of nu and C' to GP-UCB's regret, which are not computed: their constants are not known here",
+    "Theorem 3 adds terms in nu and C' to GP-UCB's regret, which are not computed: their constants are not known here",
 )
 _MOST_COLUMNS = 1_000_000  # largest r searched
-_ROWS = 20  # values of r in the table
-_NU, _MU = 0.5, 0.05  # of Theorem 2: the loosest nu, and the probability that it fails
-_MOST_CANDIDATES = 2048  # rows at which gamma_T is computed; a larger table is thinned evenly
+_ROWS = 20  # largest r in the table
+_NU, _MU = 0.5, 0.05  # Theorem 2: the loosest nu, and the probability that the theorem fails
+_MOST_CANDIDATES = 2048  # most rows for gamma_T; a larger table is thinned evenly
 
 
 def projection(
     problem: str, overrides: Sequence[str], epsilons: Sequence[float | None], delta: float | None
 ) -> dict[str, Any]:
-    """The largest r of each epsilon, and w(r) beside the problem's sigma_min for small r.
+    """Compute the largest r for each epsilon, and compare w(r) with the problem's sigma_min for small r.
 
     epsilons, delta: of the published claim; None for those of the problem. Raises ValueError for a value outside its
     range, HydraException for overrides that do not compose.
     """
-    # here, because no other command needs settings of runs
+    # imported here, because no other command needs settings of runs
     from runners.compose.composition import build
     from runners.compose.configuration import composed
     from runners.compose.outsourced import OutsourcedExperiment
@@ -66,7 +66,7 @@ def projection(
 
 
 def theorems(problem: CandidateProblem, steps: int, delta_ucb: float) -> dict[str, float]:
-    """The least r of Theorem 2, and GP-UCB's part of Theorem 3 after `steps` (`dpfbo.outsourced.theory`)."""
+    """Compute the least r of Theorem 2, and GP-UCB's part of Theorem 3 after `steps` (`dpfbo.outsourced.theory`)."""
     rows, prior = problem.table.rows, problem.prior
     n, noise = len(rows), prior.noise / prior.variance
     K = se_kernel(rows[:: math.ceil(n / _MOST_CANDIDATES)], prior.lengthscale)
@@ -79,7 +79,7 @@ def theorems(problem: CandidateProblem, steps: int, delta_ucb: float) -> dict[st
 
 
 def largest_r(sigma_min: float, epsilon: float, delta: float) -> int | None:
-    """The largest r (up to a million) with `sigma_min >= w(r, epsilon, delta)`; None if r = 1 is too large.
+    """Return the largest r (up to a million) with `sigma_min >= w(r, epsilon, delta)`; None if r = 1 is too large.
 
     w grows with r.
     """
@@ -91,12 +91,12 @@ def largest_r(sigma_min: float, epsilon: float, delta: float) -> int | None:
 
 
 def raised(C: float | None) -> str:
-    """The words for raised singular values, with Theorem 2's C'."""
+    """Describe raised singular values by Theorem 2's C'."""
     return "raised, C' unbounded" if C is None else f"raised, C' = {C:.2f}"
 
 
 def shown(answer: dict[str, Any]) -> list[str | Table]:
-    """The answer as a table and sentences."""
+    """Return the answer as a table and sentences."""
     sigma = f"sigma_min = {answer['sigma_min']:.5g} of problem={answer['problem']}"
     claims = {f"epsilon {claim['epsilon']:.4g}": claim for claim in answer["claims"]}
     table = Table("r", *(f"claimed {name}" for name in claims))

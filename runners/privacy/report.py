@@ -1,4 +1,4 @@
-"""Epsilon of a plan or of ledgers: as facts for a program, as a table, and in sentences."""
+"""Reports of epsilon, for a plan or for ledgers: as JSON, as a table, and in sentences."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from dpfbo.privacy.plan import PrivacyPlan
 
 
 def facts(plan: PrivacyPlan) -> dict[str, Any]:
-    """Epsilon of a plan by every accountant (None if infinite), with delta, relation and what it covers."""
+    """Return epsilon of a plan by every accountant (None if infinite), with delta, relation and what it covers."""
     return {
         "epsilon": plan.totals(), "approximations": plan.approximations, "delta": plan.delta, "relation": plan.relation,
         "covers": plan.covers,
@@ -18,7 +18,7 @@ def facts(plan: PrivacyPlan) -> dict[str, Any]:
 
 
 def by_accountant(answer: dict[str, Any]) -> Table:
-    """Epsilon of one plan, or of ledgers, one row for each accountant."""
+    """Return a table of epsilon for one plan or for ledgers, with a row for each accountant."""
     result = Table("accountant", "epsilon", "")
     result.columns[1].justify = "right"
     for name, value in answer["epsilon"].items():
@@ -27,7 +27,7 @@ def by_accountant(answer: dict[str, Any]) -> Table:
 
 
 def by_setting(answers: Sequence[dict[str, Any]]) -> Table:
-    """Epsilon of several plans, one row each."""
+    """Return a table of epsilon for several plans, with a row for each."""
     result, rough = Table(), answers[0]["approximations"]
     names = list(answers[0]["epsilon"])
     for name in ("q", "z", "T", *(f"epsilon\n{name}{' (≈)' * (name in rough)}" for name in names)):
@@ -41,7 +41,7 @@ def by_setting(answers: Sequence[dict[str, Any]]) -> Table:
 
 
 def caption(answer: dict[str, Any]) -> list[str]:
-    """Sentences on delta, relation, and what epsilon covers."""
+    """Return sentences on delta, the relation, and what epsilon covers."""
     relation = answer["relation"]
     words = neighbours(relation)
     if relation in RELATIONS:
@@ -51,6 +51,6 @@ def caption(answer: dict[str, Any]) -> list[str]:
     lines = [f"at {delta_in_words(answer['delta'])}, {words}", f"it covers {answer['covers']}"]
     if relation == REPLACE_ONE:
         lines.append(
-            "z is noise over what one message can add; two messages can be twice as far apart, which is counted"
+            "z is noise over what one message can add; two messages may differ by twice that, which epsilon includes"
         )
     return lines

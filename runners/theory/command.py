@@ -25,10 +25,10 @@ from runners.theory.terms import DELTA, NoTerms, read, terms
 from runners.user_errors import exit_code, user_errors
 
 HELP = """The terms of the paper's Theorem 1 (gamma_t, psi_t, vartheta_t, the clipped set C_t) and the condition of its
-Proposition 1 for finished private runs: upper bounds up to constants and logarithms, beside the regret that was
-measured. Writes theory.json, with the terms of every round, into the folder of each run.
+Proposition 1 for finished private runs: upper bounds up to constants and logarithms, beside the measured regret.
+Writes theory.json, with the terms of every round, into the folder of each run.
 
-The messages of all agents are computed again from the recorded queries; no objective is evaluated again.
+The messages of all agents are recomputed from the recorded queries; no objective is evaluated again.
 
 Example
   python -m runners.theory fig2c                                 every finished run of an experiment
@@ -44,7 +44,7 @@ _NUMBERS = {
 
 
 def totals(content: dict[str, Any], accountant: str) -> dict[str, float | None]:
-    """The numbers of a run's theory.json that one row of the table shows."""
+    """Return the numbers of a run's theory.json of which the table shows means."""
     rounds, condition = pd.DataFrame(content["rounds"]), content["proposition_1"]
     return {
         "gamma": rounds["gamma"].iloc[-1],
@@ -58,7 +58,7 @@ def totals(content: dict[str, Any], accountant: str) -> dict[str, float | None]:
 
 
 def table(rows: Sequence[dict[str, Any]]) -> Table:
-    """One row for each setting, means over its runs. rows: `totals` of each run, and its `label` and `n_agents`."""
+    """Return a table of means over each setting's runs. rows: `totals` of each run, its `label` and its `n_agents`."""
     title = "upper bounds up to constants and logarithms; regret measured"
     shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title)
     shown.add_column("setting", overflow="fold")
@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    """Compute the terms of all runs, write each theory.json, and print the table; returns the exit code."""
+    """Compute the terms of all runs, write each theory.json, and print the table; return the exit code."""
     checks.positive("--norm-bound", args.norm_bound)
     checks.probability("--failure-probability", args.failure_probability)
     if args.noise_sd is not None:
@@ -91,7 +91,7 @@ def _run(args: argparse.Namespace) -> int:
         raise ResultsError(f"no finished run of {args.experiment!r} in {args.results_dir}")
     labels = {trial.setting: trial.label for trial in read_plan(experiment)}
     console, rows, code = Console(stderr=True), [], 0
-    said: dict[str, None] = {}  # below the table, once each
+    said: dict[str, None] = {}  # lines to print below the table, each once
     for folder in track(runs, "replaying", console=console, disable=not console.is_terminal, transient=True):
         label = labels.get(folder.parent.name, folder.parent.name)
         try:
@@ -110,7 +110,7 @@ def _run(args: argparse.Namespace) -> int:
             rows.append({**counts, **totals(content, run.summary["accountant"])})
     if rows:
         Console(highlight=False).print(table(rows))
-        said["c1, c2: what Proposition 1's constants may be for the accountant's epsilon."] = None
+        said["c1, c2: bounds on Proposition 1's constants that follow from the accountant's epsilon."] = None
         said["regret: measured, cumulative, mean over the agents."] = None
         said[
             f"{FILE} written into {len(rows)} folders; where R is known, psi_explicit has the constants of Lemma 6."
@@ -123,9 +123,9 @@ def _run(args: argparse.Namespace) -> int:
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     raw = argparse.RawDescriptionHelpFormatter
     parser = Parser(prog="python -m runners.theory", description=HELP, formatter_class=raw)
-    parser.add_argument("experiment", metavar="EXPERIMENT", help="its experiment_name")
-    parser.add_argument("--norm-bound", type=float, default=1.0, metavar="B", help="of the objectives (default: 1)")
-    says = "of an observation, for the explicit constants (default: that of the problem, if it is known)"
+    parser.add_argument("experiment", metavar="EXPERIMENT", help="experiment_name of the runs")
+    parser.add_argument("--norm-bound", type=float, default=1.0, metavar="B", help="of every objective (default: 1)")
+    says = "noise of an observation, for the explicit constants (default: that of the problem, if known)"
     parser.add_argument("--noise-sd", type=float, metavar="R", help=says)
     says = f"probability that the bounds with explicit constants fail (default: {DELTA})"
     parser.add_argument("--failure-probability", type=float, default=DELTA, metavar="D", help=says)

@@ -27,13 +27,13 @@ from runners.compose.typed import typed
 from runners.replay import recorded
 
 _CANDIDATES = 1024  # points of a box at which gamma_t and eps are computed
-_MOST_CANDIDATES = 4096  # points of a grid; a larger grid is thinned evenly
-_AGENTS = 1024  # agents of a block
-DELTA = 0.1  # probability that the bounds with constants fail, unless given
+_MOST_CANDIDATES = 4096  # most points of a grid; a larger grid is thinned evenly
+_AGENTS = 1024  # agents per block
+DELTA = 0.1  # default of the probability that the bounds with explicit constants fail
 
 COLUMNS = {
     "gamma": "gamma_t, greedy information gain of t observations",
-    "follow": "1 - p_t, probability to follow the broadcast",
+    "follow": "1 - p_t, probability of following the broadcast",
     "Delta": "Delta_t, sum over the agents of Delta_{n,t}",
     "psi": "psi_t",
     "Delta_explicit": "Delta_t with the constants that dpfbo/federated/theory.py derives, for lambda = 1 + 2 / T",
@@ -45,14 +45,15 @@ COLUMNS = {
 
 
 class NoTerms(RuntimeError):
-    """The bound is not about this run; the reason."""
+    """The bound does not apply to this run; the message is the reason."""
 
 
 @dataclass(frozen=True)
 class RebuiltRun:
-    """A finished private run, rebuilt, with its records. u, x: N x (n_init + T) x D; y: N x (n_init + T).
+    """A finished private run, rebuilt from its settings and records.
 
-    u: the queries in the unit cube. server: the columns of server.parquet by name, one value for each broadcast.
+    u, x: queries in the unit cube and in natural units, N x (n_init + T) x D. y: observations, N x (n_init + T).
+    server: the columns of server.parquet by name, with one value for each broadcast.
     """
 
     experiment: FederatedExperiment
@@ -75,7 +76,7 @@ class RebuiltRun:
         return settings.privacy.seeded and settings.dropout.deadline is None
 
     def history(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """The new queries (unit cube, N x k x D) and observations (N x k) before each broadcast."""
+        """Yield the new queries (unit cube, N x k x D) and observations (N x k) before each broadcast."""
         first = self.experiment.agents.n_init
         for t in range(len(self.server["round"])):
             rows = slice(0, first) if t == 0 else slice(first + t - 1, first + t)
@@ -83,16 +84,16 @@ class RebuiltRun:
 
 
 def read(folder: Path, data_dir: Path | None = None, allow: Sequence[str] = ()) -> RebuiltRun:
-    """The finished private run in `folder`.
+    """Rebuild the finished private run in `folder`.
 
-    data_dir: folder of the problem's data, None for that of the run. allow: packages and modules whose classes and
-    functions its config.yaml may name (`compose.instantiate`). Raises NoTerms for a run that the bound is not about.
+    data_dir: folder of the problem's data, None for the run's own. allow: packages and modules whose classes and
+    functions its config.yaml may name (`compose.instantiate`). Raises NoTerms if the bound does not apply to the run.
     """
     cfg, summary = recorded(folder, allow, "--allow {}")
     if not summary["private"]:
         raise NoTerms("it shares nothing, or not privately: nothing is clipped")
     if summary["rng"] == "os":
-        raise NoTerms("its releases are real, and who was clipped is not among them")
+        raise NoTerms("its releases are real, and do not reveal whose messages were clipped")
     if not summary["n_charges"]:
         raise NoTerms("it released nothing")
     if data_dir is not None and "data_dir" in cfg.problem:
@@ -108,18 +109,18 @@ def read(folder: Path, data_dir: Path | None = None, allow: Sequence[str] = ()) 
         raise ValueError("the theorem is about a box or a grid, and this problem has a space of parameters")
     queries = pq.read_table(plain(folder / "rounds.parquet"), columns=["x", "y"])
     if len(queries) != e.problem.n_agents * (e.agents.n_init + e.rounds):
-        raise ValueError(f"rounds.parquet has {len(queries)} rows, not those of config.yaml")
+        raise ValueError(f"rounds.parquet has {len(queries)} rows, which does not fit config.yaml")
     x, y = (_by_agent(queries[name], e) for name in ("x", "y"))
     y = Shown.of(e.problem).sign * y
     if x.shape[2] != domain.dimension:
-        raise ValueError(f"rounds.parquet has queries of {x.shape[2]} numbers, not those of config.yaml")
+        raise ValueError(f"rounds.parquet has queries of {x.shape[2]} numbers, unlike config.yaml")
     low, high = (torch.tensor(bound, dtype=torch.float64) for bound in (domain.lower, domain.upper))
     server = pq.read_table(plain(folder / "server.parquet")).to_pydict()
     return RebuiltRun(e, e.mechanism, summary, (x - low) / (high - low), x, y[..., 0], server)
 
 
 def _by_agent(column: pa.ChunkedArray, e: FederatedExperiment) -> Tensor:
-    """A column of rounds.parquet (the first round's n_init rows of every agent, then a row of each): N x .. x D."""
+    """Reshape a column of rounds.parquet to N x (n_init + T) x D; it has n_init rows per agent, then one each round."""
     N, n_init = e.problem.n_agents, e.agents.n_init
     numbers = column.combine_chunks()
     plain = numbers.flatten() if pa.types.is_list(numbers.type) else numbers
@@ -129,7 +130,7 @@ def _by_agent(column: pa.ChunkedArray, e: FederatedExperiment) -> Tensor:
 
 
 def clipped_sets(run: RebuiltRun) -> Tensor:
-    """C_t of every broadcast (broadcasts x N), from the messages computed again.
+    """Return C_t, the agents whose messages are clipped, for every broadcast (broadcasts x N), by recomputing them.
 
     Raises ValueError if S_t can be drawn again and the number of its clipped messages is not the recorded one.
     """
@@ -141,13 +142,13 @@ def clipped_sets(run: RebuiltRun) -> Tensor:
         found = int((mask & chosen & ~e.study.dropout.lost(len(mask), t)).sum())
         then = round((run.server["clip_fraction"][t] or 0.0) * run.server["n_chosen"][t])
         if found != then:
-            said = f"round {t} clips {found} of the chosen messages now and clipped {then} then"
+            said = f"round {t} clips {found} of the chosen messages in the replay, and clipped {then} in the run"
             raise ValueError(f"{said} (another version, or other data?)")
     return in_C
 
 
 def terms(run: RebuiltRun, norm_bound: float, noise_sd: float | None = None, delta: float = DELTA) -> dict[str, Any]:
-    """The contents of theory.json. Raises ValueError if the records are not those of its settings.
+    """Return the contents of theory.json. Raises ValueError if the run's records do not fit its settings.
 
     norm_bound: B; noise_sd: R of the observations, None for the problem's own, and no explicit constants if that is
     unknown; delta: the probability that the bounds with constants fail.
@@ -159,7 +160,7 @@ def terms(run: RebuiltRun, norm_bound: float, noise_sd: float | None = None, del
     K = theory.se_kernel(candidates, e.settings.algorithm.lengthscale)
     eps = theory.feature_error(K, a.features(candidates[None])[0])
     gains = theory.greedy_information_gain(K, a.n_init - 1 + T, a.message_noise)
-    gamma, of_messages = gains[:T], gains[a.n_init - 1 :]  # of t observations; of those behind the broadcast before t
+    gamma, of_messages = gains[:T], gains[a.n_init - 1 :]  # of t observations; of those in the broadcast before t
     d, d_exact = _disagreement(run, candidates)
     Delta = theory.agent_errors(gamma, norm_bound, eps, M, d).sum(1)
     follow = torch.tensor([FOLLOW_PROBABILITY[a.follow](t) for t in range(1, T + 1)], dtype=torch.float64)
@@ -203,7 +204,7 @@ def terms(run: RebuiltRun, norm_bound: float, noise_sd: float | None = None, del
 
 
 def proposition_1(run: RebuiltRun) -> dict[str, Any]:
-    """The constants of Proposition 1 at which it holds with the epsilon of each accountant."""
+    """Return the constants for which Proposition 1 holds with the epsilon of each accountant."""
     s, q, T = run.summary, run.mechanism.sampling_probability, run.summary["n_charges"]
     z = min(run.mechanism.multiplier(t) for t in range(run.experiment.rounds))
     numbers: dict[str, Any] = {"z": z, "q": q, "T": T, "delta": s["delta"], "q2_T": q**2 * T}
@@ -220,13 +221,13 @@ def proposition_1(run: RebuiltRun) -> dict[str, Any]:
     words = (
         f"with the epsilon of {by}, z >= c2 q sqrt(T log(1/delta)) / epsilon holds for c2 up to "
         f"{numbers[f'c2_{by}']:.3g} and epsilon < c1 q^2 T for c1 above {numbers[f'c1_{by}']:.3g}; the proposition "
-        "only says that there are such constants"
+        "only states that such constants exist"
     )
     return {**numbers, "words": words}
 
 
 def note(e: FederatedExperiment, norm_bound: float) -> str:
-    """Sentences on the meaning of the numbers, and on the settings that Theorem 1 does not cover."""
+    """Return sentences on the meaning of the numbers, and on the settings that Theorem 1 does not cover."""
     a, s = e.settings.algorithm, e.settings
     not_covered = {
         "p_1 = 0 makes (B + 1/p_1) gamma_T sqrt(T) infinite": FOLLOW_PROBABILITY[a.follow](1) == 1,
@@ -240,15 +241,15 @@ def note(e: FederatedExperiment, norm_bound: float) -> str:
         "subsets of fixed size": s.privacy.mechanism.sampling != "poisson",
     }
     words = (
-        "Terms of upper bounds up to constants and logarithms, not predictions: every constant hidden in O~ is 1, but "
-        f"not in the explicit columns, B = {norm_bound:g} is assumed (dpfbo/federated/theory.py has the formulas)"
+        "Terms of upper bounds up to constants and logarithms, not predictions: every constant hidden in O~ is 1, "
+        f"except in the explicit columns; B = {norm_bound:g} is assumed (dpfbo/federated/theory.py has the formulas)"
     )
     outside = [name for name, applies in not_covered.items() if applies]
     return f"{words}; outside Theorem 1: {', '.join(outside)}" if outside else words
 
 
 def _candidates(e: FederatedExperiment) -> Tensor:
-    """The points of the unit cube at which gamma_t and eps are computed, n x D."""
+    """Return the points of the unit cube at which gamma_t and eps are computed, n x D."""
     domain = e.problem.domain
     if isinstance(domain, Grid):
         return domain.unit_points[:: math.ceil(len(domain.unit_points) / _MOST_CANDIDATES)]
@@ -256,9 +257,9 @@ def _candidates(e: FederatedExperiment) -> Tensor:
 
 
 def _disagreement(run: RebuiltRun, u: Tensor) -> tuple[Tensor, bool]:
-    """`d_n = max_x |f_1(x) - f_n(x)|` over the candidates, N, and True.
+    """Return `d_n = max_x |f_1(x) - f_n(x)|` over the candidates u, N numbers, and True.
 
-    If the objectives are not known without evaluation, the range of all observations, and False.
+    If the objectives are not known without evaluation, return the range of all observations N times, and False.
     """
     problem = run.experiment.problem
     x, unknown = problem.domain.to_natural(u), torch.full((1, len(u)), torch.nan, dtype=torch.float64)

@@ -114,6 +114,6 @@ def test_a_repaired_ledger_that_lost_its_first_line_goes_on(tmp_path, capsys):
     with pytest.raises(LedgerError, match="line 1 does not follow"):
         run_configuration(cfg)
     assert command.main(["ledger", str(path), "--repair"]) == 0
-    assert "the line that says which run it is of was touched and is left out" in capsys.readouterr().out
+    assert "the line that names its run was modified and is left out" in capsys.readouterr().out
     run_configuration(cfg)
     assert Ledger(path).covers is None and len(Ledger(path).charges) == 4

@@ -1,1 +1,1 @@
-"""Attacks on the release of a curator, and checks of it."""
+"""Attacks on a curator's release of a table, and checks of the release."""

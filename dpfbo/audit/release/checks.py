@@ -21,14 +21,14 @@ from dpfbo.privacy.release import Release
 
 RELEASES = 30  # releases of one table
 Made = tuple[Release, Unreleased]
-_LEAST, _MOST = 0.25, 2.5  # standard deviations over the releases, in sigma: 1e-13 and less for each number
-_ERRORS = 6.0  # standard errors
+_LEAST, _MOST = 0.25, 2.5  # limits of a number's deviation over the releases, in sigma; 1e-13 and less of a false alarm
+_ERRORS = 6.0  # largest correlation, in standard errors
 
 
 def examine(transform: Transform, table: Table, seed: int = 0, system: bool = False) -> tuple[CheckResult, ...]:
-    """The results of all checks that apply to a transform; none applies without a guarantee.
+    """Run all checks that apply to a transform, and return their results; none applies to one without a guarantee.
 
-    system: randomness from the operating system instead of a seed.
+    system: True for randomness from the operating system instead of a seed.
     """
     if not isinstance(transform, GaussianNoise | Histogram):
         return ()
@@ -43,7 +43,7 @@ def examine(transform: Transform, table: Table, seed: int = 0, system: bool = Fa
 
 
 def noise(releases: Sequence[Made], sigma: float) -> str:
-    """Every released number varies between releases by about the standard deviation of its noise."""
+    """Check that every released number varies between releases by about the standard deviation of its noise."""
     deviations = torch.stack([in_table_order(*made) for made in releases]).std(0) / sigma
     least, most = float(deviations.min()), float(deviations.max())
     words = f"deviations of single numbers over {len(releases)} releases of one table: {least:.2f} to {most:.2f} sigma"
@@ -51,13 +51,13 @@ def noise(releases: Sequence[Made], sigma: float) -> str:
 
 
 def row_order(releases: Sequence[Made], rows: Tensor) -> str:
-    """Each release has an order of its own, uncorrelated with the rows' places in the table, values and noise.
+    """Check that each release has its own row order, uncorrelated with the rows' places in the table, values and noise.
 
-    rows: n x d, without noise, in the table's order. The order may not come from the stream of the noise either: noise
-    counts by its numbers, by their sizes, and by the radii that Box and Muller make of half of the uniforms.
+    rows: n x d, without noise, in the table's order. The order must not come from the noise's stream either, so it is
+    also compared with the noise's absolute values and with the radii that Box-Muller computes from half the uniforms.
 
-    Under uniform orders the correlation of a row's place in the release with any other number has mean 0 and
-    variance 1 / (n - 1); its sum over the releases is compared with that.
+    Under uniform orders the correlation of a row's place in the release with any other number has mean 0 and variance
+    1 / (n - 1), and the sum over the releases is compared with this variance.
     """
     n = len(rows)
     orders = [list(range(n)) if private.order is None else list(private.order) for _, private in releases]
@@ -69,12 +69,12 @@ def row_order(releases: Sequence[Made], rows: Tensor) -> str:
     pairs = zip(orders, releases, strict=True)
     summed = torch.stack([_order_against(order, made.values, rows) for order, (made, _) in pairs]).sum(0)
     worst = float(summed.abs().max()) * math.sqrt((n - 1) / len(releases))
-    words = f"a row's place against that in the table, what is released and its noise: {worst:.1f} standard errors"
+    words = f"correlation of the order with the table's, the released values or the noise: {worst:.1f} standard errors"
     return require(worst <= _ERRORS, words)
 
 
 def _order_against(order: Sequence[int], values: Tensor, rows: Tensor) -> Tensor:
-    """The correlations of the rows' places with all else: released values and noise, n x d in the released order."""
+    """Return the correlations of the places in a release with those in the table, the values (n x d) and the noise."""
     there = torch.tensor(order)
     noise, place = values - rows[there], torch.arange(len(rows), dtype=torch.float64)
     flat = noise.flatten()
@@ -85,10 +85,10 @@ def _order_against(order: Sequence[int], values: Tensor, rows: Tensor) -> Tensor
     first = torch.stack([flat[: len(rows)], flat[: len(rows)].abs(), radii], 1)
     columns = torch.cat([there.double()[:, None], values, noise, noise.abs(), first], 1)
     found = _with_place(place, columns)
-    back = _with_place(there.argsort().double(), columns[:, 1 + values.shape[1] :])  # the noise at a table row's number
+    back = _with_place(there.argsort().double(), columns[:, 1 + values.shape[1] :])  # place of table row k, noise k
     return torch.cat([found, back])
 
 
 def _with_place(place: Tensor, columns: Tensor) -> Tensor:
-    """The correlation of each column with the places; 0 for a constant one."""
+    """Return the correlation of each column with the places; 0 for a constant column."""
     return torch.corrcoef(torch.cat([place[None], columns.T]))[0, 1:].nan_to_num()

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-_RANK = 1e-9  # share of the largest singular value below which others are rounding errors
+_RANK = 1e-9  # singular values below this share of the largest are rounding errors
 
 
 @dataclass(frozen=True)
 class Reconstruction:
-    """Rows recovered by an attacker, n x d. rows: the true rows. known: numbers of the rows known beforehand."""
+    """Rows recovered by an attacker, n x d. rows: the true rows. known: indices of the rows that the attacker knew."""
 
     attacker: str
     rows: Tensor
@@ -24,16 +24,16 @@ class Reconstruction:
 
     @property
     def rms(self) -> float:
-        """Root mean square of the distances over all rows."""
+        """The root mean square of the rows' distances from the truth."""
         return float((self.recovered - self.rows).square().sum(1).mean().sqrt())
 
     def per_sigma(self, sigma: float) -> float:
-        """Root mean square error of a coordinate, in standard deviations of the noise; 1 for the release itself."""
+        """Return the root mean square error of a coordinate, in units of sigma; 1 for the release itself."""
         return self.rms / (sigma * self.rows.shape[1] ** 0.5)
 
 
 def reconstructions(values: Tensor, rows: Tensor) -> tuple[Reconstruction, ...]:
-    """Rows from released values (n x r) by three attackers.
+    """Reconstruct the rows from released values (n x r) by three attackers.
 
     The first knows d + 1 rows, far apart, and fits an affine map to them in the column space of the centred release,
     in at most d directions. Without noise and with r >= d this is the column space of the rows, and the map is exact;
@@ -51,13 +51,13 @@ def reconstructions(values: Tensor, rows: Tensor) -> tuple[Reconstruction, ...]:
 
 
 def far_apart(rows: Tensor) -> Tensor:
-    """Numbers of d + 1 rows: the farthest from the mean, then each time the farthest from the affine hull so far."""
+    """Return indices of d + 1 rows: the farthest from the mean, then each time the farthest from the affine hull."""
     first = int((rows - rows.mean(0)).norm(dim=1).argmax())
     chosen, rest = [first], rows - rows[first]
     for _ in range(rows.shape[1]):
         lengths = rest.norm(dim=1)
         if float(lengths.max()) <= _RANK * float((rows - rows[first]).norm()):
-            break  # a feature that the others determine
+            break  # one feature is an affine function of the others
         chosen.append(int(lengths.argmax()))
         axis = rest[chosen[-1]] / lengths[chosen[-1]]
         rest = rest - torch.outer(rest @ axis, axis)
@@ -65,7 +65,7 @@ def far_apart(rows: Tensor) -> Tensor:
 
 
 def _fitted(features: Tensor, rows: Tensor, known: Tensor) -> Tensor:
-    """`[1, features] A` with A by least squares on the known rows."""
+    """Return `[1, features] A`, with A fitted to the known rows by least squares."""
     design = torch.cat([torch.ones(len(features), 1, dtype=features.dtype), features], 1)
     scale = design.norm(dim=0)
     A = torch.linalg.lstsq(design[known] / scale, rows[known], driver="gelsd").solution

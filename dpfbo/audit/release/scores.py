@@ -1,6 +1,6 @@
-"""Scores of a curator's release that distinguish which of two tables was released.
+"""Scores of a curator's release, by which an adversary decides which of two tables was released.
 
-They take rows in the order of the table: the adversary knows the secret order of the release.
+They take released rows in the order of the table, because the adversary knows the secret order of the release.
 """
 
 import math
@@ -16,13 +16,13 @@ from dpfbo.privacy.entropy import Entropy
 from dpfbo.privacy.noise import Gaussian
 from dpfbo.privacy.release import Release
 
-_ROUNDING = 1e-10  # share of a release's norm
+_ROUNDING = 1e-10  # tolerance, relative to the norm of a release
 TINY = float(np.finfo(float).tiny)
 
 
 @dataclass(frozen=True)
 class ColumnSpace:
-    """`log |Z - Q Q^T Z| - log |Z - Q' Q'^T Z|`: above 0 where Z fits the neighbour's column space better.
+    """The score `log |Z - Q Q^T Z| - log |Z - Q' Q'^T Z|`, above 0 if Z fits the neighbour's column space better.
 
     bases: orthonormal bases Q, Q' of the centred columns of the table and of its neighbour, n x d. The curator's scale
     does not change a column space.
@@ -35,18 +35,18 @@ class ColumnSpace:
         return own - other
 
     def contains(self, values: Tensor, world: int) -> bool:
-        """True if a release lies in the table's column space (world 0) or in its neighbour's (1), up to rounding."""
+        """Check if a release lies, up to rounding, in the column space of the table (world 0) or neighbour (1)."""
         return self._outside(values, world) <= _ROUNDING * float(values.norm())
 
     def _outside(self, values: Tensor, world: int) -> float:
-        """The norm of the centred values' part outside a column space."""
+        """Return the norm of the part of the centred values outside a column space."""
         Z, Q = centred(values), self.bases[world]
         return float((Z - Q @ (Q.T @ Z)).norm())
 
 
 @dataclass(frozen=True)
 class LikelihoodRatio:
-    """`<z - (m + m') / 2, m' - m> / sigma^2`, the optimal score where Gaussian noise is added to m, or to m'.
+    """The score `<z - (m + m') / 2, m' - m> / sigma^2`, optimal if Gaussian noise is added to m or to m'.
 
     own, other: m and m', the noiseless releases of the table and of its neighbour, both of one shape.
     """
@@ -61,14 +61,14 @@ class LikelihoodRatio:
 
 
 class Silent(Gaussian):
-    """A noise distribution that adds nothing."""
+    """A noise sampler that adds no noise."""
 
     def add(self, total: Tensor, sigma: float, sensitivity: float, entropy: Entropy, round: int) -> Tensor:
         return total
 
 
 def in_table_order(release: Release, unreleased: Unreleased) -> Tensor:
-    """The released values with the curator's secret order undone."""
+    """Return the released values with the curator's secret order undone."""
     if unreleased.order is None:
         return release.values
     values = torch.empty_like(release.values)

@@ -1,8 +1,8 @@
-"""Attacks on a curator that tell which of two neighbouring tables was released.
+"""Attacks on a curator by an adversary who must decide which of two neighbouring tables was released.
 
-The adversary knows both tables, all settings and the secret order of released rows. One attack uses that
-`random_projection` releases `Z = X_c W`, which lies in the column space of its own rows. The other is a likelihood
-ratio, for transforms that add Gaussian noise to a function of the table.
+The adversary knows both tables, all settings and the secret order of released rows. One attack uses that the release of
+`random_projection`, `Z = X_c W`, lies in the column space of the centred rows X_c. The other is a likelihood ratio, for
+transforms that add Gaussian noise to a function of the table.
 """
 
 import math
@@ -25,15 +25,15 @@ from dpfbo.outsourced.transforms.random_projection import RandomProjection
 from dpfbo.privacy.accounting.analytic_gaussian import AnalyticGaussian
 from dpfbo.privacy.entropy import SystemEntropy
 
-MOVE = 1e-3  # distance that a row moves in the column-space test, where the longest row has norm 25
-FARTHEST = 1.0  # distance of neighbours, in the same unit
+MOVE = 1e-3  # distance that a row moves in the column-space attack, where the longest row has norm 25
+FARTHEST = 1.0  # largest distance of neighbours, in the same unit
 PUBLISHED = "one row moved by a norm of at most 1 of 25"
-_GAP = 1e3  # ratio of two distances from column spaces
+_GAP = 1e3  # least ratio of a release's distances from the two column spaces that shows disjoint distributions
 
 
 @dataclass(frozen=True)
 class Attack:
-    """Two neighbouring tables, and a score that is larger where the second was released.
+    """Two neighbouring tables, and a score that is larger if the neighbour was released.
 
     words: how the neighbour differs. table: the curator's table, or one with the same public box.
     """
@@ -51,10 +51,10 @@ class Attack:
 
 @dataclass(frozen=True)
 class AttackResult:
-    """The verdict on releases of an attack's table (without) and of its neighbour (with_message).
+    """The verdict on an attack; its scores `without` are of the table's releases, `with_message` of the neighbour's.
 
-    disjoint: the two laws share nothing, so that delta is 1 for every epsilon: every release lies in the column space
-    of its own table, up to rounding, and a thousand times farther outside the other's.
+    disjoint: True if every release lay in the column space of its own table, up to rounding, and a thousand times
+    farther from the other's: the two distributions do not overlap, so that delta is 1 for every epsilon.
     """
 
     attack: Attack
@@ -63,7 +63,7 @@ class AttackResult:
 
     @property
     def accuracy(self) -> float:
-        """The share of releases whose score has the right sign."""
+        """The share of releases whose score has the right sign: negative for the table, positive for its neighbour."""
         signs = np.concatenate([-np.sign(self.verdict.without), np.sign(self.verdict.with_message)])
         return float((1 + signs.mean()) / 2)  # a score of 0 counts half
 
@@ -74,7 +74,7 @@ class AttackResult:
 
 
 def claim_of(transform: Transform, table: Table) -> Claim:
-    """The claim of one release: by the accountant from its charge, or as published.
+    """Return the claim of one release: by the accountant from its event, or as published for `random_projection`.
 
     Raises ValueError for a transform that claims nothing.
     """
@@ -88,23 +88,23 @@ def claim_of(transform: Transform, table: Table) -> Claim:
 
 
 def attacks(transform: Transform, table: Table, move: float = MOVE) -> list[Attack]:
-    """The attacks that apply to a transform. move: distance that a row moves in the column-space test, of 25.
+    """Return the attacks that apply to a transform. move: see `MOVE`.
 
     Raises ValueError for a move outside (0, 1], or if the neighbours have the same noiseless release, for example
     because all rows lie outside the public box.
     """
     checks.positive("move", move)
     if move > FARTHEST:
-        raise ValueError(f"move must be at most {FARTHEST:g}, as far as neighbours are apart, got {move!r}")
+        raise ValueError(f"move must be at most {FARTHEST:g}, the distance of neighbours, got {move!r}")
     if isinstance(transform, Histogram):
         return [_likelihood(transform, table, _mirrored(table), "longest row mirrored")]
-    # rows in a unit where neighbours are 1 apart: by the longest row, as published, or by the public box alone
+    # in this unit, neighbours are 1 apart; it follows from the longest row, as published, or from the public box alone
     unit = transform.scale(table) if isinstance(transform, RandomProjection) else NORM / table.public.radius
     words, near = f"row moved by {move:g}", _moved(table, move / unit)
     bases = [torch.linalg.qr(centred(t.rows)).Q for t in (table, near)]
     found = [Attack(words, table, near, ColumnSpace(bases))]
     if isinstance(transform, GaussianNoise):
-        _likelihood(transform, table, near, words)  # raises if both are the same
+        _likelihood(transform, table, near, words)  # raises if both have the same noiseless release
         far, (longest, shortened) = _moved(table, FARTHEST / unit), _longest_row_pair(table, FARTHEST / unit)
         found.append(_likelihood(transform, table, far, f"row moved by {FARTHEST:g}"))
         found.append(_likelihood(transform, longest, shortened, f"longest row shortened by {FARTHEST:g}"))
@@ -117,8 +117,8 @@ def told_apart(
 ) -> AttackResult:  # fmt: skip
     """Release an attack's two tables `trials` times each and bound epsilon from below by the attack's scores.
 
-    system: randomness from the operating system instead of a seed. on_trial: called after one release of each. Raises
-    ValueError for fewer than 20 trials or a transform that claims nothing.
+    system: True for randomness from the operating system instead of a seed. on_trial: called after one release of each
+    table. Raises ValueError for fewer than 20 trials or a transform that claims nothing.
     """
     checks.integer("trials", trials, minimum=FEWEST)
     claim, scores, score, contained = claim_of(transform, attack.table), np.zeros((2, trials)), attack.score, True
@@ -136,19 +136,19 @@ def told_apart(
 
 
 def _likelihood(transform: GaussianNoise | Histogram, table: Table, neighbour: Table, words: str) -> Attack:
-    """The likelihood ratio of two tables. Raises ValueError if their noiseless releases are the same."""
+    """Return the likelihood-ratio attack on two tables. Raises ValueError if their noiseless releases are the same."""
     silent = replace(transform, noise=Silent())
     own, other = (in_table_order(*silent.release(t, SystemEntropy())) for t in (table, neighbour))
     if torch.equal(own, other):
         raise ValueError(
-            f"an audit needs a neighbour that makes a difference, got the same release, but for its noise, with the "
-            f"{words}: do all rows lie outside the public box?"
+            f"an audit needs a neighbour with another release, got the same one, up to noise, with the {words}: "
+            "do all rows lie outside the public box?"
         )
     return Attack(words, table, neighbour, LikelihoodRatio(own, other, transform.sigma(table.public)))
 
 
 def _moved(table: Table, distance: float) -> Table:
-    """The table with its most central row moved along the longest axis of the public box, across the centre."""
+    """Return the table with its most central row moved along the longest axis of the public box, across the centre."""
     which = int(table.rows.square().sum(1).argmin())
     axis = max(range(len(table.names)), key=lambda k: table.upper[k] - table.lower[k])
     rows = table.rows.clone()
@@ -157,10 +157,10 @@ def _moved(table: Table, distance: float) -> Table:
 
 
 def _longest_row_pair(table: Table, distance: float) -> tuple[Table, Table]:
-    """A table whose longest row exceeds all others by a distance, and its neighbour with that row moved inwards by it.
+    """Return a table whose longest row exceeds all others by a distance, and a neighbour whose row is shorter by it.
 
-    A transform that uses the longest row thus changes all rows. The row is the longest inside the public box; in both
-    tables other rows are shortened to the length that it has in the neighbour.
+    A transform that scales by the longest row thus changes all rows. The row is the longest inside the public box. In
+    both tables, the other rows are shortened to the length that it has in the neighbour.
     """
     lengths = table.rows.norm(dim=1)
     inside = (within(table.rows, table.public)[0] == table.rows).all(1)
@@ -174,7 +174,7 @@ def _longest_row_pair(table: Table, distance: float) -> tuple[Table, Table]:
 
 
 def _mirrored(table: Table) -> Table:
-    """The table with its longest row mirrored at the centre of the public box, into another cell."""
+    """Return the table with its longest row mirrored at the centre of the public box, into another cell."""
     which = int(table.rows.square().sum(1).argmax())
     rows = table.rows.clone()
     rows[which] = torch.tensor([table.lower, table.upper], dtype=rows.dtype).sum(0) - rows[which]

@@ -1,1 +1,1 @@
-"""The audit of a secure sum: its sites answer a curious server and an active one."""
+"""The audit of a secure sum, which plays a curious or an active server and checks the sites' answers."""

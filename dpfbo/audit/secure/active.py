@@ -1,4 +1,4 @@
-"""Checks of what sites refuse to an active server, which sends what it likes, and restores folders from copies."""
+"""Checks of what sites refuse to an active server, which may send anything and restore sites' folders from copies."""
 
 import numpy as np
 
@@ -8,12 +8,12 @@ from dpfbo.secure import primitives
 from dpfbo.secure.messages import VERSION, keyed, raw
 from dpfbo.secure.site import SEALED, SumSite
 
-_RESTORED = 2  # copies of a folder
-_UNUSED = 0xFC  # bits that are zero in the first byte of a share: it has 130 of 136
+_RESTORED = 2  # copies restored from one folder
+_UNUSED = 0xFC  # bits of a share's first byte that are always zero: a share has 130 bits in 17 bytes
 
 
 def signed_survivors(target: SumTarget) -> str:
-    """No site helps to unmask for a list of survivors that fewer than `threshold` sites signed, or signed otherwise."""
+    """Check that no site helps to unmask unless `threshold` sites signed the same list of survivors as the site."""
     run, tried = SumRun(target).until("unmask"), 0
     for n in range(target.n_sites):
         good = run.payload(n)["signatures"]
@@ -29,7 +29,7 @@ def signed_survivors(target: SumTarget) -> str:
 
 
 def _two_lists(target: SumTarget) -> int:
-    """Show one list to half of the sites and another to the rest, and send everybody all signatures."""
+    """Show two halves of the sites different lists of survivors, then the signatures; return the number of refusals."""
     if not target.noise.max_dropouts:
         return 0
     run, N = SumRun(target).until("survivors"), target.n_sites
@@ -47,44 +47,45 @@ def _two_lists(target: SumTarget) -> int:
 
 
 def enough_sites(target: SumTarget) -> str:
-    """No site goes on with fewer than N - max_dropouts sites, whose noise would not be enough."""
+    """Check that no site goes on with fewer than N - max_dropouts sites, whose noise would not be enough."""
     least, N = target.noise.survivors, target.n_sites
     run = SumRun(target).until("shares")
     for n in range(N):
         few = [n, *(v for v in range(N) if v != n)][: least - 1]
         adverts = run.payload(n)["adverts"]
-        run.must_refuse(n, "shares", {"adverts": {str(v): adverts[str(v)] for v in few}}, f"to keys of {least - 1}")
+        run.must_refuse(n, "shares", {"adverts": {str(v): adverts[str(v)] for v in few}}, f"{least - 1} keys only")
     run.until("masked")
     for n in range(N):
         sent = run.payload(n)["shares"]
         few = sorted(sent)[: least - 2]  # the site itself is one more
-        run.must_refuse(n, "masked", {"shares": {v: sent[v] for v in few}}, f"to shares of {least - 1} sites")
+        run.must_refuse(n, "masked", {"shares": {v: sent[v] for v in few}}, f"the shares of {least - 1} sites")
     run.until("survivors")
     for n in range(N):
-        run.must_refuse(n, "survivors", {"survivors": list(range(least - 1))}, f"to {least - 1} survivors")
+        run.must_refuse(n, "survivors", {"survivors": list(range(least - 1))}, f"a list of {least - 1} survivors")
     return f"{least - 1} sites are refused in three steps, {least} are enough"
 
 
 def signed_keys(target: SumTarget) -> str:
-    """No site masks for keys that another site of the roster did not sign: the server cannot play a site."""
+    """Check that no site masks for keys without the signature of their site, so that the server cannot play a site."""
     run, N = SumRun(target).until("shares"), target.n_sites
     other = SumRun(target).until("shares")
     for n in range(N):
         adverts, v = run.payload(n)["adverts"], str((n + 1) % N)
         own, foreign = adverts[v], other.payload(n)["adverts"][v]
         run.must_refuse(
-            n, "shares", {"adverts": {**adverts, v: [foreign[0], own[1]]}}, "to keys with another signature"
+            n, "shares", {"adverts": {**adverts, v: [foreign[0], own[1]]}}, "keys with the signature of other keys"
         )
-        run.must_refuse(n, "shares", {"adverts": {**adverts, v: foreign}}, "to keys signed by a site of another roster")
+        run.must_refuse(n, "shares", {"adverts": {**adverts, v: foreign}}, "keys signed by a site of another roster")
         mine = {**adverts, str(n): other.payload(n)["adverts"][str(n)]}
-        run.must_refuse(n, "shares", {"adverts": mine}, "although its own keys are others")
+        run.must_refuse(n, "shares", {"adverts": mine}, "a list in which its own keys are replaced")
     return f"{3 * N} keys that a site of the roster did not sign are refused"
 
 
 def one_vector(target: SumTarget) -> str:
-    """One key masks one vector: restarted and restored sites send it again, or masked otherwise among other sites.
+    """Check that one key masks one vector: restarted and restored sites send it again, or use other masks.
 
-    Copies of two sites that each leave the other one out would else show the mask that both share.
+    Among other sites, they must use other masks: otherwise copies of two sites, each made to leave the other site out,
+    would reveal the mask that the two share.
     """
     run, N = SumRun(target).until("masked"), target.n_sites
     copies = [journal.copied() for journal in run.journals]
@@ -108,7 +109,7 @@ def one_vector(target: SumTarget) -> str:
 
 
 def _masked(run: SumRun, n: int, shares: dict[str, str], site: SumSite) -> np.ndarray:
-    """The masked vector of site n, or of a copy, for the shares of some sites."""
+    """Return the masked vector of site n, made by `site` (itself or a copy) from the shares of some sites."""
     answer = run.answer(n, "masked", {"shares": shares}, site)
     if answer is None:
         raise ClaimBroken(f"site {n} does not mask among {len(shares) + 1} sites")
@@ -116,7 +117,7 @@ def _masked(run: SumRun, n: int, shares: dict[str, str], site: SumSite) -> np.nd
 
 
 def key_streams(target: SumTarget) -> str:
-    """A restored copy that shares its seeds again does not encrypt two shares with one key stream."""
+    """Check that restored copies that share their seeds again do not encrypt two shares with one key stream."""
     run, N, zeros, looked = SumRun(target).until("shares"), target.n_sites, 0, 0
     for n in range(N):
         sent = []
@@ -128,7 +129,7 @@ def key_streams(target: SumTarget) -> str:
         for v in sent[0]:
             one, two = (raw(payload[v], SEALED)[primitives.NONCE_BYTES :] for payload in sent)
             if one == two:
-                continue  # the very same bytes tell nothing new
+                continue  # the same bytes reveal nothing new
             for k in (0, primitives.SHARE_BYTES):
                 looked += 1
                 zeros += not (one[k] ^ two[k]) & _UNUSED
@@ -137,7 +138,7 @@ def key_streams(target: SumTarget) -> str:
 
 
 def one_share_each(target: SumTarget) -> str:
-    """A site shows shares of survivors' masks and of missing sites' keys, of no site both, and for one list only."""
+    """Check that a site shows shares of survivors' masks and of missing sites' keys, never both, and for one list."""
     noise, N = target.noise, target.n_sites
     gone = list(range(noise.max_dropouts))
     run = SumRun(target).until("masked").until("unmask", absent=gone)
@@ -160,7 +161,7 @@ def one_share_each(target: SumTarget) -> str:
 
 
 def charged_first(target: SumTarget) -> str:
-    """A masked vector leaves only after it is charged: if the ledger cannot be written, nothing leaves."""
+    """Check that a masked vector leaves only after it is charged; if the ledger cannot be written, nothing leaves."""
     run = SumRun(target).until("masked")
     for n in range(target.n_sites):
         charges: list[bytes] = []

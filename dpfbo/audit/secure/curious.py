@@ -1,4 +1,4 @@
-"""Checks of what a curious server sees: it follows the protocol, keeps every message, and may have colluding sites."""
+"""Checks of what a curious server sees, which follows the protocol, keeps every message and may collude with sites."""
 
 import math
 from collections.abc import Iterator
@@ -15,19 +15,19 @@ from dpfbo.secure import primitives
 from dpfbo.secure.messages import Advert, view
 from dpfbo.secure.site import Masks, SumSite
 
-NUMBERS = 10_000  # masked numbers of all sites in one attempt
-_TESTS = 3  # p-values of the noise
-_NEAR = 2**24  # of uniform numbers, one in 128 lies as near to zero; what sites send lies much nearer
-_BINS = 64  # of equal probability, of masked numbers in two worlds
-_LOUD = 2**BITS  # a number of the canary's vector in the world in which it sends something
-SEEDS = 1 << 19  # seeds of one site
-_RANKED = 512  # seeds whose bits are compared
-_FEWEST, _MOST = 20_000, 200_000  # numbers of noise of all sites together
-_POWER = 0.99  # probability to find noise shares without the margin, where the most numbers allow it
+NUMBERS = 10_000  # least masked numbers of all sites in one attempt
+_TESTS = 3  # p-values in `noise_shares`
+_NEAR = 2**24  # width of the range near zero, which holds one in 256 uniform numbers, and all unmasked ones
+_BINS = 64  # bins of equal probability in `_same_law`
+_LOUD = 2**BITS  # each number of the canary's loud vector
+SEEDS = 1 << 19  # seeds drawn from one site
+_RANKED = 512  # seeds whose bits are tested for linear dependence
+_FEWEST, _MOST = 20_000, 200_000  # limits of the samples of noise of all sites together
+_POWER = 0.99  # probability of detecting noise shares without the margin, unless that needs more than _MOST samples
 
 
 def right_sum(target: SumTarget) -> str:
-    """The server learns the sum of the survivors' vectors, also of fewer sites: the sites take part."""
+    """Check that the server learns the sum of the survivors' vectors, from all sites and from the fewest allowed."""
     for gone in {0, target.noise.max_dropouts}:
         run = SumRun(target).until("masked").until(None, absent=range(gone))
         total = sum(run.vectors[1, n] for n in run.server.survivors)
@@ -37,10 +37,10 @@ def right_sum(target: SumTarget) -> str:
 
 
 def masked_numbers(target: SumTarget) -> str:
-    """Masked numbers are uniform, by themselves and from one attempt or site to another, as masks never seen before.
+    """Check that masked numbers, and their differences between attempts and between sites, are uniform.
 
-    The bytes of all numbers of an attempt get chi-square tests. In each vector, and in each difference of two, the
-    numbers near zero are counted: a difference of equal masks has nothing else.
+    The bytes of all numbers of an attempt get chi-square tests. In each vector, and in each difference of two vectors,
+    the numbers near zero are counted: under equal masks, all numbers of the difference are near zero.
     """
     run = SumRun(target, target.size_for(NUMBERS), attempts=2)
     seen = []
@@ -59,9 +59,10 @@ def masked_numbers(target: SumTarget) -> str:
 
 
 def masks(target: SumTarget) -> str:
-    """Every pair of sites shares a mask that no other pair has, and every site has one of its own, in each attempt.
+    """Check that, in each attempt, every pair of sites shares a mask and every site has one, all of them different.
 
-    All sites but two collude: they take their masks and what unmasking reveals off the two vectors, which are known.
+    For each pair, all other sites collude with the server: the masks that they know, those that unmasking reveals, and
+    the vectors, which the audit chose, are subtracted from what the pair sends.
     """
     size, N = target.size_for(NUMBERS), target.n_sites
     run = SumRun(target, size, attempts=2)
@@ -89,9 +90,9 @@ def masks(target: SumTarget) -> str:
 
 
 def _left_of_pairs(run: SumRun) -> tuple[dict[tuple[int, int], np.ndarray], np.ndarray]:
-    """By ordered pair of sites, what is left of the first one's masked vector if all but the second collude.
+    """Return, by ordered pair of sites, what remains of the first site's masked vector if all but the pair collude.
 
-    Also the masks of single sites, N x M, which the sum of the vectors needs.
+    Also return the masks of single sites, N x M, which unmasking reveals.
     """
     N, attempt = run.target.n_sites, run.server.attempt
     adverts = {n: Advert.of(run.answers[attempt, "keys", n].payload) for n in range(N)}
@@ -104,7 +105,7 @@ def _left_of_pairs(run: SumRun) -> tuple[dict[tuple[int, int], np.ndarray], np.n
     for n in range(N):
         masked = run.masked(attempt, n)
         vector = (run.vectors[attempt, n] % 2**32).astype(np.uint32)
-        # v computes of_pair(v, n), which site n has with the other sign
+        # site v adds of_pair(v, n), and site n subtracts it
         known = {v: of_pair[v, n] if v > n else np.uint32(0) - of_pair[n, v] for v in range(N) if v != n}
         left = masked - vector - own[n] + sum(known.values(), np.zeros(len(vector), np.uint32))
         found |= {(n, v): left - known[v] for v in known}
@@ -112,9 +113,10 @@ def _left_of_pairs(run: SumRun) -> tuple[dict[tuple[int, int], np.ndarray], np.n
 
 
 def two_worlds(target: SumTarget) -> str:
-    """A server cannot tell whether the canary sends zeros or a loud vector, if another site evens out the sum.
+    """Check that a server cannot tell whether site 0, the canary, sends zeros or a loud vector that site 1 cancels.
 
-    The canary's masked numbers, also without its vector, have the same law in both worlds, and answers the same length.
+    In both worlds the canary's masked numbers must have the same distribution, which is uniform near zero also after
+    its vector is subtracted, and all answers must have the same lengths.
     """
     worlds, lengths = [], []
     for loud in (0, _LOUD):
@@ -134,9 +136,9 @@ def two_worlds(target: SumTarget) -> str:
 
 
 def seeds(target: SumTarget) -> str:
-    """Seeds have 128 bits: none of 2^19 occurs twice, their bits are balanced and independent, and keys use each once.
+    """Check that seeds have 128 bits: 2^19 seeds differ, their bits are balanced and independent, keys use each once.
 
-    Of seeds with b bits, 2^19 are all different with probability about exp(-2^(37 - b)): 1e-14 at b = 32.
+    With b random bits, 2^19 seeds would all differ with probability about exp(-2^(37 - b)): 1e-14 at b = 32.
     """
     source: list[bytes] = []
 
@@ -167,7 +169,7 @@ def seeds(target: SumTarget) -> str:
 
 
 def _rank(bits: np.ndarray) -> int:
-    """The rank of a matrix of zeros and ones over the field of two elements."""
+    """Return the rank of a matrix of zeros and ones over the field of two elements."""
     rows = [int("".join(map(str, row)), 2) for row in bits]
     rank = 0
     while rows:
@@ -180,11 +182,11 @@ def _rank(bits: np.ndarray) -> int:
 
 
 def noise_shares(target: SumTarget) -> str:
-    """Shares of the noise have variance sigma^2 / (N - max_dropouts - colluders), and differ from site to site."""
+    """Check that noise shares have variance sigma^2 / (N - max_dropouts - colluders) and are uncorrelated."""
     noise, mechanism, N, M = target.noise, target.mechanism, target.n_sites, target.size
     sigma = mechanism.multiplier(0) * (1.0 + 2.0 ** -(BITS + 1) * math.sqrt(M)) * 2.0**BITS
     wanted = sigma**2 / (N - noise.max_dropouts - noise.colluders)
-    errors = float(stats.norm.isf(ERROR / _TESTS / 2) + stats.norm.ppf(_POWER))  # standard errors that are found
+    errors = float(stats.norm.isf(ERROR / _TESTS / 2) + stats.norm.ppf(_POWER))  # detectable, in standard errors
     margin = (noise.max_dropouts + noise.colluders) / N
     numbers = min(_MOST, max(_FEWEST, 2 * (errors / margin) ** 2 if margin else 0))
     calls = math.ceil(numbers / (N * M))
@@ -206,7 +208,7 @@ def noise_shares(target: SumTarget) -> str:
 
 
 def _uniform(numbers: np.ndarray) -> Iterator[tuple[str, float]]:
-    """p-values of chi-square tests of the four bytes, and of the first four bits of neighbours."""
+    """Yield names and p-values of chi-square tests of the four bytes, and of the top four bits of neighbours."""
     flat = np.ascontiguousarray(numbers).reshape(-1)
     for k in range(4):
         yield f"byte {k}", _chi_square(np.bincount((flat >> np.uint32(8 * k)) & np.uint32(255), minlength=256))
@@ -219,27 +221,27 @@ def _chi_square(counts: np.ndarray) -> float:
 
 
 def _same_law(one: np.ndarray, other: np.ndarray) -> float:
-    """p-value of a chi-square test of homogeneity in 64 bins."""
+    """Return the p-value of a chi-square test that two samples have the same distribution, in 64 bins."""
     bins = [np.bincount(x >> np.uint32(26), minlength=_BINS) for x in (one, other)]
     return float(stats.chi2_contingency(np.stack(bins) + 1e-9).pvalue)
 
 
 def _share_near(rows: np.ndarray) -> np.ndarray:
-    """In each row of uint32, how many numbers lie near zero modulo 2^32."""
+    """Count the numbers near zero, modulo 2^32, in each row of uint32."""
     return np.count_nonzero(rows + np.uint32(_NEAR // 2) < np.uint32(_NEAR), axis=1)
 
 
 def _near(rows: np.ndarray) -> float:
-    """p-value over rows of uniform numbers, k x M, that as many numbers lie near zero. A row of equal masks has all."""
+    """Return the p-value over rows, k x M, that one in 256 numbers is near zero, as in uniform rows."""
     return two_sided(_share_near(rows), rows.shape[1], _NEAR / 2.0**32)
 
 
 def _nearest(rows: np.ndarray) -> int:
-    """The row with the most numbers near zero."""
+    """Return the index of the row with the most numbers near zero."""
     return int(_share_near(rows).argmax())
 
 
 def _differences(rows: np.ndarray) -> np.ndarray:
-    """The differences of each row and the next ones, at most all pairs of 64 rows."""
+    """Return the differences of all pairs of rows, among the first 64."""
     some = rows[:64]
     return np.concatenate([some[k + 1 :] - some[k] for k in range(len(some) - 1)])

@@ -26,7 +26,7 @@ SITE_CHECKS: dict[str, Callable[[SumTarget], str]] = {
 def examine_sites(
     target: SumTarget, on_check: Callable[[], None] = lambda: None, names: Iterable[str] = SITE_CHECKS
 ) -> list[CheckResult]:
-    """The results of all checks, or of those named. on_check: called after each."""
+    """Run the named checks and return their results. on_check: called after each."""
     found = []
     for name in names:
         found.append(checked(name, SITE_CHECKS[name], target))

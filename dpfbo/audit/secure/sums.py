@@ -1,4 +1,4 @@
-"""Secure sums of the sites under audit, which the audit leads as the server, and whose journals it can read."""
+"""Secure sums of the sites under audit: the audit plays the server, and can read the sites' journals."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class SumTarget:
 
     Args:
         mechanism: The mechanism whose noise shares the sites add.
-        n_sites: N.
-        size: M, the numbers in a vector.
+        n_sites: The number of sites, N.
+        size: The number of integers in a site's vector, M.
         site: A function that makes a site from the arguments of `SumSite`.
         terms: A function that makes the terms of a sum from the arguments of `SumTerms`.
 
     Raises:
-        SettingError: The mechanism does not work with so many sites.
+        SettingError: The mechanism does not work with this number of sites.
     """
 
     mechanism: DistributedGaussian
@@ -53,15 +53,15 @@ class SumTarget:
         return self.mechanism.noise_of(self.n_sites)
 
     def size_for(self, numbers: int) -> int:
-        """The numbers in a vector at which all sites together send at least `numbers`."""
+        """Return a size of vectors, at least M, at which all sites together send at least `numbers` integers."""
         return max(self.size, -(-numbers // self.n_sites))
 
 
 class SumRun:
     """One secure sum in one process, of vectors that the audit chooses.
 
-    vectors: by attempt and site, M numbers of at most 2^16, as a message has them. numbers: others, by site.
-    answers: to honest requests, by attempt, step and site.
+    vectors: M integers by (attempt, site): `numbers` by site, or random integers from -2^16 to 2^16, the range of a
+    message. answers: the sites' answers to honest requests, by (attempt, step, site).
     """
 
     def __init__(
@@ -80,11 +80,11 @@ class SumRun:
         self.answers: dict[tuple[int, str, int], SiteAnswer] = {}
 
     def site(self, n: int, journal: Journal, charge: Charge = lambda answer: None) -> SumSite:
-        """Site n as it is after a restart with this journal."""
+        """Return site n as it is after a restart with this journal."""
         return self.target.site(self.terms, self.keys[n], journal, lambda: self._vector(n), charge, self.attempts)
 
     def restored(self, n: int, charge: Charge = lambda answer: None) -> SumSite:
-        """A copy of site n, as of a folder that is copied now and restored elsewhere."""
+        """Return a copy of site n, as if its folder were copied now and restored elsewhere."""
         return self.site(n, self.journals[n].copied(), charge)
 
     def _vector(self, n: int) -> torch.Tensor:
@@ -96,31 +96,31 @@ class SumRun:
         return torch.from_numpy(made)
 
     def request(self, step: str, payload: dict[str, Any]) -> bytes:
-        """A request of the present attempt with a payload of the audit's own."""
+        """Return a request of the present attempt with any payload, encoded."""
         return ServerRequest(self.server.attempt, step, payload).encoded(self.terms)
 
     def payload(self, n: int) -> dict[str, Any]:
-        """The payload of an honest server's request to site n in the present step."""
+        """Return the payload of an honest server's request to site n in the present step; empty after the last step."""
         step = self.server.step
         return ServerRequest.decoded(self.server.request(n), self.terms).payload if step else {}
 
     def read(self, answer: bytes) -> SiteAnswer:
-        """A site's answer. Raises ClaimBroken if it cannot be read."""
+        """Decode a site's answer. Raises ClaimBroken if it cannot be read."""
         try:
             return SiteAnswer.decoded(answer, self.terms)[0]
         except SumError as error:
             raise ClaimBroken(f"a site's answer cannot be read: {error}") from error
 
     def masked(self, attempt: int, n: int) -> np.ndarray:
-        """The masked vector that site n sent in an attempt, M uint32."""
+        """Return the masked vector that site n sent in an attempt, M uint32."""
         return self.masked_in(self.answers[attempt, "masked", n])
 
     def masked_in(self, answer: SiteAnswer) -> np.ndarray:
-        """The masked vector of an answer, M uint32."""
+        """Return the masked vector in an answer, M uint32."""
         return np.frombuffer(raw(answer.payload["masked"], 4 * self.terms.size), "<u4")
 
     def until(self, step: str | None, absent: Collection[int] = ()) -> SumRun:
-        """Lead the sum honestly up to a step; `absent` sites do not answer any more. Raises ClaimBroken on errors."""
+        """Lead the sum honestly up to a step (None: its end), without the `absent` sites. Raises ClaimBroken."""
         try:
             while self.server.step != step:
                 for n in self.server.waits_for:
@@ -137,12 +137,12 @@ class SumRun:
         self.server.receive(n, answer)
 
     def secret(self, n: int) -> dict[str, Any]:
-        """The seeds of site n in the present attempt, as its folder has them."""
+        """Return the seeds of site n in the present attempt, as stored in its folder."""
         found: dict[str, Any] = json.loads(self.journals[n].need(secret_file(self.terms, self.server.attempt)))
         return found
 
     def answer(self, n: int, step: str, payload: dict[str, Any], site: SumSite | None = None) -> bytes | None:
-        """The answer of site n (or a copy of it) to a request; None if the site refuses it in a sentence."""
+        """Return the answer of site n (or `site`, its copy) to a request; None if it refuses with one of its errors."""
         try:
             return (site or self.sites[n]).respond(self.request(step, payload))
         except (SumError, StateError):
@@ -151,5 +151,5 @@ class SumRun:
             raise ClaimBroken(f"site {n} ends step {step} with {type(error).__name__}: {error}") from error
 
     def must_refuse(self, n: int, step: str, payload: dict[str, Any], words: str) -> None:
-        """Raise ClaimBroken if site n answers a request."""
-        require(self.answer(n, step, payload) is None, f"site {n} answers {words}")
+        """Raise ClaimBroken if site n answers a request, which `words` describe."""
+        require(self.answer(n, step, payload) is None, f"site {n} does not refuse {words}")

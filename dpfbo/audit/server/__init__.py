@@ -1,1 +1,1 @@
-"""Attacks on a server, and checks of what it charges and sends."""
+"""Attacks on a server, and checks of what it charges to the ledger and broadcasts."""

@@ -8,20 +8,20 @@ from dpfbo.audit.server.target import LONG_NORM, seeded
 from dpfbo.privacy.budget import BudgetSpent
 from dpfbo.privacy.ledger import Charge, Ledger
 
-_RUNS = 8  # runs of all rounds
+_RUNS = 8  # runs, each of all rounds
 
 
 class _Broken(Ledger):
-    """A ledger that cannot be written."""
+    """A ledger whose charges cannot be written."""
 
     def charge(self, entry: Charge) -> bool:
         raise OSError("the ledger cannot be written")
 
 
 def charged(rounds: RepeatedRounds) -> str:
-    """After every round the ledger has exactly one more charge: this round's, of the very numbers that were broadcast.
+    """Check that each round adds one charge to the ledger, for the very numbers that were broadcast.
 
-    The charge is the same for all messages.
+    The cost of a round must be the same whatever agents send.
     """
     target, seen = rounds.target, dict[int, tuple[object, ...]]()
     sent = (("nothing", 0.0), ("far too much", LONG_NORM * target.message_norm), ("NaN", math.nan))
@@ -41,15 +41,15 @@ def charged(rounds: RepeatedRounds) -> str:
             if broadcast is None or len(new) != 1:
                 raise ClaimBroken(f"run {run}, round {t}: {len(new)} charges for one broadcast")
             own = new[0].round == t and ledger.holds(t, broadcast.values)
-            require(own, f"run {run}, round {t}: the charge is not of the numbers that were broadcast")
+            require(own, f"run {run}, round {t}: the charge is not for the numbers that were broadcast")
             cost = (new[0].q, new[0].z, new[0].sigma, new[0].subset)
             known = seen.setdefault(t, cost)
-            require(known == cost, f"round {t} is charged {cost} when agents send {name}, else {known}")
+            require(known == cost, f"round {t} is charged {cost} when agents send {name}, but {known} in other runs")
     return f"{_RUNS} runs of {len(seen)} rounds: one charge for each broadcast"
 
 
 def before_leaving(rounds: RepeatedRounds) -> str:
-    """Nothing is broadcast if the charge cannot be written."""
+    """Check that nothing is broadcast if the charge cannot be written."""
     try:
         broadcast, _, _ = rounds.target.copy(seeded("broken", rounds.seed), _Broken()).round(0, rounds.zeros())
     except OSError:
@@ -59,7 +59,7 @@ def before_leaving(rounds: RepeatedRounds) -> str:
 
 
 def budget(rounds: RepeatedRounds) -> str:
-    """All broadcasts of a run together cost no more than the budget, where there is one."""
+    """Check that all broadcasts of a run together cost no more than the budget, if there is one."""
     target, ledger = rounds.target, Ledger()
     limit = target.summing.budget
     if limit is None:

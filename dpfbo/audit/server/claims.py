@@ -21,29 +21,29 @@ from dpfbo.privacy.budget import EpsilonCurve
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.privacy.release import Release
 
-MOST_ROUNDS = 100  # of the run, whose epsilon is integrated
-FACTOR = 1.01  # pld over the exact epsilon, at most
-LOOSE_FACTOR = 3.0  # moments and rdp
-_SLACK = 1e-2  # epsilon, in addition
+MOST_ROUNDS = 100  # most rounds of the run whose epsilon is computed exactly
+FACTOR = 1.01  # largest ratio of an epsilon by pld to the exact epsilon
+LOOSE_FACTOR = 3.0  # the same for moments and rdp
+_SLACK = 1e-2  # tolerated excess of epsilon in addition to the factor
 _CASES: tuple[Rounds, ...] = (
     (((1.0, 1.0), 1),),
     (((0.5, 1.0), 2),),
     (((0.1, 0.8), 10),),
     (((0.5, 1.0), 1), ((0.3, 2.0), 3)),
 )
-_SHARE = 0.004  # of epsilon, the rounding of the losses of all rounds together
+_SHARE = 0.004  # rounding of the privacy losses of all rounds together, relative to epsilon
 _DELTA = 1e-5
-_SUBSET = (6, 12)
-_ROUNDING = 1e-6  # relative, of an epsilon
-_EARLIER = 0.8  # multiplier of a charge that the ledger has before the run, over that of its first round
-_REPORTED = 3  # rounds whose records are read
-_SAME = 1e-3  # relative difference of a record's epsilon, whose grid may be another
+_SUBSET = (6, 12)  # size of S_t, number of agents
+_ROUNDING = 1e-6  # tolerated relative error of an epsilon
+_EARLIER = 0.8  # noise multiplier of a charge from before the run, relative to that of round 0
+_REPORTED = 3  # most rounds whose records are checked
+_SAME = 1e-3  # tolerated relative difference of a record's epsilon, which may use another grid
 
 
 def accountant(rounds: RepeatedRounds) -> str:
-    """The accountant's epsilon lies above the exact epsilon, and not far above it.
+    """Check that the accountant's epsilon is at least the exact epsilon, and not far above it.
 
-    The exact one lies between dp-accounting's own privacy losses, which `Pld` does not use, rounded down and up.
+    The exact epsilon lies between those of dp-accounting's own privacy losses, rounded down and up; `Pld` uses neither.
     """
     of = rounds.target.accountant
     opposite = of.relation == REPLACE_ONE
@@ -55,15 +55,15 @@ def accountant(rounds: RepeatedRounds) -> str:
         case = f"{len(events)} rounds, delta {delta:.3g}"
         for epsilon in said:
             bounded = lower * (1 - _ROUNDING) <= epsilon <= factor * upper + _SLACK
-            require(bounded, f"{case}: the accountant says {epsilon:.4f}, exactly {lower:.4f} to {upper:.4f}")
+            require(bounded, f"{case}: the accountant's epsilon is {epsilon:.4f}, exact is {lower:.4f} to {upper:.4f}")
             if lower / max(epsilon, 1e-12) > closest:
                 closest = lower / max(epsilon, 1e-12)
-                words = f"{case}: {epsilon:.4f}, exactly {lower:.4f} or more"
-    return f"{tried} epsilons; closest: {words}"
+                words = f"{case}: {epsilon:.4f}, exact is at least {lower:.4f}"
+    return f"{tried} epsilons by the accountant; closest to the exact one: {words}"
 
 
 def _cases(rounds: RepeatedRounds, opposite: bool) -> list[tuple[list[dp_accounting.DpEvent], float]]:
-    """(events, delta) of every case."""
+    """Return (events, delta) of every case."""
     subset = _SUBSET if opposite else None
     small = [[round_event(q, z, subset) for (q, z), count in case for _ in range(count)] for case in _CASES]
     charged = [rounds.charge(t).event() for t in rounds.charged[:MOST_ROUNDS]]
@@ -74,14 +74,14 @@ def _cases(rounds: RepeatedRounds, opposite: bool) -> list[tuple[list[dp_account
 def _compared(
     accountant: Accountant, events: tuple[dp_accounting.DpEvent, ...], delta: float, opposite: bool
 ) -> tuple[tuple[float, ...], tuple[float, float]]:
-    """The accountant's epsilons of some events, by its methods `curve` and `epsilon`, and bounds of the exact one."""
+    """Return the accountant's epsilons of the events, by `epsilon` and by `curve`, and bounds on the exact epsilon."""
     said = (accountant.epsilon(list(events), delta), accountant.curve(list(events), delta)[-1])
     kinds = Counter((q, z or 0.0) for q, z, _ in map(round_parameters, events))
     return said, epsilon_interval(tuple(kinds.items()), delta, said[0], opposite)
 
 
 def epsilon_interval(rounds: Rounds, delta: float, guess: float, opposite: bool) -> tuple[float, float]:
-    """A lower and an upper bound of epsilon at delta after all rounds; the upper one is inf under replace-one.
+    """Return a lower and an upper bound on epsilon at delta after all rounds; the upper one is inf under replace-one.
 
     guess: a rough epsilon, which sets the step of the privacy-loss grid. opposite: True for replace-one, whose lower
     bound comes from two worlds with opposite messages.
@@ -93,7 +93,7 @@ def epsilon_interval(rounds: Rounds, delta: float, guess: float, opposite: bool)
 
 
 def reported(rounds: RepeatedRounds) -> str:
-    """Epsilon and sigma in the record of each round agree with the ledger, including its charges before the run."""
+    """Check that epsilon and sigma in the records agree with the ledger, also if it has charges from before the run."""
     target, charged = rounds.target, rounds.charged[:_REPORTED]
     if charged != list(range(len(charged))):
         return "the first rounds are not charged"
@@ -101,7 +101,7 @@ def reported(rounds: RepeatedRounds) -> str:
     planned = [rounds.charge(t).event() for t in charged]
     earlier = replace(first, z=None if first.z is None else _EARLIER * first.z, digest="0" * 64)
     seeded = rounds.entropy(0)
-    # noise that counts as new adds to what another run charged for the same round; seeded noise would be refused
+    # beside another run's charge for the same round, the server refuses seeded noise but not new noise
     for held, entropy in (((), seeded), ((earlier,), replace(seeded, reproducible=False))):
         ledger = Ledger()
         for charge in held:
@@ -124,7 +124,7 @@ def reported(rounds: RepeatedRounds) -> str:
 
 
 class _InMemory:
-    """A kept release in memory."""
+    """Keeps the releases for a restart in memory."""
 
     def __init__(self) -> None:
         self.saved: dict[int, tuple[Release, Sequence[int] | None]] = {}
@@ -137,9 +137,9 @@ class _InMemory:
 
 
 def kept(rounds: RepeatedRounds) -> str:
-    """A release that is kept for a restart is the one that leaves, bit for bit, and costs nothing twice.
+    """Check that the release kept for a restart is the one that was broadcast, bit for bit, and is charged only once.
 
-    Killed before its charge or after, the server sends the same numbers again, and they are charged once.
+    After a restart, whether it was killed before its charge or after, the server must send the same numbers again.
     """
     t, memory, ledger = rounds.examined[0], _InMemory(), Ledger()
     server = replace(rounds.target.summing, epsilon=NoEpsilon(), kept=memory, budget=None)
@@ -147,10 +147,10 @@ def kept(rounds: RepeatedRounds) -> str:
     if t not in memory.saved or sent is None:
         raise ClaimBroken(f"round {t}: nothing is kept of the release")
     gap = float((memory.saved[t][0].values - sent.values).abs().max())
-    words = require(gap == 0, f"round {t}: what is kept differs from what left by {gap:.3g}")
+    words = require(gap == 0, f"round {t}: the kept release differs from the broadcast by {gap:.3g}")
     for before in (ledger, Ledger()):  # killed after the charge, or before it
         again = replace(server, entropy=rounds.entropy(1), ledger=before).round(t, rounds.crowd)[0]
         same = again is not None and bool((again.values == sent.values).all())
         same = same and [c.digest for c in before.charges] == [c.digest for c in ledger.charges]
         require(same, f"round {t}: a restarted server sends other numbers, or charges the same ones again")
-    return words + ", and a restarted server sends it again, charged once"
+    return words + ", and a restarted server sends it again and charges it once"

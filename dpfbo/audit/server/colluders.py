@@ -1,7 +1,7 @@
-"""The release that is attacked where no server is trusted: attackers know all noise shares but the fewest.
+"""The release that the audit attacks if no server is trusted: a sum with no more noise than its charge assumes.
 
-The charge of such a release is for the server together with `colluders` sites, after `max_dropouts` sites have dropped
-out. A release in which nobody drops out has more noise than that, and does not show whether the charge is right.
+The charge is for the server together with `colluders` sites, after `max_dropouts` sites have dropped out. A release in
+which nobody drops out has more noise, and would not show whether the charge is right.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from dpfbo.privacy.release import Release
 
 @dataclass(frozen=True)
 class ColludersView(DistributedGaussian):
-    """The release minus the noise shares of the last `max_dropouts + colluders` sites.
+    """A mechanism whose release lacks the noise shares of the last `max_dropouts + colluders` sites.
 
-    All messages stay in the sum: whoever sees those of the missing sites, too, sees more.
+    Their messages stay in the sum, so that the attacker sees more than the charge assumes.
     """
 
     def share(self, agent: int, n_agents: int, M: int, entropy: Entropy, round: int) -> Tensor:
@@ -35,7 +35,7 @@ class ColludersView(DistributedGaussian):
 
 @dataclass(frozen=True)
 class HeldSum(DistributedGaussian):
-    """A mechanism whose release has the same numbers, `held`, whatever is sent."""
+    """A mechanism that releases the numbers `held` whatever agents send."""
 
     held = torch.empty(0)
 
@@ -44,14 +44,14 @@ class HeldSum(DistributedGaussian):
 
 
 def worst_case(target: Target) -> Target:
-    """The target as server and colluders see it, where no server is trusted; else the target itself."""
+    """Return the target as a server and its colluders see it; the target itself if the server is trusted."""
     if not isinstance(target.mechanism, DistributedGaussian):
         return target
     return target.with_mechanism(_as(ColludersView, target.mechanism))
 
 
 def attacked_view(target: Target) -> str | None:
-    """The attacked view in words; None if it is the release itself."""
+    """Describe the view that is attacked; None if it is the release itself."""
     if not isinstance(target.mechanism, ColludersView):
         return None
     noise = target.mechanism.noise_of(target.shape[0])
@@ -60,12 +60,12 @@ def attacked_view(target: Target) -> str | None:
 
 
 def held_sum(mechanism: DistributedGaussian, values: Tensor) -> DistributedGaussian:
-    """The mechanism with its sum held at `values`."""
+    """Return a copy of the mechanism that always releases `values`."""
     return _as(HeldSum, mechanism, held=values)
 
 
 def _as(view: type[DistributedGaussian], mechanism: DistributedGaussian, **more: object) -> DistributedGaussian:
-    """The mechanism in which methods of `view` precede its own, so that all other code stays that of its class."""
+    """Return a copy of the mechanism whose class inherits from `view` first, then from the mechanism's own class."""
     kind = type(view.__name__, (view, type(mechanism)), more)
     made: DistributedGaussian = kind(**{f.name: getattr(mechanism, f.name) for f in fields(mechanism)})
     return made

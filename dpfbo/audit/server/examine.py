@@ -1,4 +1,4 @@
-"""All checks of a target except the replay of two worlds."""
+"""All checks of a server under audit, except the two-world replay."""
 
 from collections.abc import Callable, Iterable
 
@@ -37,14 +37,14 @@ def examine(
     thorough: bool = False,
     names: Iterable[str] = CHECKS,
 ) -> list[CheckResult]:
-    """The results of all checks, or of those named. on_check: called after each. thorough: see `RepeatedRounds`.
+    """Run the named checks and return their results. on_check: called after each. thorough: see `RepeatedRounds`.
 
     Raises ValueError if no round to check is charged.
     """
     with torch.inference_mode():
         rounds = RepeatedRounds(target, seed, thorough)
         if not rounds.examined:
-            raise ValueError("no broadcast of the server under audit is charged, so that nothing is claimed of any")
+            raise ValueError("no broadcast of the server under audit is charged, so there is no claim to check")
         found = []
         for name in names:
             found.append(checked(name, CHECKS[name], rounds))

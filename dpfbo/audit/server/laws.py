@@ -1,6 +1,6 @@
-"""The laws of S_t and of the noise, from many draws that the server's own mechanism makes.
+"""Statistical checks of S_t (the agents chosen in round t) and of the noise, on many draws of the server's mechanism.
 
-`whole_runs.every_round` checks that releases are made of these draws, bit for bit; so there can be enough of them.
+`whole_runs.every_round` checks that the releases consist of such draws, which alone are fast enough to make many.
 """
 
 import math
@@ -21,29 +21,30 @@ from dpfbo.federated.distributed import DistributedGaussian
 from dpfbo.privacy.accounting.events import round_parameters
 from dpfbo.privacy.entropy import Entropy, SystemEntropy
 
-_TESTS = 5  # p-values of a check
-_EXCESS = {False: 0.02, True: 0.005}  # relative excess of q that is looked for; thorough
-_POWER = 0.99  # probability to find it, where the most draws allow that many
-_MOST_CHOICES = {False: 3_000, True: 2_000_000}  # draws of S_t; thorough
-_MOST_AGENTS = 40_000_000  # agents in all draws of S_t together, which are held in memory
-_NUMBERS = {False: 1 << 18, True: 1 << 33}  # numbers of noise; thorough
-_OF_SHARES = {False: 1 << 16, True: 1 << 21}  # numbers of noise that is a sum of sites' shares; thorough
-_EXACT_NUMBERS = 20_000  # of noise that is sampled exactly, at ten microseconds a number
-_CHUNK = 1 << 20  # numbers at once
+# dictionaries are keyed by `RepeatedRounds.thorough`
+_TESTS = 5  # most p-values in `law_of_choice`
+_EXCESS = {False: 0.02, True: 0.005}  # relative excess of q to detect
+_POWER = 0.99  # probability of detecting it, unless that needs too many draws
+_MOST_CHOICES = {False: 3_000, True: 2_000_000}  # most draws of S_t
+_MOST_AGENTS = 40_000_000  # most draws of S_t times agents; all are held in memory
+_NUMBERS = {False: 1 << 18, True: 1 << 33}  # samples of noise
+_OF_SHARES = {False: 1 << 16, True: 1 << 21}  # samples of noise that is a sum of sites' shares
+_EXACT_NUMBERS = 20_000  # samples of noise from an exact sampler, which takes ten microseconds for each
+_CHUNK = 1 << 20  # samples at once
 _PAIRS = 256  # agents whose pairs are counted
-_BINS = 64  # of equal probability
-_FEWEST = 20.0  # expected draws in a bin of |S_t|
-_TAILS = (2.5, 3.0, 3.5, 4.0, 4.5, 5.0)  # standard deviations beyond which numbers are counted
-_BITS, _SINGLE = 53, 24  # bits of a double's mantissa, and of a single's
-_COARSE = 0.01  # share of numbers that may lie on the coarser grid of single precision
-_DRAWS, _EXACT_DRAWS = 150, 8  # rounds of noise; rounds with messages of every kind
-_ROUNDING = 1e-9  # of sigma
+_BINS = 64  # bins of equal probability
+_FEWEST = 20.0  # least expected count in a bin of |S_t|
+_TAILS = (2.5, 3.0, 3.5, 4.0, 4.5, 5.0)  # standard deviations beyond which samples are counted
+_BITS, _SINGLE = 53, 24  # bits of the mantissa in double and in single precision
+_COARSE = 0.01  # largest share of samples on the coarser grid of single precision
+_DRAWS, _EXACT_DRAWS = 150, 8  # rounds in each statistical test of deviations; rounds in each exact comparison
+_ROUNDING = 1e-9  # tolerated difference, in sigma
 _EMPTY = 1e-9  # sampling probability at which S_t is empty
 
 
 @dataclass(frozen=True)
 class _OneStream:
-    """Entropy in which every call continues one generator, at less cost than a stream of each name."""
+    """Entropy whose calls all continue one generator, which is faster than a new stream for each purpose and round."""
 
     generator: np.random.Generator
     reproducible: bool = True
@@ -53,31 +54,31 @@ class _OneStream:
 
 
 def _entropy(rounds: RepeatedRounds, label: str) -> Entropy:
-    """Randomness for many draws."""
+    """Return a seeded entropy source for many draws, or the operating system's if no seed repeats the noise."""
     generator = seeded(label, rounds.seed).streams.generator("law")
     return _OneStream(generator) if rounds.audited.seedable else SystemEntropy()
 
 
 def choices_needed(q: float, n_agents: int, thorough: bool = False) -> int:
-    """Draws of S_t at which 2 % (0.5 %) more than q is found with probability 0.99, but no more than are allowed."""
+    """Return how many draws of S_t detect an excess of q by 2 % (thorough: 0.5 %) with probability 0.99, capped."""
     most = min(_MOST_CHOICES[thorough], max(200, _MOST_AGENTS // n_agents))
     return min(most, max(200, math.ceil((excess_found(q, n_agents, 1) / _EXCESS[thorough]) ** 2)))
 
 
 def excess_found(q: float, n_agents: int, draws: int) -> float:
-    """The relative excess of q that this many draws of S_t find with probability 0.99."""
+    """Return the relative excess of q that this many draws of S_t detect with probability 0.99."""
     shift = float(stats.norm.isf(ERROR / _TESTS / 2) + stats.norm.ppf(_POWER))
     return shift * math.sqrt((1 - q) / (q * n_agents * draws))
 
 
 def law_of_choice(rounds: RepeatedRounds) -> str:
-    """S_t has the charged law over all rounds: how often each agent is in it, how many are, and which two together."""
+    """Check that S_t has the charged distribution: the frequency of each agent and of each pair, and the size."""
     target = rounds.audited
     N, T = target.shape[0], target.rounds
     q, _, subset = round_parameters(rounds.charge(rounds.examined[0]).event())
     entropy, draws = _entropy(rounds, "choices"), choices_needed(q, N, rounds.thorough)
     chosen = torch.stack([target.mechanism.choose(N, entropy, k % T) for k in range(draws)]).numpy()
-    words = f"{draws} draws, agents are chosen in {chosen.mean():.4f} of them, charged q = {q:.4g}"
+    words = f"{draws} draws of S_t: agents are chosen with frequency {chosen.mean():.4f}, charged q = {q:.4g}"
     if subset is not None:
         p = {"how many agents are chosen": float((chosen.sum(1) == subset[0]).all())}
         if q < 1:
@@ -87,12 +88,12 @@ def law_of_choice(rounds: RepeatedRounds) -> str:
     else:
         p = _poisson(chosen, q, T)
     if 0 < q < 1:
-        words += f"; {excess_found(q, N, draws):.1%} too often would be found with probability {_POWER}"
+        words += f"; an excess of {excess_found(q, N, draws):.1%} would be found with probability {_POWER}"
     return likely(p, words)
 
 
 def _poisson(chosen: np.ndarray, q: float, T: int) -> dict[str, float]:
-    """p-values that agents are in S_t independently with probability q. chosen: draws x N, draw k of round k mod T."""
+    """Return p-values for independent choice with probability q. chosen: draws x N, draw k is of round k mod T."""
     draws, N = chosen.shape
     some = chosen[:, : min(N, _PAIRS)].astype(np.float32)
     together = (some.T @ some)[np.triu_indices(some.shape[1], 1)]
@@ -107,7 +108,7 @@ def _poisson(chosen: np.ndarray, q: float, T: int) -> dict[str, float]:
 
 
 def _sizes(sizes: np.ndarray, N: int, q: float) -> float:
-    """p-value of a chi-square test that |S_t| is binomial, in bins that expect at least 20 draws."""
+    """Return the p-value of a chi-square test that |S_t| is binomial, in bins with an expected count of 20 or more."""
     expected = len(sizes) * stats.binom.pmf(np.arange(N + 1), N, q)
     seen = np.bincount(sizes, minlength=N + 1)
     starts, gathered = [0], 0.0
@@ -124,10 +125,10 @@ def _sizes(sizes: np.ndarray, N: int, q: float) -> float:
 
 
 def noise(rounds: RepeatedRounds) -> str:
-    """In every round, region and feature the noise has the charged deviation, whatever is sent.
+    """Check that the noise has the charged standard deviation in each region and feature, whatever agents send.
 
-    Long messages along one axis (the others hold noise alone), NaN messages, late messages and an empty S_t leave the
-    noise of zero vectors as it is under equal randomness. Noise that no seed repeats is tested for each of them.
+    Under equal randomness it must equal the noise of zero vectors when all messages are long along one axis (other
+    axes hold noise alone), NaN or late, or S_t is empty. Noise that no seed repeats gets a statistical test each time.
     """
     p, t = dict[str, float](), rounds.examined[0]
     for name, target, messages, late, first in _sent(rounds.audited):
@@ -152,13 +153,13 @@ def noise(rounds: RepeatedRounds) -> str:
 
 
 def _released(target: Target, t: int, messages: Tensor, late: Tensor | None = None) -> Tensor:
-    """Releases with new randomness over their charged sigma, draws x P x M."""
+    """Return releases with new randomness, divided by their charged sigma, draws x P x M."""
     drawn = (released(target, SystemEntropy(), t, messages, late) for _ in range(_DRAWS))
     return torch.stack([values / sigma for values, sigma in drawn])
 
 
 def _sent(target: Target) -> Iterator[tuple[str, Target, Tensor, Tensor | None, int]]:
-    """(name, server, messages, late, first feature that holds noise alone) of what may not change the noise."""
+    """Yield (name, target, messages, late, first feature with noise alone) of rounds that must have the same noise."""
     N, _, M = target.shape
     loud = torch.zeros(N, M, dtype=torch.float64)
     loud[:, 0] = LONG_NORM * target.message_norm
@@ -171,7 +172,7 @@ def _sent(target: Target) -> Iterator[tuple[str, Target, Tensor, Tensor | None, 
 
 
 def _deviation(name: str, values: Tensor) -> dict[str, float]:
-    """p-values that standardised noise (draws x P x M) has deviation 1 in each region, and in each of its numbers."""
+    """Return p-values for deviation 1 of standardised noise (draws x P x M), in each region and in each feature."""
     squares, p = values.square().numpy(), dict[str, float]()
     for axes, place in (((0, 2), "region {}"), ((0,), "region {}, feature {}")):
         sums = squares.sum(axes)
@@ -184,7 +185,7 @@ def _deviation(name: str, values: Tensor) -> dict[str, float]:
 
 
 def law_of_noise(rounds: RepeatedRounds) -> str:
-    """The noise is Gaussian with the charged deviation: its mean, its squares, 64 bins, its tails and its largest."""
+    """Check that the noise is Gaussian with the charged deviation: mean, squares, 64 bins, tails and largest sample."""
     n, total, squares, largest = 0, 0.0, 0.0, 0.0
     bins, beyond = np.zeros(_BINS), np.zeros(len(_TAILS))
     for x in _numbers(rounds, "law"):
@@ -193,7 +194,7 @@ def law_of_noise(rounds: RepeatedRounds) -> str:
         largest = max(largest, float(np.nan_to_num(size, nan=math.inf).max()))
         bins += np.bincount((np.nan_to_num(ndtr(x)) * _BINS).astype(int).clip(0, _BINS - 1), minlength=_BINS)
         beyond += [np.count_nonzero(size > tail) for tail in _TAILS]
-    none_larger = n * math.log1p(-2 * stats.norm.sf(largest))  # log P(all are at most as large)
+    none_larger = n * math.log1p(-2 * stats.norm.sf(largest))  # log P(no sample of n is larger)
     p = {
         "mean": 2 * float(stats.norm.sf(abs(total) / math.sqrt(n))),
         "squares": 2 * float(min(stats.chi2.cdf(squares, n), stats.chi2.sf(squares, n))),
@@ -201,15 +202,15 @@ def law_of_noise(rounds: RepeatedRounds) -> str:
         "tails": two_sided(beyond, n, 2 * stats.norm.sf(_TAILS)),
         "the largest": 2 * min(math.exp(none_larger), -math.expm1(none_larger)),
     }
-    words = f"{n} numbers of noise, {math.sqrt(squares / n):.4f} of the charged deviation, the largest {largest:.2f}"
+    words = f"{n} samples of noise: {math.sqrt(squares / n):.4f} of the charged deviation, the largest {largest:.2f}"
     return likely(p, words)
 
 
 def bits(rounds: RepeatedRounds) -> str:
-    """Noise and its uniforms have the bits of double precision: single precision would bare the sum's low bits.
+    """Check that noise has double precision: noise in single precision would reveal the low bits of the sum.
 
-    Noise of single precision, before or after it is multiplied by sigma, lies on that grid; so do uniforms of 24 bits
-    that Box and Muller's radius is made of.
+    It would lie on a coarser grid, before or after multiplication by sigma, or its uniforms would, from which
+    Box-Muller computes a radius.
     """
     target = rounds.audited
     u = target.summing.entropy.uniform("audit", 0, 1 << 14).numpy()
@@ -227,25 +228,25 @@ def bits(rounds: RepeatedRounds) -> str:
         "the uniforms of the noise": _uniforms(x),
     }  # fmt: skip
     worst = max(shares, key=lambda part: shares[part])
-    said = f"{shares[worst]:.2%} of {len(x)} numbers of {worst} have no more than {_SINGLE} bits; {words}"
+    said = f"{shares[worst]:.2%} of {len(x)} numbers in {worst} have at most {_SINGLE} bits; {words}"
     return require(shares[worst] <= _COARSE, said)
 
 
 def _on_grid(x: np.ndarray) -> float:
-    """The share of numbers within a few roundings of one in single precision."""
+    """Return the share of numbers that equal a number in single precision up to a few roundings."""
     with np.errstate(over="ignore"):
         return float(np.mean(np.abs(x - x.astype(np.float32)) <= 4 * np.finfo(float).eps * np.abs(x)))
 
 
 def _uniforms(x: np.ndarray) -> float:
-    """The share of radii, of pairs half the numbers apart, whose uniform is one of 24 bits."""
+    """Return the share of Box-Muller radii (of numbers k and k + n/2) that come from a uniform with 24 bits."""
     half = len(x) // 2
     first = -np.expm1(-(x[:half] ** 2 + x[half : 2 * half] ** 2) / 2) * 2.0**_SINGLE
     return float(np.mean(np.abs(first - np.round(first)) < 1e-5))
 
 
 def _numbers(rounds: RepeatedRounds, label: str) -> Iterator[np.ndarray]:
-    """Noise of the examined rounds by turns, over their charged sigma, in chunks."""
+    """Yield the noise of the examined rounds in turn, divided by their charged sigma, in chunks."""
     target, entropy = rounds.audited, _entropy(rounds, label)
     _, P, M = target.shape
     numbers = _NUMBERS[rounds.thorough] if target.seedable else _EXACT_NUMBERS

@@ -1,6 +1,7 @@
-"""The message path of the private prior from the agents' end: a public design, and one message of bounded length.
+"""Checks of the private prior that start from the agents' observations, with the real agents and the real server.
 
-Two neighbouring worlds differ in all observations of one agent. The agents, their messages and the server are real.
+Two neighbouring worlds differ in all observations of one agent: the initial points must be the same, public design in
+both, and no other agent's message may change.
 """
 
 import math
@@ -17,17 +18,17 @@ from dpfbo.audit.server.rounds import RepeatedRounds
 from dpfbo.audit.server.target import Change
 from dpfbo.federated.prior_server import PriorServer
 
-_ROUNDING = 1e-9  # relative error
+_ROUNDING = 1e-9  # tolerated relative error
 _NOT_ASKED = "no agents are part of this audit"
 
 
 def _alternating(size: float) -> Change:
-    """All observations `size` or `-size` by turns."""
+    """Return a change that makes the observations `size` and `-size` alternately."""
     return lambda y: size * (1.0 - 2.0 * (torch.arange(y.shape[1]) % 2)).expand_as(y).to(y.dtype)
 
 
 def _last(value: float) -> Change:
-    """The last observation replaced."""
+    """Return a change that replaces the last observation."""
     return lambda y: torch.cat([y[:, :-1], torch.full_like(y[:, -1:], value)], 1)
 
 
@@ -46,12 +47,12 @@ CHANGES: dict[str, Change] = {
 
 
 def _worlds(rounds: RepeatedRounds) -> Iterator[tuple[int, str, Change]]:
-    """(agent, name, change) of every world in which one agent's observations are others."""
+    """Yield (agent, name, change) of each world, in which the change is applied to the observations of the agent."""
     return ((agent, name, change) for agent in rounds.three_agents(0) for name, change in CHANGES.items())
 
 
 def public_design(rounds: RepeatedRounds) -> str:
-    """The points of round 0, and the server's sums over them, are those of public settings, whatever is observed."""
+    """Check that the points of round 0, and the server's sums over them, are the public ones, whatever is observed."""
     target, tried = rounds.target, 0
     if not isinstance(target.server, PriorServer):
         return "the server uses no design"
@@ -71,24 +72,24 @@ def public_design(rounds: RepeatedRounds) -> str:
 
 
 def _check_server(server: PriorServer, public: PriorServer, points: Tensor) -> None:
-    """The server's design and its sums over it are the public ones."""
+    """Raise ClaimBroken unless the server's design, and its sums over the design, are those of public settings."""
     own = torch.equal(server.design.points(torch.arange(len(points))), points)
     require(own, "the server's design is not that of public settings")
     used, right = replace(server).sums, public.sums
     same = torch.equal(used.A, right.A) and torch.equal(used.Q, right.Q)
     require(same, "the server's sums over all designs are not those of public points")
-    require(used.n_agents == right.n_agents, "the server counts other agents than the public design has")
+    require(used.n_agents == right.n_agents, "the server's sums are over more or fewer agents than the public ones")
 
 
 def own_data(rounds: RepeatedRounds) -> str:
-    """One agent's observations change its own message alone, and move the release by no more than is claimed."""
+    """Check that an agent's observations change its own message alone, and the release by no more than is claimed."""
     target, worst, words = rounds.target, 0.0, "no agent was ever in S_t"
     if target.agents is None:
         return f"{_NOT_ASKED}: their messages may be anything"
     limit, (N, _, M) = rounds.claimed_sensitivity(0), target.shape
     with torch.inference_mode(False):
         sent = target.agents.first_turn().messages
-        assert sent is not None  # they were asked for
+        assert sent is not None  # `first_turn` requests messages
         require(sent.shape == (N, M), f"agents send {tuple(sent.shape)} numbers, the server expects {N} x {M}")
         for agent, name, change in _worlds(rounds):
             messages: Any = target.agents.first_turn(agent, change).messages
@@ -98,5 +99,5 @@ def own_data(rounds: RepeatedRounds) -> str:
                 distance = float(rounds.change(seed, 0, agent, messages[agent], sent).nan_to_num(nan=math.inf).norm())
                 if distance >= worst:
                     worst = distance
-                    words = f"agent {agent} observes {name}, and moves the release by {distance:.4g} of {limit:.4g}"
+                    words = f"agent {agent} observes {name}: the release moves by {distance:.4g}, claim {limit:.4g}"
     return require(worst <= limit * (1 + _ROUNDING), words)

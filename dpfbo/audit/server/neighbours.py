@@ -1,6 +1,6 @@
-"""Neighbouring rounds with equal randomness: the exact change of the release by one agent's message.
+"""Checks of how much one agent's message changes the release, in pairs of rounds with equal randomness.
 
-Under the same seed, the noise cancels in the difference of two releases; nothing depends on chance.
+Under equal seeds, the noise cancels in the difference of two releases, so the change is exact and not left to chance.
 """
 
 import math
@@ -14,13 +14,13 @@ from dpfbo.audit.findings import ClaimBroken, require
 from dpfbo.audit.server.rounds import RepeatedRounds
 from dpfbo.audit.server.target import LONG_NORM
 
-_ROUNDING = 1e-9  # relative error
-_AGENTS = 32  # agents, those with the largest weights, that send a long message
+_ROUNDING = 1e-9  # tolerated relative error
+_AGENTS = 32  # number of agents, from the largest weights down, that send a long message
 _NEVER = "no agent was ever in S_t"
 
 
 def usable_messages(rounds: RepeatedRounds, agent: int) -> dict[str, Tensor]:
-    """Short and long messages of M numbers, in directions that a wrong norm would favour."""
+    """Return short and long messages of M numbers, in directions where other norms differ most from the L2 norm."""
     M, C = rounds.target.shape[2], rounds.target.message_norm
     ones, long = torch.ones(M, dtype=torch.float64), rounds.long_message(agent)
     first = torch.zeros(M, dtype=torch.float64)
@@ -39,7 +39,7 @@ def usable_messages(rounds: RepeatedRounds, agent: int) -> dict[str, Tensor]:
 
 
 def unusable_messages(rounds: RepeatedRounds) -> dict[str, object]:
-    """Messages that the server must treat as the zero vector."""
+    """Return messages that the server must treat as the zero vector."""
     M = rounds.target.shape[2]
     ones = torch.ones(M, dtype=torch.float64)
     return {
@@ -57,7 +57,7 @@ def unusable_messages(rounds: RepeatedRounds) -> dict[str, object]:
 
 
 def moved(rounds: RepeatedRounds) -> str:
-    """No message of one agent moves a release by more than the claimed sensitivity, sigma over the charged z."""
+    """Check that no message of one agent changes a release by more than the claimed sensitivity: charged sigma / z."""
     worst, words = 0.0, _NEVER
     for t in rounds.examined:
         limit = rounds.claimed_sensitivity(t)
@@ -66,12 +66,12 @@ def moved(rounds: RepeatedRounds) -> str:
                 distance = float(rounds.change(seed, t, agent, message, others).nan_to_num(nan=math.inf).norm())
             if distance / limit > worst or words == _NEVER:
                 worst = distance / limit
-                words = f"round {t}: agent {agent} sends {name}, and moves the release by {distance:.4g} of {limit:.4g}"
+                words = f"round {t}: agent {agent} sends {name}: the release moves by {distance:.4g}, claim {limit:.4g}"
     return require(worst <= 1 + _ROUNDING, words)
 
 
 def _one_agent_sends(rounds: RepeatedRounds, t: int) -> Iterator[tuple[int, int, str, Tensor, Tensor | None]]:
-    """(agent, seed, name, message, others) of every trial in a round."""
+    """Yield (agent, seed, name, message, others) of every trial of `moved` in a round."""
     first = rounds.three_agents(t)
     for agent in dict.fromkeys([*first, *rounds.agents_by_weight(t)[:_AGENTS]]):
         for seed in rounds.seeds_with(t, agent, 1):
@@ -84,7 +84,7 @@ def _one_agent_sends(rounds: RepeatedRounds, t: int) -> Iterator[tuple[int, int,
 
 
 def unusable(rounds: RepeatedRounds) -> str:
-    """A message that is missing, not finite or of a wrong shape does what the zero vector does, bit for bit."""
+    """Check that each of the unusable messages leads to the same release as the zero vector, bit for bit."""
     tried = 0
     for t in rounds.examined[:2]:
         for agent in rounds.three_agents(t)[:2]:
@@ -92,15 +92,15 @@ def unusable(rounds: RepeatedRounds) -> str:
                 for name, message in unusable_messages(rounds).items():
                     tried += 1
                     with _sent(t, name):
-                        same = not rounds.change(seed, t, agent, message).any()  # NaN is true
+                        same = not rounds.change(seed, t, agent, message).any()  # a NaN counts as a change
                     words = f"round {t}: agent {agent} sends {name}, and the release is not that of a zero vector"
                     require(same, words)
-    return f"{tried} unusable messages, each the same release as a zero vector" if tried else _NEVER
+    return f"each of {tried} unusable messages gives the same release as a zero vector" if tried else _NEVER
 
 
 @contextmanager
 def _sent(t: int, name: str) -> Iterator[None]:
-    """No message ends the round with an error."""
+    """Raise ClaimBroken if the named message ends round t with an error."""
     try:
         yield
     except Exception as error:

@@ -1,7 +1,7 @@
-"""Checks that a server of the private prior computes everything else that it sends from its release.
+"""Checks that a server of the private prior computes its broadcast from the release and public settings alone.
 
-Under a release that is held the same whatever agents send, each broadcast is, bit for bit, the one that anybody can
-compute from the released numbers, the charged noise and the public settings.
+The audit fixes the release, whatever agents send. Each broadcast must then equal, bit for bit, the one that anybody can
+compute from the released numbers, the charged sigma and the public settings.
 """
 
 import math
@@ -29,7 +29,7 @@ _NAME = "post-processing"
 
 @dataclass(frozen=True)
 class HeldRelease(Gaussian):
-    """Noise that turns every sum into the same numbers."""
+    """Noise that replaces every sum by `values`."""
 
     values: Tensor
 
@@ -38,49 +38,49 @@ class HeldRelease(Gaussian):
 
 
 def holding(mechanism: SubsampledGaussian, values: Tensor) -> SubsampledGaussian:
-    """The mechanism with its release held at `values`."""
+    """Return a copy of the mechanism that always releases `values`."""
     if isinstance(mechanism, DistributedGaussian):
         return held_sum(mechanism, values)
     return replace(mechanism, noise=HeldRelease(values))
 
 
 def public_server(server: PriorServer) -> PriorServer:
-    """The server of the private prior that anybody can build: its design and features are made anew."""
+    """Return a server of the private prior with design and features rebuilt from public settings."""
     d, f = server.design, server.features
     design = Design(d.domain, d.regions, d.streams, d.n_init, d.kind)
     return PriorServer(server.server, design, NystromFeatures.of(d.domain, f.size, f.lengthscales))
 
 
 def post_processing(rounds: RepeatedRounds) -> str:
-    """All that leaves is a function of the release and of public settings: equal releases make equal broadcasts."""
+    """Check that every broadcast is a function of the release and public settings alone, under fixed releases."""
     target, compared = rounds.target, 0
     if not isinstance(target.server, PriorServer):
         return "the broadcast is the release and nothing else"
     with torch.inference_mode(False):
         for t in sorted({0, min(1, target.rounds - 1), target.rounds - 1}):
             _check_replay(rounds, t)
-            for messages in (rounds.zeros(), rounds.crowd):  # of the release to hold
+            for messages in (rounds.zeros(), rounds.crowd):  # their release is then fixed
                 compared += _check_held(rounds, target.server, t, rounds.release(0, t, messages))
     return f"{compared} broadcasts with equal releases, each computed from the release and public settings bit for bit"
 
 
 def _check_held(rounds: RepeatedRounds, server: PriorServer, t: int, values: Tensor) -> int:
-    """Compare all broadcasts of round t whose release is held at `values`; returns their number."""
+    """Check all broadcasts of round t with the release fixed to `values`; return their number."""
     mechanism, sent = rounds.target.mechanism, list(_sent(rounds))
     held = rounds.target.with_mechanism(holding(mechanism, values))
     expected: Broadcast | None = None
     for name, messages, late in sent:
         broadcast, ledger = held.whole_round(seeded(_NAME, rounds.seed, name), t, messages, late)
-        if expected is None and ledger.charges:  # an uncharged round is for another check
+        if expected is None and ledger.charges:  # `charging.charged` finds an uncharged round
             expected = public_server(server).infer(values, ledger.charges[0].sigma)
         expected = broadcast if expected is None else expected
         wrong = _difference(broadcast, expected, values)
-        require(not wrong, f"round {t}: the same numbers are released when {name}, and {wrong}")
+        require(not wrong, f"round {t}: when {name}, although the release is the same, {wrong}")
     return len(sent)
 
 
 def _check_replay(rounds: RepeatedRounds, t: int) -> None:
-    """The replays without inference, on which the other checks are run, have the same release and charge."""
+    """Check that replays without inference, which the other checks use, have the same release and charge."""
     label, messages = (_NAME, rounds.seed, t), rounds.crowd
     whole, whole_ledger = rounds.target.whole_round(seeded(*label), t, messages)
     short, short_ledger = rounds.target.run_round(seeded(*label), t, messages)
@@ -90,7 +90,7 @@ def _check_replay(rounds: RepeatedRounds, t: int) -> None:
 
 
 def _sent(rounds: RepeatedRounds) -> Iterator[tuple[str, Messages | None, Tensor | None]]:
-    """(name, messages, late) of rounds that differ in secret inputs, and in their randomness."""
+    """Yield (name, messages, late) of rounds that differ in their secret inputs; the name seeds their randomness."""
     zeros, crowd = rounds.zeros(), rounds.crowd
     one = zeros.clone()
     one[0] = rounds.long_message(0)
@@ -106,7 +106,7 @@ def _sent(rounds: RepeatedRounds) -> Iterator[tuple[str, Messages | None, Tensor
 
 
 def _difference(broadcast: Broadcast | None, expected: Broadcast | None, values: Tensor) -> str:
-    """The first difference of two broadcasts in words; empty if there is none."""
+    """Describe the first difference between two broadcasts; empty if there is none."""
     if not isinstance(broadcast, SharedPrior) or not isinstance(expected, SharedPrior):
         return f"{type(broadcast).__name__} leaves in place of a prior"
     if not torch.equal(broadcast.values, values):

@@ -1,4 +1,4 @@
-"""Single rounds of a target, repeated with equal randomness for the checks."""
+"""Single rounds of a server under audit, which the checks repeat with equal randomness."""
 
 import math
 from functools import cached_property
@@ -12,14 +12,14 @@ from dpfbo.federated.mechanism import Messages
 from dpfbo.privacy.entropy import Entropy, SeededEntropy
 from dpfbo.privacy.ledger import Charge
 
-_MOST_DRAWS = 1000  # draws of S_t in search of one with a certain agent
+_MOST_DRAWS = 1000  # most draws of S_t in search of one with a given agent
 
 
 class RepeatedRounds:
-    """Rounds of one target, each under a numbered seed; equal numbers give equal randomness.
+    """Single rounds of one target, each under a numbered seed: equal numbers give equal randomness.
 
-    audited: the target itself. target: the same, with Gaussian in place of discrete noise, which cannot be repeated.
-    thorough: the statistical checks draw as much as an hour allows.
+    audited: the given target. target: the same, with Gaussian noise in place of discrete noise, which no seed repeats.
+    thorough: the statistical checks draw many more samples, for up to an hour.
     """
 
     def __init__(self, target: Target, seed: int = 0, thorough: bool = False) -> None:
@@ -28,42 +28,42 @@ class RepeatedRounds:
 
     @cached_property
     def _charges(self) -> dict[int, Charge]:
-        """The charges of all rounds that are charged, each as if it were the first of its run."""
+        """The charge of each charged round, by round; every round is run by itself, with an empty ledger."""
         ledgers = {t: self.target.run_round(self.entropy(0), t, self.zeros())[1] for t in range(self.target.rounds)}
         return {t: ledger.charges[0] for t, ledger in ledgers.items() if ledger.charges}
 
     @property
     def charged(self) -> list[int]:
-        """The rounds of a run that are charged."""
+        """All charged rounds of a run."""
         return list(self._charges)
 
     @cached_property
     def examined(self) -> list[int]:
-        """The rounds to check: the first two, the middle one and the last, without those that are not charged."""
+        """The rounds to check: the first two, the middle one and the last, unless they are not charged."""
         T = self.target.rounds
         return [t for t in sorted({0, min(1, T - 1), T // 2, T - 1}) if t in self._charges]
 
     def charge(self, t: int) -> Charge:
-        """The charge of a round. Raises ValueError if there is none."""
+        """Return the charge of round t. Raises ValueError if the round is not charged."""
         if t not in self._charges:
             raise ValueError(f"round {t} is not charged")
         return self._charges[t]
 
     def claimed_sensitivity(self, t: int) -> float:
-        """The norm by which one agent may change a round's release: the charged sigma over the charged z."""
+        """Return the norm by which one agent may change the release of round t: the charged sigma / z."""
         charge = self.charge(t)
         return charge.sigma / charge.z if charge.z else math.inf
 
     def entropy(self, seed: int) -> SeededEntropy:
-        """The randomness of all rounds under this seed."""
+        """Return the randomness of all rounds under a numbered seed."""
         return seeded("bench", self.seed, seed)
 
     def agents_by_weight(self, t: int) -> list[int]:
-        """The agents by the norm of their weights in round t, largest first."""
+        """Return the agents by the norm of their weights in round t, largest first."""
         return self.target.weights(t).norm(dim=0).argsort(descending=True, stable=True).tolist()
 
     def three_agents(self, t: int) -> list[int]:
-        """The agents with the largest, the median and the smallest weights in round t."""
+        """Return the agents with the largest, the median and the smallest weights in round t."""
         ranked = self.agents_by_weight(t)
         return list(dict.fromkeys([ranked[0], ranked[len(ranked) // 2], ranked[-1]]))
 
@@ -72,33 +72,33 @@ class RepeatedRounds:
         return torch.zeros(N, M, dtype=torch.float64)
 
     def long_message(self, agent: int) -> Tensor:
-        """A message of 1000 clip norms in a direction of the agent's own."""
+        """Return a message of 1000 clip norms in a random direction, a different one for each agent."""
         generator = torch.Generator().manual_seed(agent)
         direction = torch.randn(self.target.shape[2], dtype=torch.float64, generator=generator)
         return LONG_NORM * self.target.message_norm * direction / direction.norm()
 
     @cached_property
     def crowd(self) -> Tensor:
-        """Messages of all agents, N x M, of different norms around the clip norm."""
+        """Messages of all agents, N x M, with norms from 0.2 to 3 clip norms."""
         N, _, M = self.target.shape
         draw = torch.randn(N, M, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
         lengths = self.target.message_norm * torch.linspace(0.2, 3.0, N, dtype=torch.float64)[:, None]
         return lengths * draw / draw.norm(dim=1, keepdim=True)
 
     def release(self, seed: int, t: int, messages: Messages | None) -> Tensor:
-        """The broadcast of one round, P x M. Raises the server's errors."""
+        """Return the release of round t, P x M. Errors of the server propagate."""
         return released(self.target, self.entropy(seed), t, messages)[0]
 
     def release_once(self, seed: int, t: int) -> Tensor:
-        """The release for zero vectors, so that it is noise; made once."""
+        """Return the release for zero vectors, which is noise alone; computed only once."""
         if (seed, t) not in self._released:
             self._released[seed, t] = self.release(seed, t, self.zeros())
         return self._released[seed, t]
 
     def change(self, seed: int, t: int, agent: int, message: object, others: Tensor | None = None) -> Tensor:
-        """The change of the release, P x M, if the agent sends the message in place of the zero vector.
+        """Return the change of the release, P x M, when the agent sends the message instead of the zero vector.
 
-        others: the messages of all others, N x M; zero vectors if None.
+        others: the messages of all agents, N x M, of which the agent's own is ignored; zero vectors if None.
         """
         silent = self.zeros() if others is None else others.clone()
         silent[agent] = 0.0
@@ -108,12 +108,12 @@ class RepeatedRounds:
         return self.release(seed, t, sent) - before
 
     def counted(self, seed: int, t: int) -> Tensor:
-        """N booleans: the agents in S_t under this seed whose messages are not lost."""
+        """Return N booleans, True for each agent that is in S_t under this seed and whose message is not lost."""
         N = self.target.shape[0]
         return self.target.mechanism.choose(N, self.entropy(seed), t) & ~self.target.summing.dropout.lost(N, t)
 
     def seeds_with(self, t: int, agent: int, count: int) -> list[int]:
-        """Up to `count` seeds with the agent in S_t; fewer where it is rarely chosen or its message is lost."""
+        """Return seeds, at most `count`, under which the agent is in S_t and its message is not lost."""
         draws = min(_MOST_DRAWS, math.ceil(15 * count / (self.charge(t).q or 1.0)))
         found: list[int] = []
         for seed in range(draws):
@@ -125,8 +125,8 @@ class RepeatedRounds:
 def released(
     target: Target, entropy: Entropy, t: int, messages: Messages | None, late: Tensor | None = None
 ) -> tuple[Tensor, float]:
-    """The broadcast of one round (P x M) and its charged sigma, NaN if it is not charged."""
+    """Return the release of round t (P x M) and its charged sigma, NaN if it is not charged."""
     values, ledger = target.run_round(entropy, t, messages, late)
     if values is None:
-        raise ValueError(f"the server under audit broadcasts nothing in round {t}, although nothing is charged yet")
+        raise ValueError(f"the server under audit broadcasts nothing in round {t}, although its ledger is empty")
     return values, ledger.charges[0].sigma if ledger.charges else math.nan

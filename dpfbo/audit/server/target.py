@@ -1,4 +1,4 @@
-"""The server under audit, copied with other randomness and a new ledger for every replay; and its agents."""
+"""The server under audit, which every replay copies with other randomness and a new ledger, and its agents."""
 
 import hashlib
 import math
@@ -33,7 +33,7 @@ LONG_NORM = 1e3  # norm of a long message, in clip norms
 
 
 class NoEpsilon(EpsilonCurve):
-    """An epsilon curve that computes nothing: no release depends on the epsilon of the records."""
+    """An epsilon curve that computes nothing, for speed: no release depends on the epsilon in the records."""
 
     def __init__(self) -> None:
         pass
@@ -42,12 +42,12 @@ class NoEpsilon(EpsilonCurve):
         return math.nan
 
 
-Change = Callable[[Tensor], Tensor]  # of all observations of one agent, 1 x k
+Change = Callable[[Tensor], Tensor]  # applied to all observations of one agent, 1 x k
 
 
 @dataclass(frozen=True)
 class AgentsSide:
-    """All agents of a problem in the rounds whose points are public. shard: the class that runs them."""
+    """All agents of a problem in round 0, whose points are public. shard: the class that runs the agents."""
 
     problem: Problem
     agents: Agents
@@ -55,7 +55,7 @@ class AgentsSide:
     _observed: dict[bytes, Tensor] = field(default_factory=dict, repr=False, compare=False)
 
     def first_turn(self, agent: int = 0, change: Change = torch.clone) -> Turn:
-        """Queries and messages of round 0. change: applied to the observations of one agent."""
+        """Return queries and messages of round 0, with `change` applied to the observations of `agent`."""
         return self._shard(agent, change).step(0, None, send=True)
 
     def _shard(self, agent: int, change: Change) -> Shard:
@@ -64,7 +64,7 @@ class AgentsSide:
 
 
 class _ChangedData:
-    """A problem in which one agent observes something else. known: observations so far, so that none is made twice."""
+    """A problem with changed observations of one agent. known: a cache of the unchanged observations."""
 
     def __init__(self, problem: Problem, agent: int, change: Change, known: dict[bytes, Tensor]) -> None:
         self._problem, self._agent, self._change, self._known = problem, agent, change, known
@@ -84,11 +84,11 @@ class _ChangedData:
 
 @dataclass(frozen=True)
 class Target:
-    """Rounds 0 to rounds - 1 of a server, accounted for by one accountant at one delta.
+    """A server under audit in rounds 0 to rounds - 1, with the accountant and the delta of its claim.
 
-    server: never run itself; a replay runs a copy with an entropy source and a ledger of its own. For speed, copies
-    share cached weights and losses and have no epsilon curve. agents: the agents of a server of the private prior, if
-    they are audited too.
+    server: a replay never runs it, but a copy with its own entropy source and ledger. For speed, all copies cache
+    weights and lost messages by round, and compute no epsilon. agents: the agents of a server of the private prior, if
+    they are audited, too.
 
     Raises ValueError for a server without a private mechanism or without noise, rounds < 1 or delta outside (0, 1).
     """
@@ -102,7 +102,7 @@ class Target:
     def __post_init__(self) -> None:
         known = isinstance(self.server, Server | PriorServer)
         if not known or not isinstance(self.summing.mechanism, SubsampledGaussian):
-            raise ValueError("an audit needs a server with a private mechanism: nothing is claimed of any other")
+            raise ValueError("an audit needs a server with a private mechanism: no other claims any privacy")
         if self.mechanism.noise_multiplier == 0:
             raise SettingError("noise_multiplier", "is 0: no finite epsilon is claimed, there is nothing to audit")
         checks.integer("rounds of the audit", self.rounds, minimum=1)
@@ -119,7 +119,7 @@ class Target:
 
     @property
     def message_norm(self) -> float:
-        """The norm that each message is clipped to."""
+        """The norm to which each message is clipped."""
         return self.mechanism.message_norm(self.summing.regions.P)
 
     @property
@@ -139,12 +139,12 @@ class Target:
 
     @property
     def step(self) -> float:
-        """The distance of two neighbouring values of a released number that sites quantise; 0 for any other release."""
+        """The distance between neighbouring values of a release if sites quantise messages; 0 for any other release."""
         N, P, _ = self.shape
         return 2.0**-BITS * self.message_norm / N if isinstance(self.mechanism, DistributedGaussian) else 0.0
 
     def noise_alone(self, entropy: Entropy, t: int, sigma: float, copies: int = 1) -> Tensor:
-        """The noise of a round's release, P x (copies M), as the mechanism draws it. sigma: as charged."""
+        """Draw the noise of round t alone, P x (copies M), with the mechanism's own code. sigma: as charged."""
         N, P, M = self.shape
         mechanism, weights = self.mechanism, self.weights(t)
         if isinstance(mechanism, DistributedGaussian):
@@ -160,7 +160,7 @@ class Target:
         return replace(self.server, server=summing) if isinstance(self.server, PriorServer) else summing
 
     def weights(self, t: int) -> Tensor:
-        """The weights of a round, P x N."""
+        """Return the weights of round t, P x N."""
         N, P, _ = self.shape
         return self.summing.weighting(t, self.summing.regions.assign(torch.arange(N)), P)
 
@@ -171,9 +171,9 @@ class Target:
         return replace(s, epsilon=NoEpsilon(), weighting=_once_a_round(s.weighting, 0), dropout=dropout, kept=None)
 
     def copy(self, entropy: Entropy, ledger: Ledger, inference: bool = False) -> Server | PriorServer:
-        """A copy of the server for one replay.
+        """Return a copy of the server for one replay.
 
-        inference: a server of the private prior computes its whole broadcast, not the release alone, which takes long.
+        inference: True if a server of the private prior is to compute its whole broadcast, which is slow.
         """
         copied = self._with(replace(self._template, entropy=entropy, ledger=ledger))
         if isinstance(copied, PriorServer) and not inference:
@@ -183,12 +183,12 @@ class Target:
     def run_round(
         self, entropy: Entropy, t: int, messages: Messages | None, late: Tensor | None = None
     ) -> tuple[Tensor | None, Ledger]:
-        """The release of round t alone (P x M, or None), and the ledger."""
+        """Run round t alone, without inference; return the release (P x M, or None) and the ledger."""
         ledger = Ledger()
         return _values(self.copy(entropy, ledger).round(t, messages, late)[0]), ledger
 
     def run(self, entropy: Entropy, messages: Messages | None) -> tuple[list[Tensor | None], Ledger]:
-        """The releases of all rounds, with the same messages in each, and the ledger."""
+        """Run all rounds, with the same messages in each; return the releases and the ledger."""
         ledger = Ledger()
         server = self.copy(entropy, ledger)
         return [_values(server.round(t, messages)[0]) for t in range(self.rounds)], ledger
@@ -196,19 +196,19 @@ class Target:
     def whole_round(
         self, entropy: Entropy, t: int, messages: Messages | None, late: Tensor | None = None
     ) -> tuple[Broadcast | None, Ledger]:
-        """Everything that leaves in round t, and the ledger."""
+        """Run round t alone, with inference; return the whole broadcast and the ledger."""
         ledger = Ledger()
         return self.copy(entropy, ledger, inference=True).round(t, messages, late)[0], ledger
 
 
 def seeded(*label: object) -> SeededEntropy:
-    """Randomness from a seed that is a hash of the label."""
+    """Return an entropy source whose seed is a hash of the label."""
     words = "/".join(map(str, label)).encode()
     return SeededEntropy(Streams(int.from_bytes(hashlib.blake2b(words, digest_size=16).digest(), "big")))
 
 
 def _once_a_round(call: Callable[..., Tensor], place: int) -> Callable[..., Tensor]:
-    """A public function, computed once a round. place: that of the round among its arguments; the others never vary."""
+    """Cache a function by round. place: the position of the round among its arguments; the others never vary."""
     known: dict[int, Tensor] = {}
 
     def once(*given: object) -> Tensor:
@@ -231,7 +231,7 @@ def _values(broadcast: object) -> Tensor | None:
 
 
 def _release_alone(values: Tensor, sigma: float) -> SharedPrior:
-    """A broadcast of the private prior in which all but the release is zero."""
+    """Return a broadcast of the private prior in which all fields but the release are zero."""
     M = values.shape[1]
     vector, number = values.new_zeros(M * (M + 1) // 2), values.new_zeros(())
     return SharedPrior(values, vector[:M], vector, vector[:1], number, number)

@@ -1,13 +1,14 @@
 """Two-world replay: the real server runs many times with and without one agent's messages, and each run gets a score.
 
-World 1: the canary, the agent with the largest weights, sends one message, far longer than the clip norm, in every
+World 1: the canary, the agent with the largest weights, sends the same message, far longer than the clip norm, in every
 round. World 0: it sends the zero vector (relation zero-out), or the opposite message (replace-one). All other agents
-send zero vectors in both. The score is the log-likelihood ratio of all releases,
+send zero vectors in both. The score is the log-likelihood ratio of all releases r_t, for zero-out
 
     sum_t log(1 - q + q exp(<r_t, v_t> / sigma_t^2 - |v_t|^2 / (2 sigma_t^2)))
 
-with v the canary's contribution and sigma the noise of each region, measured beforehand on other runs. A bound from
-these scores is valid for any server and any measured values.
+with v_t the canary's contribution to a release, sigma_t the deviation of the noise in each region and q the canary's
+frequency in S_t, all measured beforehand on other runs. A bound from these scores is valid for any server and any
+measured values.
 """
 
 from collections.abc import Callable
@@ -25,15 +26,15 @@ from dpfbo.formats.words import REPLACE_ONE
 from dpfbo.privacy.entropy import SystemEntropy
 from dpfbo.privacy.ledger import Ledger
 
-_PILOTS = 64  # runs of one round that measure the canary; fewer runs of more rounds
+_PILOTS = 64  # measured rounds in all, but at least 16 runs
 
 
 @dataclass(frozen=True)
 class Replay:
-    """The verdict on the claim of all trials' ledgers.
+    """The verdict of a replay on the claim that its ledgers make.
 
-    varying: the charges differ between trials (they must not depend on data or chance). opposite: without its message
-    the canary sends the opposite one, not the zero vector.
+    varying: True if the charges differ between trials; they must not depend on data or chance. opposite: True if the
+    canary sends the opposite message in world 0, False if it sends the zero vector.
     """
 
     verdict: Verdict
@@ -46,9 +47,9 @@ class Replay:
 
 
 def replay(target: Target, trials: int, seed: int = 0, on_trial: Callable[[], None] = lambda: None) -> Replay:
-    """Run the real server `trials` times in each world, each time with new randomness.
+    """Run the real server `trials` times in each world, each time with new randomness, and judge its claim.
 
-    Raises ValueError for fewer than 20 trials, or a server that charges nothing.
+    on_trial: called after one run in each world. Raises ValueError for fewer than 20 trials.
     """
     checks.integer("trials", trials, minimum=FEWEST)
     system = isinstance(target.summing.entropy, SystemEntropy) or not target.seedable
@@ -63,7 +64,7 @@ def replay(target: Target, trials: int, seed: int = 0, on_trial: Callable[[], No
                 projections[world, trial] = score.projections(releases)
                 ledgers.setdefault(tuple((c.round, c.q, c.z, c.sigma, c.subset) for c in ledger.charges), ledger)
         on_trial()
-    # where ledgers differ, the largest epsilon favours the server
+    # if the ledgers differ, claim the largest epsilon, in favour of the server
     dearest = max(ledgers.values(), key=lambda ledger: target.accountant.epsilon(ledger.events(), target.delta))
     claim = Claim.of(dearest.events(), target.accountant, target.delta)
     without, with_message = (score(p, opposite) for p in projections)
@@ -71,7 +72,7 @@ def replay(target: Target, trials: int, seed: int = 0, on_trial: Callable[[], No
 
 
 def _message(target: Target, seed: int) -> Tensor:
-    """The messages of all agents, N x M: one long one, by the agent with the largest weights over all rounds."""
+    """Return all agents' messages, N x M: a long one of the canary, which has the largest weights over all rounds."""
     N, _, M = target.shape
     agent = int(torch.stack([target.weights(t).square().sum(0) for t in range(target.rounds)]).sum(0).argmax())
     direction = torch.from_numpy(np.random.Generator(np.random.PCG64(seed)).standard_normal((N, M))[agent])
@@ -82,10 +83,9 @@ def _message(target: Target, seed: int) -> Tensor:
 
 @dataclass(frozen=True)
 class _Score:
-    """The score of a run, a function of `<r, direction>` in each round, with values that were measured.
+    """The score of a run as a function of its projections `<r_t, directions[t]>`, with measured v_t, sigma_t and q.
 
-    directions: v over the noise variance of each region, P x M. halves: |v|^2 over twice the variance. q: the frequency
-    of the canary in S_t.
+    directions: v_t / sigma_t^2 of each round, P x M. halves: |v_t|^2 / (2 sigma_t^2) of each round.
     """
 
     directions: list[Tensor]
@@ -94,7 +94,7 @@ class _Score:
 
     @staticmethod
     def measured(target: Target, messages: Tensor, label: object) -> "_Score":
-        """The score by runs with equal randomness that differ in the canary's message alone."""
+        """Return the score measured on pairs of runs with equal randomness that differ only in the canary's message."""
         target, T, (_, P, M) = target.repeatable, target.rounds, target.shape
         seen, hits, squares = np.zeros(T), np.zeros(T), np.zeros((T, P))
         alone = torch.zeros(T, P, M, dtype=torch.float64)
@@ -111,7 +111,7 @@ class _Score:
                 alone[t] += moved
         directions, halves, mechanism = [], np.zeros(T), target.mechanism
         for t in range(T):
-            # where S_t never had the canary, its contribution by the mechanism's own formula
+            # if S_t never had the canary, its contribution follows from the mechanism's formula
             claimed = target.weights(t) @ clip(messages, target.message_norm)[0] / mechanism.sampling_probability
             v = alone[t] / hits[t] if hits[t] else claimed
             least = (1e-6 * mechanism.tight_sensitivity(target.weights(t))) ** 2
@@ -121,12 +121,12 @@ class _Score:
         return _Score(directions, halves, q)
 
     def projections(self, releases: list[Tensor | None]) -> list[float]:
-        """`<r, direction>` of each round; 0 for a round without a broadcast."""
+        """Return `<r_t, directions[t]>` of each round; 0 for a round without a broadcast."""
         pairs = zip(releases, self.directions, strict=True)
         return [0.0 if r is None else float((r * u).sum()) for r, u in pairs]
 
     def __call__(self, projections: np.ndarray, opposite: bool) -> np.ndarray:
-        """The scores of releases, trials x rounds -> trials. One that is not finite reveals the canary: inf."""
+        """Return the scores, trials x rounds -> trials; inf for a trial in which a release was not finite."""
         s = np.where(np.isfinite(projections), projections, 0.0)
         ratio = self._log_mixture(s - self.halves)
         if opposite:
@@ -134,5 +134,5 @@ class _Score:
         return np.where(np.isfinite(projections).all(1), ratio.sum(1), np.inf)
 
     def _log_mixture(self, exponent: np.ndarray) -> np.ndarray:
-        """`log(1 - q + q e^exponent)`."""
+        """Return `log(1 - q + q e^exponent)`."""
         return exponent if self.q >= 1 else np.logaddexp(np.log1p(-self.q), np.log(self.q) + exponent)

@@ -1,7 +1,7 @@
 """Checks of whole runs: every release follows from its charge, weights and messages, and no randomness is repeated.
 
-`every_round` shows that releases are made of the mechanism's own `choose` and `noise.add`, so that other checks may
-draw S_t and the noise by these alone, which cost a tenth of a release.
+`every_round` checks that releases consist of what the mechanism's `choose` and `noise.add` draw. Other checks may thus
+draw S_t and the noise by these methods alone, at a tenth of the cost of a release.
 """
 
 import math
@@ -18,18 +18,19 @@ from dpfbo.audit.server.target import LONG_NORM
 from dpfbo.federated.distributed import DistributedGaussian
 from dpfbo.privacy.distributed import BITS, quantised
 
-_ROUNDING = 1e-9  # relative error
-_MORE = {False: 100, True: 400}  # rounds under new randomness, which rarely chosen agents are in; thorough
-_NUMBERS = {False: 300, True: 3000}  # of noise in all runs of one round; thorough
-_ROUNDS = {False: 2_000, True: 200_000}  # rounds of all runs together; thorough
-_DRAWS = 150  # of S_t and the noise together
-_AGENTS = 256  # whose choice is compared with the noise
-_EQUAL = 4 * np.finfo(float).eps  # relative difference of two numbers that count as the same
-_MOST_COMPARED = 200_000  # numbers
+# dictionaries are keyed by `RepeatedRounds.thorough`
+_ROUNDING = 1e-9  # tolerated relative error
+_MORE = {False: 100, True: 400}  # further rounds with new seeds, for agents that are rarely chosen
+_NUMBERS = {False: 300, True: 3000}  # least samples of one round's noise, over all runs
+_ROUNDS = {False: 2_000, True: 200_000}  # most rounds of all runs together
+_DRAWS = 150  # joint draws of S_t and the noise
+_AGENTS = 256  # most agents whose choice is compared with the noise
+_EQUAL = 4 * np.finfo(float).eps  # largest relative difference of two equal numbers
+_MOST_COMPARED = 200_000  # most samples of noise that are searched for equal ones
 
 
 def every_round(rounds: RepeatedRounds) -> str:
-    """In every round the release is `sum_n phi_n clip(omega_n, C) / q` over the chosen agents, plus charged noise."""
+    """Check that each release is `sum_n phi_n clip(omega_n, C) / q` over n in S_t, plus noise of the charged sigma."""
     target, worst = rounds.target, 0.0
     N, C = target.shape[0], target.message_norm
     seen = torch.zeros(N, dtype=torch.bool)
@@ -56,22 +57,22 @@ def every_round(rounds: RepeatedRounds) -> str:
             "the sum is not that of the chosen agents' clipped messages": gap / (tight + charge.sigma),
         }
         for fault, gap in gaps.items():
-            require(gap <= _ROUNDING, f"round {t}: {fault}: off by {gap:.2g} of sensitivity and sigma")
+            require(gap <= _ROUNDING, f"round {t}: {fault}: the relative difference is {gap:.2g}")
             worst = max(worst, gap)
-    words = f"{int(seen.sum())} of {N} agents in S_t: noise, sum and price as charged within {worst:.1g}"
+    words = f"{int(seen.sum())} of {N} agents in S_t: noise, sum and sensitivity as charged within {worst:.1g}"
     return f"{len(tried)} rounds, {words}"
 
 
 def standard_noise(rounds: RepeatedRounds, seed: int, t: int) -> Tensor:
-    """The mechanism's noise in a round under a seed, P x M, over the charged sigma."""
+    """Return the mechanism's noise in round t under a seed, P x M, divided by the charged sigma."""
     sigma = rounds.charge(t).sigma
     return rounds.target.noise_alone(rounds.entropy(seed), t, sigma) / sigma
 
 
 def _messages(rounds: RepeatedRounds, turn: int) -> tuple[Tensor, Tensor]:
-    """Messages of all agents, N x M, and N booleans for those that are missing.
+    """Return messages of all agents, N x M, and N booleans, True for each missing message.
 
-    By turns: each is far too long along an axis; lengths differ; lengths differ and every second message is missing.
+    In turn: each message is far too long, along one axis; lengths differ; lengths differ and every second is missing.
     """
     N, _, M = rounds.target.shape
     every = torch.arange(N)
@@ -83,13 +84,13 @@ def _messages(rounds: RepeatedRounds, turn: int) -> tuple[Tensor, Tensor]:
 
 
 def streams(rounds: RepeatedRounds) -> str:
-    """No noise and no S_t repeats another's: of any two runs, rounds, regions or features; nor do S_t and the noise."""
+    """Check that noise is independent across runs, rounds, regions and features; S_t across rounds and of the noise."""
     target, (_, P, M) = rounds.target, rounds.target.shape
     most = _ROUNDS[rounds.thorough] // len(rounds.charged)
     runs = max(2, min(math.ceil(_NUMBERS[rounds.thorough] / (P * M)), most))
     drawn = [[standard_noise(rounds, run, t).numpy() for t in rounds.charged] for run in range(runs)]
     noise = np.array(drawn)  # runs x T x P x M
-    with np.errstate(divide="ignore"):  # sizes as standard normals, by their known law
+    with np.errstate(divide="ignore"):  # absolute values, transformed to standard normals
         sizes = -ndtri(np.exp(np.minimum(math.log(2) + log_ndtr(-np.abs(noise)), -1e-16)))
     both = (noise, np.nan_to_num(sizes, posinf=8.0, neginf=-8.0))
     names = ("noise of two runs", "noise of two rounds", "noise of two regions", "noise of two features")
@@ -102,7 +103,7 @@ def streams(rounds: RepeatedRounds) -> str:
 
 
 def _correlated(values: tuple[np.ndarray, np.ndarray], axis: int) -> float:
-    """p-value over all pairs along an axis that their numbers, and their sizes, are uncorrelated."""
+    """Test all pairs along an axis for correlation, in each of the two arrays; return one p-value."""
     worst = 0.0
     for part in values:
         x = np.moveaxis(part, axis, 0).reshape(part.shape[axis], -1)
@@ -112,14 +113,14 @@ def _correlated(values: tuple[np.ndarray, np.ndarray], axis: int) -> float:
         if not (x.std(1) > 0).all():
             return 0.0
         worst = max(worst, float(np.abs(np.corrcoef(x)[np.triu_indices(k, 1)]).max()))
-    return float(4 * stats.norm.sf(math.atanh(min(worst, 1 - 1e-15)) * math.sqrt(n - 3))) * k * (k - 1) / 2  # Fisher
+    return float(4 * stats.norm.sf(math.atanh(min(worst, 1 - 1e-15)) * math.sqrt(n - 3))) * k * (k - 1) / 2  # Fisher z
 
 
 def _twice(noise: np.ndarray, step: float) -> float:
-    """0 if more numbers than chance allows are equal in size to another; with 53 bits none is.
+    """Return the p-value of the number of samples with equal absolute values; continuous noise should have none.
 
-    step: the distance of neighbouring values in standard deviations, where the noise is discrete. Two sizes are then
-    equal with probability `step / sqrt(pi)`.
+    step: for discrete noise, the distance of neighbouring values in standard deviations, otherwise 0. Two absolute
+    values are then equal with probability `step / sqrt(pi)`.
     """
     some = np.sort(np.abs(noise.reshape(-1)[:_MOST_COMPARED]))
     same = np.count_nonzero(np.diff(some) <= _EQUAL * some[1:] + step / 2)
@@ -128,11 +129,11 @@ def _twice(noise: np.ndarray, step: float) -> float:
 
 
 def _same_choice(rounds: RepeatedRounds, q: float) -> float:
-    """p-value over all pairs of rounds that the agents in both S_t are as many as of independent ones."""
+    """Return the p-value over all pairs of rounds that their S_t share as many agents as independent subsets do."""
     charged, N = rounds.charged, rounds.target.shape[0]
     if len(charged) < 2:
         return 1.0
-    wanted = max(150 * (1 + q) / (1 - q), 30 / q)  # twelve standard errors, and thirty agents that are chosen
+    wanted = max(150 * (1 + q) / (1 - q), 30 / q)  # equal S_t are off by twelve standard errors; 30 agents are chosen
     runs = max(1, min(math.ceil(wanted / N), _ROUNDS[rounds.thorough] // len(charged)))
     drawn = [[_chosen(rounds, run, t) for run in range(runs)] for t in charged]
     flat = np.array(drawn, dtype=np.float32).reshape(len(charged), -1)
@@ -141,7 +142,7 @@ def _same_choice(rounds: RepeatedRounds, q: float) -> float:
 
 
 def _choice_and_noise(rounds: RepeatedRounds) -> float:
-    """p-value over agents and numbers that S_t is independent of the noise of its round, and of its size."""
+    """Return the p-value over agents and features that S_t is uncorrelated with the noise and its absolute value."""
     t = rounds.charged[0]
     members = np.array([_chosen(rounds, run, t)[:_AGENTS] for run in range(_DRAWS)], dtype=float)
     noises = np.array([standard_noise(rounds, run, t).flatten().numpy() for run in range(_DRAWS)])

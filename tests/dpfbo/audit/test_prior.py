@@ -60,7 +60,7 @@ def test_the_sound_server_passes(check):
     found = result(check, prior.sound())
     assert found.holds and found.words
     if check in ("moved", "own data"):
-        assert re.search(r"moves the release by (\S+) of \1$", found.words)
+        assert re.search(r"the release moves by (\S+), claim \1$", found.words)
 
 
 def test_a_target_without_agents_is_audited_from_the_server_alone():

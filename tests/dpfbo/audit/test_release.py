@@ -373,14 +373,14 @@ def one_side():
     ("make", "says"),
     [
         (lambda: attacks(GaussianNoise(1.0, DELTA), table(), 0.0), "move must be a finite number above 0, got 0.0"),
-        (lambda: attacks(GaussianNoise(1.0, DELTA), table(), 1.5), "move must be at most 1, as far as neighbours"),
+        (lambda: attacks(GaussianNoise(1.0, DELTA), table(), 1.5), "at most 1, the distance of neighbours"),
         (lambda: attack_result(GaussianNoise(1.0, DELTA), 5), "trials must be an integer of at least 20, got 5"),
         (
             lambda: attacks(GaussianNoise(1.0, DELTA), far_out()),
-            "makes a difference, got the same release, .* with the "
+            "with another release, got the same one, up to noise, with the "
             "row moved by 0.001: do all rows lie outside the public box",
         ),
-        (lambda: attacks(Histogram(1.0, DELTA, cells=2), one_side()), "same release, .* longest row mirrored"),
+        (lambda: attacks(Histogram(1.0, DELTA, cells=2), one_side()), "got the same one, .* longest row mirrored"),
         (lambda: claim_of(Plain(), table()), "needs a transform that claims something, got Plain"),
     ],
 )

@@ -42,7 +42,7 @@ def test_tables_say_epsilon_with_delta_relation_and_accountant(tmp_path, capsys)
     for word in (
         "claimed",
         "bound",
-        "pld of the ledger, delta 0.102 (large",
+        "pld from the ledger, delta 0.102 (large",
         "confidence 95%",
         *CHECKS,
     ):

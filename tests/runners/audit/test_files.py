@@ -143,7 +143,7 @@ def test_the_record_as_it_was_is_found(private, monkeypatch, capsys):
     for name in ("snr", "clip_fraction", "n_chosen", "n_rejected", "n_dropped"):
         assert f"server.parquet has '{name}'" in said
     assert "server.parquet holds" in said and "server.parquet depends on more than the releases" in said
-    assert "the files tell MORE than the releases" in said
+    assert "the files reveal MORE than the releases" in said
 
 
 LEAKS = {
@@ -151,7 +151,7 @@ LEAKS = {
     "the noise as bytes": ("state.bin", lambda d: struct.pack("<3sd", b"abc", d.noise), "state.bin holds"),
     "a count by another name": ("more.json", lambda d: json.dumps({"seen": d.n_dropped}), "more.json depends on"),
     "a rounded ratio": ("page.md", lambda d: f"{d.signal / d.noise:.2f}", "page.md depends on"),
-    "a file that is there or not": ("lost", lambda d: "yes" if d.n_dropped else None, "lost is there or not"),
+    "a file in one run only": ("lost", lambda d: "yes" if d.n_dropped else None, "lost exists in one run only"),
 }
 
 

@@ -108,7 +108,7 @@ class TestCalibrate:
     def test_answer_in_words(self, capsys):
         assert command.main([*self.argv("epsilon", "q", "rounds"), "--accountant", "gdp"]) == 0
         out = capsys.readouterr().out
-        assert "the smallest noise multiplier at which gdp says at most epsilon 2" in out
+        assert "the smallest noise multiplier with epsilon at most 2 by gdp" in out
 
 
 def test_table_has_a_row_for_every_combination(capsys):
@@ -256,7 +256,7 @@ class TestLedger:
     def test_a_charge_without_enough_noise_for_the_accountants_is_refused(self, capsys, tmp_path):
         path = ledger(tmp_path / "a.jsonl", 2, z=0.005)
         said = refusal(capsys, "ledger", path, "--delta", "0.01")
-        assert said == f"ledger {path} charge 1 is none: z must be null or at least 0.01, got 0.005"
+        assert said == f"ledger {path} charge 1: z must be null or at least 0.01, got 0.005"
 
     def test_two_relations_have_no_sum(self, capsys, tmp_path):
         files = ledger(tmp_path / "a.jsonl", 2), ledger(tmp_path / "s.jsonl", 2, subset=(10, 29), seed=1)
@@ -286,8 +286,8 @@ class TestLedger:
             assert f"{moved}: neighbours: {GaussianNoise.relation}" in said and str(other) in said
 
     def test_missing_file_or_delta(self, capsys, tmp_path):
-        assert "is not there" in refusal(capsys, "ledger", tmp_path / "none.jsonl", "--delta", "0.01")
-        assert "is not there, or no file" in refusal(capsys, "ledger", tmp_path, "--delta", "0.01")
+        assert "does not exist" in refusal(capsys, "ledger", tmp_path / "none.jsonl", "--delta", "0.01")
+        assert "does not exist, or is not a file" in refusal(capsys, "ledger", tmp_path, "--delta", "0.01")
         path = ledger(tmp_path / "a.jsonl", 2)
         for delta in ([], ["--delta", "0.1", "--agents", "3"]):
             assert "one of --delta and --agents must be given" in refusal(capsys, "ledger", path, *delta)

@@ -34,7 +34,7 @@ class TestVerify:
             code, out, err = call(capsys, given, "--verify")
             assert (code, err) == (0, "") and out.count("\n") == 1
             whole = f"ledger {path} is whole: 5 charges; no line was edited, moved or removed from the middle; "
-            assert out == f"{whole}it is unbound: no line says which run it is of\n"
+            assert out == f"{whole}it is unbound: no line names its run\n"
         (answer,) = json.loads(call(capsys, path, "--verify", "--json")[1])
         assert f"{answer}\n" == out
 
@@ -60,7 +60,7 @@ class TestVerify:
         assert code == 1 and out.count("\n") == 1 and str(whole) in out
         first, second = err.splitlines()
         assert first.startswith(f"error: ledger {bad} line 3 does not follow from what is before it")
-        assert second == f"error: ledger {tmp_path / 'none.jsonl'} is not there, or no file"
+        assert second == f"error: ledger {tmp_path / 'none.jsonl'} does not exist, or is not a file"
         code, out, err = call(capsys, bad, "--delta", "0.01")
         assert (code, out) == (1, "") and "line 3" in err and err.count("\n") == 1
 
@@ -106,7 +106,7 @@ class TestVerify:
         os.mkfifo(tmp_path / "ledger.jsonl")
         for given in (tmp_path, tmp_path / "ledger.jsonl"):
             code, out, err = call(capsys, given, what)
-            assert (code, out) == (1, "") and "is not there, or no file" in err
+            assert (code, out) == (1, "") and "does not exist, or is not a file" in err
 
 
 class TestRepair:
@@ -124,7 +124,7 @@ class TestRepair:
         damaged = path.read_bytes()
         code, out, err = call(capsys, tmp_path, "--repair")
         assert (code, err) == (0, "") and out.count("\n") == 1
-        assert "5 charges; touched lines, counted as the most expensive one: 3; " in out
+        assert "5 charges; modified lines, counted as the most expensive one: 3; " in out
         assert "the damaged one is ledger.damaged-1.jsonl" in out
         assert (tmp_path / "ledger.damaged-1.jsonl").read_bytes() == damaged
         assert Ledger(path).charges == [charge(t, 1.0 if t == 2 else z) for t, z in enumerate(ZS)]
