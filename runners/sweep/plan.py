@@ -292,7 +292,7 @@ def _adapt(cfg: DictConfig, options: SweepOptions, seed: int) -> None:
 
 
 def _checked(composition: Composition, name: str) -> PlannedSetting:
-    """Build all parts of a run from a composition, which checks them, and return the setting without its label."""
+    """Return the setting of a composition, without its label; making the composition has checked all parts of a run."""
     rounds, problem, plan = composition.experiment.rounds, composition.experiment.problem, composition.experiment.plan
     return PlannedSetting(
         "", (), name, problem.name, composition.given, rounds, problem.metric, problem.lower_is_better, plan.delta,

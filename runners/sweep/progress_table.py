@@ -30,7 +30,7 @@ class Row:
         return [state for state in self.states if state.phase == phase]
 
     def mean(self) -> str:
-        """Return the mean metric over the finished seeds ± its standard error; without any, the mean so far as `(x)`."""
+        """Return the mean metric over the finished seeds ± its standard error; without any, that so far as `(x)`."""
         done = self.of("done")
         values = [state.mean for state in done or self.states if state.mean is not None]
         if not values or not done:
