@@ -1,7 +1,7 @@
 """Run several experiments in one sweep: a trial that they share runs once and is copied into the other folders.
 
 Figures share settings, and a setting with a seed is the same run in every experiment. Real noise (privacy.rng=os) is
-refused, because a copy would record releases that happened only once. A copied run is logged to W&B from its files, in
+refused, because a copy would report the same releases a second time. A copied run is logged to W&B from its files, in
 the group of the experiment that it was copied to.
 """
 
