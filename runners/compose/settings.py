@@ -207,8 +207,7 @@ class OutsourcedAlgorithm:
 class RunSettings:
     """The settings of every run.
 
-    seeds, scale, sweep, launcher: used only by a sweep. allow: packages whose classes the user allows `instantiate` to
-    create.
+    seeds, scale, sweep, launcher: used only by a sweep. allow: packages whose classes may be instantiated.
     """
 
     problem: ProblemSettings

@@ -17,8 +17,7 @@ from runners.compose.typed import is_outsourced, plain_tree
 class SettingNames:
     """The names of a setting, which do not depend on seed, results folder, executor and tracker.
 
-    setting: the digest of the whole setting. family: the digest without its number of rounds. any_noise: the digest
-    without its number of rounds and noise multiplier.
+    setting: a digest of the whole setting. family: without its rounds. any_noise: without rounds and noise multiplier.
     """
 
     setting: str

@@ -31,8 +31,7 @@ def results(folder: str | Path) -> "pd.DataFrame":
 
     Columns: label, setting (its hash), seed, state, stopped_by, round, mean and se (of the metric after that round; se
     over the agents), epsilon/ACCOUNTANT (at delta, NaN if not finite), delta, seconds, error, path (of the run folder),
-    and config/KEY for every key in which the settings differ. If no trial of a setting has finished, config/KEY comes
-    from its overrides alone.
+    and config/KEY for every key in which the settings differ, from a setting's overrides until a trial has finished.
 
     Args:
         folder: The experiment's folder, such as `results/mine`.
