@@ -142,7 +142,7 @@ def _join(args: argparse.Namespace) -> Answer:
         if not (args.folder / _KEY).exists():
             key.save(args.folder / _KEY)
         if SiteKey.load(args.folder / _KEY) != key:
-            raise StateError(f"{args.folder} is of a site with another key")
+            raise StateError(f"{args.folder} belongs to a site with another key")
     return _made(entries, args)
 
 

@@ -1,4 +1,4 @@
-"""The files that `python -m runners.fetch` knows."""
+"""The data files that `python -m runners.fetch` can download."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

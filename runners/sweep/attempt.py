@@ -76,7 +76,7 @@ def run_trial(
     cfg = OmegaConf.create({**plain, "seed": seed})
     plan = Path(cfg.results_dir) / str(cfg.experiment_name) / PLAN
     if not plan.exists():  # results_dir is not shared: a ledger on this node would miss earlier charges
-        error = f"{plan} is not on this node: all nodes need one results_dir"
+        error = f"{plan} is not on this node: all nodes must share one results_dir"
         return Report(TrialState("failed", error=error)).for_tune()
     reported = time.monotonic()
 

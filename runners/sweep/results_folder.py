@@ -47,7 +47,7 @@ def results(folder: str | Path) -> "pd.DataFrame":
     import pandas as pd
 
     experiment, rows, given = Path(folder).absolute(), list[dict[str, Any]](), list[dict[str, Any]]()
-    configs: dict[str, dict[str, Any]] = {}  # by setting, of its first finished trial
+    configs: dict[str, dict[str, Any]] = {}  # by setting, the configuration of its first finished trial
     labelled = labelled_folders(experiment)
     for trial in known_trials(experiment):
         run = trial.folder(experiment, labelled.get(trial.setting, ()))

@@ -268,7 +268,7 @@ def _last_error(trial: TuneTrial) -> str:
 def cause_of_death(error: str) -> str:
     """Describe in a few words why a trial's process died, given Ray's error message."""
     if "Traceback" in error:  # the process is alive, but could not import a module, for example
-        return f"its process could not run it: {error.strip().splitlines()[-1].strip()}"
+        return f"its process could not run the trial: {error.strip().splitlines()[-1].strip()}"
     if "OOM" in error or "memory pressure" in error or "OUT_OF_MEMORY" in error:
         return "its process died: its node was short of memory, or it was killed"
     if "node" in error and ("has died" in error or "drain" in error or "preempt" in error):

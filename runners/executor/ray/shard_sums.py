@@ -40,7 +40,7 @@ class ShardSums:
         zero = torch.zeros(len(weights), n_features, dtype=torch.float64)
         sums = [_usable(s, zero, len(ids)) for s, ids in zip(ray.get(asked), parts, strict=True)]
         total = sum((s.total for s in sums), zero)
-        if not bool(torch.isfinite(total).all()):  # finite sums whose sum is not
+        if not bool(torch.isfinite(total).all()):  # the total of finite sums may overflow
             return PartialSum(zero, 0, len(chosen))
         return PartialSum(total, sum(s.n_clipped for s in sums), sum(s.n_rejected for s in sums))
 
