@@ -20,7 +20,7 @@ def check_targets(tree: Any, allow: object = (), option: str = "allow=[{}]") -> 
     """Raise ValueError for a `_target_` in a plain tree that is not allowed, or is not a class.
 
     allow: names of packages or modules. option: the option that would allow one, for the error message. A target is
-    imported only if it is allowed, and must be a class (outside of dpfbo, or a function) defined in an allowed package.
+    imported only if it is allowed. It must be a class, or outside of dpfbo a function, defined in an allowed package.
     """
     allowed = (*_OWN, *allowed_names(allow))
     for key, target in _targets(tree, ""):

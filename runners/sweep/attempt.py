@@ -39,7 +39,7 @@ class Report:
     def for_tune(self) -> dict[str, Any]:
         """Return Tune's result: the numbers that its schedulers and callbacks read, and the whole report as JSON.
 
-        Unknown numbers are NaN. There are few of them, because Tune keeps statistics of each until the trial ends.
+        Unknown numbers are NaN. The result is small, because Tune keeps statistics of each number until the trial ends.
         """
         known = {"mean": self.state.mean, "epsilon": self.state.epsilon}
         numbers = {name: math.nan if number is None else number for name, number in known.items()}
