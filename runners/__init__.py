@@ -1,4 +1,4 @@
-"""The programs of `dpfbo COMMAND`. They need the packages of the extra `run`, and `deploy` those of `flower`."""
+"""The programs behind `dpfbo COMMAND`; they need the packages of the extra `run`, `dpfbo deploy` those of `flower`."""
 
 import sys
 
@@ -14,7 +14,7 @@ DEPLOY_PACKAGES = (
     "rich",
     "shamirs",
     "yaml",
-)  # flwr is needed later, by the server and the sites
+)  # flwr is needed only later, by the server and the sites
 
 if any(word.startswith("runners.deploy") for word in sys.orig_argv):
     check_for_program(DEPLOY_PACKAGES, "flower")

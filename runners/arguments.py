@@ -1,4 +1,4 @@
-"""The command-line parts that the programs without Hydra share."""
+"""The argument parser of all programs that do not use Hydra's."""
 
 import argparse
 import difflib
@@ -12,10 +12,10 @@ from runners.record.terminal import end
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that also takes folders as `KEY=FOLDER`, anywhere among the words.
+    """A parser that also accepts folders as `KEY=FOLDER`, anywhere on the command line.
 
-    It reports an error in one sentence, with the option that was perhaps meant, and exit code 2. Options are not
-    abbreviated: a part of a name may mean another option in the next version.
+    It reports an error in one sentence, suggests the nearest option, and exits with code 2. Options cannot be
+    abbreviated, because an abbreviation may mean another option in the next version.
     """
 
     def __init__(self, *args: Any, **settings: Any) -> None:
@@ -23,7 +23,7 @@ class Parser(argparse.ArgumentParser):
         self._folders: dict[str, Path | None] = {}  # defaults by key
 
     def add_folder(self, key: str, default: Path | None, help: str) -> None:
-        """Take `KEY=FOLDER`."""
+        """Accept `KEY=FOLDER`."""
         self.add_argument_group(f"{key}=FOLDER", help)
         self._folders[key] = default
 
@@ -51,7 +51,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def at_least(minimum: int) -> Callable[[str], int]:
-    """The type of an option that is an integer of at least `minimum`."""
+    """Return the argparse type of an integer that is at least `minimum`."""
 
     def parse(text: str) -> int:
         if not text.isdecimal() or int(text) < minimum:

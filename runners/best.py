@@ -1,4 +1,4 @@
-"""python -m runners.best: the best configuration that every agent found."""
+"""python -m runners.best: print or export the best configuration that every agent found."""
 
 import argparse
 import json
@@ -22,18 +22,18 @@ from runners.record.terminal import say_error
 
 HELP = """The best configuration that every agent of a finished run found, in natural units, from the run's files.
 
-It is the agent's own: no epsilon covers it. Give it to that agent alone.
+No epsilon covers an agent's configuration: give it to that agent alone.
 
 Examples
   python -m runners.best results/single/4f0c2a91b3de/0            one run
   python -m runners.best results/mine                              all runs below a folder
   python -m runners.best results/mine --output best.csv            or .json, .yaml"""
 FORMATS = ("csv", "json", "yaml")
-MOST_SHOWN, FEW = 1000, 20  # most agents of a run in a table on the terminal, and their number if there are more
+MOST_SHOWN, FEW = 1000, 20  # `_show` prints at most the first FEW agents of a run with more than MOST_SHOWN
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print or export the best configurations; the exit code is 0, or 1 if there is no finished run."""
+    """Print or export the best configurations; return 0, or 1 if there is no finished run."""
     args = _parse(argv)
     try:
         best = {run: best_in(run) for folder in args.folders for run in _runs(folder)}
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _runs(folder: Path) -> list[Path]:
-    """All finished runs in a folder. Raises FileNotFoundError if there is none."""
+    """Return the folders of all finished runs in a folder. Raises FileNotFoundError if there is none."""
     runs = sorted(path.parent for path in folder.glob("**/summary.json") if path.parts[-3] != EARLIER)
     if not runs:
         raise FileNotFoundError(f"there is no finished run in {folder}")
@@ -59,7 +59,7 @@ def _runs(folder: Path) -> list[Path]:
 
 
 def _text(best: Mapping[Path, pa.Table], kind: str) -> str:
-    """The best query of each agent of all runs, with the run's place."""
+    """Return the best query of each agent of all runs, with the run's folder, in the format `kind`."""
     rows = [{"run": str(run), **row} for run, found in best.items() for row in found.to_pylist()]
     if kind == "json":
         return json.dumps(rows, indent=1) + "\n"
@@ -69,7 +69,7 @@ def _text(best: Mapping[Path, pa.Table], kind: str) -> str:
 
 
 def _show(best: Mapping[Path, pa.Table]) -> None:
-    """Print a table for each run; for one of very many agents the first of them."""
+    """Print a table for each run; for a run of very many agents, only the first of them."""
     console = Console(highlight=False)
     for run, found in best.items():
         table = Table(title=str(run), title_justify="left", title_style="none")
@@ -86,7 +86,7 @@ def _show(best: Mapping[Path, pa.Table]) -> None:
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     raw = argparse.RawDescriptionHelpFormatter
     parser = Parser(prog="python -m runners.best", description=HELP, formatter_class=raw)
-    parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="of a run, or one above runs")
+    parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="folder of a run or of several runs")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write a file: .csv, .json or .yaml")
     args = parser.parse_args(argv)
     if args.output is not None and args.output.suffix.removeprefix(".") not in FORMATS:

@@ -1,6 +1,6 @@
-"""dpfbo completion bash: a script that completes commands, and the groups, options and keys of settings.
+"""dpfbo completion bash: print a script that completes commands, and the groups, options and keys of settings.
 
-The script asks `dpfbo completion words LINE`, which imports no program, because that would take seconds.
+The script calls `dpfbo completion words LINE`, which imports no program, because that would take seconds.
 """
 
 import re
@@ -24,11 +24,11 @@ SCRIPT = r"""_dpfbo() {
 }
 complete -o default -F _dpfbo dpfbo"""
 WITH_SETTINGS = ("run", "sweep", "audit", "headroom")  # commands that take KEY=VALUE
-_ONE_VALUE = re.compile(r"[\w/.@]+=[^,]*")  # an override that a single run can have, not a sweep
+_ONE_VALUE = re.compile(r"[\w/.@]+=[^,]*")  # an override with a single value
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the script; the exit code is 0, or 2 for another word."""
+    """Print the script or completions; return 0, or 2 for an unknown argument."""
     match sys.argv[1:] if argv is None else list(argv):
         case ["words", line]:
             print(*candidates(line), sep="\n")
@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def candidates(line: str) -> list[str]:
-    """The words that may replace the last, perhaps empty, word of a command line; a setting as far as its next dot."""
+    """Return completions of the last, perhaps empty, word of a command line; a key is completed up to its next dot."""
     program, *given, word = re.split(r"\s+", line.lstrip())
     if not given:
         return [name for name in COMMANDS if name.startswith(word)]
@@ -53,7 +53,7 @@ def candidates(line: str) -> list[str]:
 
 
 def settings(given: Sequence[str], word: str) -> list[str]:
-    """Groups, their options and settings that `word` may become, by Hydra; in a list `group=a,b` for the last one."""
+    """Return Hydra's completions of `word` to groups, options and keys; of a list `group=a,b` it completes the last."""
     key, equals, value = word.partition("=")
     before, comma, last = value.rpartition(",")
     path = f"hydra.searchpath=[{','.join(f'file://{folder}' for folder in added_folders())}]"

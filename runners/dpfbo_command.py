@@ -11,7 +11,7 @@ from dpfbo.extras import MissingPackage, needing
 
 @dataclass(frozen=True)
 class Command:
-    """A program. module: holds its `main`."""
+    """A command of `dpfbo`. module: the module with its `main`. purpose: what --help says."""
 
     module: str
     purpose: str
@@ -20,12 +20,12 @@ class Command:
 COMMANDS = {
     "run": Command("runners.run", "one experiment, or several with -m"),
     "sweep": Command("runners.sweep.command", "many settings times many seeds, side by side"),
-    "status": Command("runners.status", "how far the trials of experiments are"),
+    "status": Command("runners.status", "progress of the trials of experiments"),
     "board": Command("runners.board.command", "one page that shows experiments while they run"),
     "study": Command("runners.study", "one site or the server of a study, with JSON and files in and out"),
     "deploy": Command("runners.deploy.command", "sites on their own machines and a server, over Flower"),
     "best": Command("runners.best", "the best configuration that every agent found"),
-    "privacy": Command("runners.privacy.command", "epsilon of runs, before and after them"),
+    "privacy": Command("runners.privacy.command", "epsilon of runs, before or after they are made"),
     "audit": Command("runners.audit.command", "attacks on a setting's server, and checks of its claim"),
     "theory": Command("runners.theory.command", "terms of the regret bound for finished runs"),
     "headroom": Command("runners.headroom", "how much the agents of problems have in common"),
@@ -33,7 +33,7 @@ COMMANDS = {
     "wandb": Command("runners.wandb.command", "Weights & Biases: upload, log from files, save a dashboard, sweep"),
     "tables": Command("analysis.tables", "regret beside epsilon, by setting"),
     "figures": Command("analysis.figures", "pictures of experiments, and the numbers behind them"),
-    "agents": Command("analysis.agents", "how the metric spreads over the agents of a run, which may go on"),
+    "agents": Command("analysis.agents", "spread of the metric over the agents of a run, also while it goes on"),
     "claims": Command("analysis.claims", "a verdict on every published claim"),
     "report": Command("analysis.report", "figures, tables and verdicts in one HTML file"),
     "completion": Command("runners.completion", "completion of commands and settings in a shell"),
@@ -41,7 +41,7 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Hand the command line `argv` to the command that it names; returns its exit code, 2 if there is none."""
+    """Run the command that the command line `argv` names; return its exit code, or 2 if there is no such command."""
     name, *rest = (sys.argv[1:] if argv is None else list(argv)) or [""]
     if name in ("", "-h", "--help"):
         print(_help())
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         extra = "analysis" if module.startswith("analysis.") else "flower" if name == "deploy" else "run"
         with needing(extra, f"dpfbo {name}"):
-            # by name: importing all programs would take seconds, and runners know no module of analysis
+            # by name: importing all programs would take seconds, and runners must not import analysis
             program = importlib.import_module(module)
     except MissingPackage as error:
         print(f"error: {error}", file=sys.stderr)

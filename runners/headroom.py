@@ -1,6 +1,6 @@
-"""python -m runners.headroom: the most that sharing could give on problems, and how much their agents share.
+"""python -m runners.headroom: estimate how much agents could gain by sharing, and how much they have in common.
 
-Let `f_n(x_k)` be the objective of agent n (larger is better) at K common points.
+`f_n(x_k)` denotes the objective of agent n (larger is better) at x_k, one of K points that are common to all agents.
 """
 
 import argparse
@@ -35,8 +35,8 @@ from runners.compose.sweep_line import expanded, parse_seeds
 from runners.compose.typed import checked_settings
 from runners.user_errors import exit_code
 
-HELP = """What one shared point could give on a problem: the value of the best one, and the share of the
-objectives' variance that all agents share. Everything is evaluated at points common to all agents: a Sobol set, or
+HELP = """Estimate what agents could gain by sharing: the value of the best common point, and the share of the
+objectives' variance that is common to all agents. All objectives are evaluated at the same points: a Sobol set, or
 those of the problem's grid. Writes results/headroom/<problem>.json.
 
 Examples
@@ -44,20 +44,20 @@ Examples
   python -m runners.headroom problem=synthetic_heterogeneous problem.alpha=0,0.3,0.7,1 n_init=3 --seeds 0..19
   python -m runners.headroom problem=landmine,school n_init=3 --points 64
 
-Exit code: 0, 1 for a value that is refused or data that is missing, 2 for unknown overrides."""
+Exit code: 0, 1 for an invalid value or missing data, 2 for unknown overrides."""
 
 NOTE = (
     "best: each agent's own best point; shared: the point that is best on average for the other agents (leave one "
-    "out); few: expected best of n_init random points; random: a random point. All of the common points, in units of "
-    "the metric, mean over the agents. variance shared: analysis of variance; noise counts as the agents' own."
+    "out); few: expected best of n_init random points; random: a random point. All are common points, in units of the "
+    "metric, averaged over the agents. variance shared: by analysis of variance; noise counts as the agents' own."
 )
 
 
-BLOCK = 16  # points evaluated at once: an agent's models for all of them may not fit into memory
+BLOCK = 16  # points evaluated at once, because models for all of them may not fit into memory
 
 
 def common_points(problem: Problem, most: int) -> Tensor:
-    """At most `most` points of the domain in its own units, K x D: evenly spaced ones of a grid, else a Sobol set."""
+    """Return K <= `most` points of the domain in natural units, K x D: every k-th one of a grid, else a Sobol set."""
     domain = problem.domain
     if isinstance(domain, Grid):
         return domain.points[:: math.ceil(len(domain.points) / most)]
@@ -66,7 +66,7 @@ def common_points(problem: Problem, most: int) -> Tensor:
 
 
 def values_at(problem: Problem, x: Tensor, seed: int) -> Tensor:
-    """`f_n(x_k)`, N x K: noiseless where the problem knows it, else one observation each. x: K x D."""
+    """Return `f_n(x_k)`, N x K: noiseless if the problem knows the true value, else one observation each. x: K x D."""
     agents, streams = torch.arange(problem.n_agents), Streams(seed)
     found = []
     for number, block in enumerate(x.split(BLOCK)):
@@ -77,11 +77,11 @@ def values_at(problem: Problem, x: Tensor, seed: int) -> Tensor:
 
 
 def headroom(values: Tensor, reference: Tensor | None, n_init: int) -> dict[str, float]:
-    """Numbers of one problem from values at common points, N x K; the first four are means over the agents.
+    """Compute the headroom of a problem from the agents' values at common points, N x K.
 
-    best: each agent's own best of the points. shared: the point that is best on average for all *other* agents, at
-    this agent. few: expected best of n_init random points. random: mean over the points. share: see `shared_share`.
-    reference: N values from which a value is subtracted for the metric, or None.
+    The first four results are means over the agents of the values at: best, an agent's own best point; shared, the
+    point that is best on average for all *other* agents; few, the expected best of n_init random points; random, a
+    random point. share: see `shared_share`. reference: the metric is reference - value (N values); None: the value.
 
     Raises ValueError for fewer than 2 agents or points, or fewer than n_init points.
     """
@@ -100,9 +100,9 @@ def headroom(values: Tensor, reference: Tensor | None, n_init: int) -> dict[str,
 
 
 def expected_best(values: Tensor, n: int) -> Tensor:
-    """The expected largest of n of the K values, drawn without replacement; N x K -> N.
+    """Return the expected maximum of n values drawn without replacement from each row of K values; N x K -> N.
 
-    The k-th smallest is the largest drawn with probability `C(k - 1, n - 1) / C(K, n)`.
+    The k-th smallest value is the maximum with probability `C(k - 1, n - 1) / C(K, n)`.
     """
     K = values.shape[1]
     p = [math.comb(k, n - 1) / math.comb(K, n) for k in range(K)]
@@ -110,11 +110,11 @@ def expected_best(values: Tensor, n: int) -> Tensor:
 
 
 def shared_share(values: Tensor) -> float:
-    """The share `v_g / (v_g + v_h)` of `f_n(x) = c_n + g(x) + h_n(x)`, by analysis of variance; N x K values.
+    """Estimate the shared part `v_g / (v_g + v_h)` of the variance of `f_n(x) = c_n + g(x) + h_n(x)`; values: N x K.
 
-    `v_h` is the mean square of the residuals of agent and point means, `v_g` that of the point means less `v_h / N`,
-    which N agents that share nothing would have too. Offsets c_n do not count, noise counts as the agents' own, and an
-    estimate may be a little below 0 where nothing is shared. 0 where the objectives are constant.
+    By analysis of variance, `v_h` is the mean square of the residuals after subtracting agent and point means, and
+    `v_g` that of the centred point means minus `v_h / N`, its expectation if g = 0. Offsets c_n do not count, and noise
+    counts as part of h_n. The estimate may be slightly below 0 if g = 0, and is 0 if all objectives are constant.
     """
     N, K = values.shape
     centred = values - values.mean(1, keepdim=True)
@@ -125,9 +125,9 @@ def shared_share(values: Tensor) -> float:
 
 
 def composed_problems(overrides: Sequence[str]) -> list[tuple[str, DictConfig]]:
-    """The title and the configuration of each problem that the overrides name; commas multiply.
+    """Return the title and the configuration of each problem that the overrides name, such as `problem=a,b`.
 
-    It is composed for `algorithm=ts`, agents that work alone, which needs the fewest settings.
+    They are composed with `algorithm=ts`, agents that work alone, which needs the fewest settings.
     """
     found = []
     with composing():
@@ -138,10 +138,10 @@ def composed_problems(overrides: Sequence[str]) -> list[tuple[str, DictConfig]]:
 
 
 def measure(cfg: DictConfig, title: str, seeds: Sequence[int], most: int) -> dict[str, Any]:
-    """The headroom of a configuration's problem: its settings, what was `found` for each seed, means and errors.
+    """Measure the headroom of a configuration's problem; return facts, the results for each seed, means and errors.
 
-    seeds: of the functions, the first only where data make them. most: number of points. A standard error is None
-    with one seed.
+    seeds: the seeds of the functions; only the first is used if the functions do not depend on it. most: largest number
+    of points. A standard error is None with one seed.
     """
     follows = "function_seed" in cfg.problem and OmegaConf.is_interpolation(cfg.problem, "function_seed")
     used, found = list(seeds if follows else seeds[:1]), []
@@ -160,7 +160,7 @@ def measure(cfg: DictConfig, title: str, seeds: Sequence[int], most: int) -> dic
 
 
 def table(results: Sequence[dict[str, Any]]) -> Table:
-    """One row for each problem."""
+    """Return a table with one row for each problem."""
     shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     shown.add_column("problem", overflow="fold")
     for name in ("metric", "N", "points", "seeds", "best", "shared", "few", "random", "variance shared"):
@@ -177,7 +177,7 @@ def _with_error(number: dict[str, float | None], scale: float, digits: int) -> s
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line `argv`; returns the exit code."""
+    """Run the command line `argv` and return the exit code."""
     args = _parse(argv)
     return exit_code(lambda: _run(args))
 
@@ -200,8 +200,8 @@ def _run(args: argparse.Namespace) -> None:
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     raw = argparse.RawDescriptionHelpFormatter
     parser = Parser(prog="python -m runners.headroom", description=HELP, formatter_class=raw)
-    parser.add_argument("--seeds", default="0", help="of synthetic functions, such as 0..19 (default: 0)")
-    parser.add_argument("--points", type=at_least(2), default=128, help="at most so many (default: 128)")
+    parser.add_argument("--seeds", default="0", help="seeds of synthetic functions, as 0..19 (default: 0)")
+    parser.add_argument("--points", type=at_least(2), default=128, help="largest number of points (default: 128)")
     says = "the problem's settings, and n_init"
     parser.add_argument("overrides", nargs="*", type=quoted, metavar="KEY=VALUE", help=says)
     parser.add_folder("results_dir", Path("results"), "results folder (default: results)")

@@ -1,6 +1,6 @@
-"""Undocumented functions of Hydra, Ray and W&B are called here only; each function names the version that it fits.
+"""Wrap all undocumented functions of Hydra, Ray and W&B that are used; each docstring ends with the checked version.
 
-A newer version in constraints.txt needs a look at all functions of its library, and then its number here.
+Before constraints.txt gets a newer version of a library, check its functions here, and update the version.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 CHECKED = {"hydra-core": "1.3.8", "ray": "2.60.0", "wandb": "0.31.0"}
-WANDB_UNWANTED = {  # not ours to upload, and half of the time to open a run
+WANDB_UNWANTED = {  # facts about the user's machine; collecting them is half of the time to open a run
     **dict.fromkeys(("x_disable_machine_info", "x_disable_meta", "x_disable_stats"), True),
     "x_save_requirements": False,
 }
@@ -28,9 +28,9 @@ logger = logging.getLogger(__name__)
 
 
 def parse_command_line(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """The `overrides` and options of a program under `hydra.main`, in any order, and unknown options. hydra-core 1.3.8.
+    """Parse the overrides and options of `hydra.main`, in any order; return also unknown options. hydra-core 1.3.8.
 
-    Raises ValueError for an option without its value, or with a wrong one.
+    Raises ValueError for an option with a missing or wrong value.
     """
     from hydra._internal.utils import get_args_parser
 
@@ -43,7 +43,7 @@ def parse_command_line(arguments: Sequence[str]) -> tuple[argparse.Namespace, li
 
 
 def complete_overrides(conf: Path, words: Sequence[str]) -> list[str]:
-    """The overrides that the last of `words` may become. conf: the folder of config.yaml. hydra-core 1.3.8."""
+    """Return completions of the last of `words`, an override. conf: the folder of config.yaml. hydra-core 1.3.8."""
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from hydra.plugins.completion_plugin import DefaultCompletionPlugin
@@ -54,7 +54,7 @@ def complete_overrides(conf: Path, words: Sequence[str]) -> list[str]:
 
 
 def parse_overrides(overrides: Sequence[str]) -> list[Override]:
-    """Parse overrides with their sweeps (`a=1,2`); call it while Hydra is initialised. hydra-core 1.3.8."""
+    """Parse overrides, also with several values (`a=1,2`); call it while Hydra is initialised. hydra-core 1.3.8."""
     from hydra.core.global_hydra import GlobalHydra
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
@@ -63,7 +63,7 @@ def parse_overrides(overrides: Sequence[str]) -> list[Override]:
 
 
 def run_composed(task: Callable[[DictConfig], None], cfg: DictConfig) -> None:
-    """Run a task on a configuration with Hydra's own part, as `hydra.main`, which composes twice. hydra-core 1.3.8."""
+    """Run a task on a configuration with the node `hydra`; `hydra.main` would compose again. hydra-core 1.3.8."""
     from hydra._internal.callbacks import Callbacks
     from hydra.core.global_hydra import GlobalHydra
     from hydra.core.utils import run_job
@@ -79,7 +79,7 @@ def run_composed(task: Callable[[DictConfig], None], cfg: DictConfig) -> None:
 
 
 def run_each(task: Callable[[DictConfig], Any], overrides: Sequence[str]) -> list[Any]:
-    """Hydra's JobReturn of each run of `-m`; call it while Hydra is initialised. hydra-core 1.3.8.
+    """Start the runs of `-m` and return the JobReturn of each; call it while Hydra is initialised. hydra-core 1.3.8.
 
     Raises the error of a launcher, of a run that does not compose, or of a task.
     """
@@ -90,7 +90,7 @@ def run_each(task: Callable[[DictConfig], Any], overrides: Sequence[str]) -> lis
 
 
 def resolve_ray_address(address: str | None) -> str | None:
-    """The address that ray.init would use: RAY_ADDRESS, or that of the last `ray start` on this machine. ray 2.60.0."""
+    """Return the address that ray.init would use, from RAY_ADDRESS or `ray start` on this machine. ray 2.60.0."""
     try:
         from ray._private.services import canonicalize_bootstrap_address  # no public function reads its file
     except ImportError:
@@ -112,14 +112,14 @@ def let_ray_choose_its_ports() -> None:
 
 
 def shrink_tune_trial(trial: Any) -> None:
-    """Drop the statistics of an ended Tune trial's metrics, which Tune would keep to the end. ray 2.60.0."""
+    """Drop the statistics of an ended Tune trial's metrics, which Tune keeps until the sweep ends. ray 2.60.0."""
     metadata = getattr(trial, "run_metadata", None)
     for name in ("metric_analysis", "metric_n_steps"):
         getattr(metadata, name, {}).clear()
 
 
 def wandb_settings_without_machine() -> dict[str, Any]:
-    """Settings that stop W&B from collecting hardware, load, installed packages and the command line. wandb 0.31.0."""
+    """Return settings that keep W&B from collecting hardware, load, packages and the command line. wandb 0.31.0."""
     import wandb
 
     return {name: value for name, value in WANDB_UNWANTED.items() if name in wandb.Settings.model_fields}

@@ -1,4 +1,4 @@
-"""Run one experiment on its executor, and write its records to disk."""
+"""Run one experiment with its executor, and write its records to disk."""
 
 import time
 from collections.abc import Iterator
@@ -34,18 +34,18 @@ from runners.wandb.layout import BUDGET, QUANTILES, SECONDS, SECONDS_LEFT, regre
 from runners.wandb.tracker import WandbTracker
 
 _PROGRESS_SECONDS = 1.0  # seconds between two writes of progress.json
-_TITLE = ("problem", "algorithm", "setting", "seed")  # facts in the title of a tracked run
+_TITLE = ("problem", "algorithm", "setting", "seed")  # facts that form the title of a tracked run
 
 Recorded = tuple[dict[str, Any], Path]  # the summary of a run, and its folder
 
 
 def run_configuration(cfg: DictConfig, on_round: OnRound = lambda done: None) -> Recorded:
-    """`record_run` for a composed configuration."""
+    """Run and record a composed configuration, see `record_run`."""
     return record_run(Composition.of(cfg), on_round)
 
 
 def finished_before(given: DictConfig, settings: Settings, single: bool = False) -> Recorded | None:
-    """The summary and the folder of a run that is finished; None if there is something to do for `record_run`."""
+    """Return the summary and the folder of a finished run; None if `record_run` has something to do."""
     folder = run_folder_of(RunIdentity.of(given, settings), single)
     summary = finished.summary_of(folder, settings.rounds)
     return None if summary is None or settings.again or not finished.settled(folder) else (summary, folder.path)
@@ -57,12 +57,12 @@ def record_run(
     single: bool = False,
     identity: RunIdentity | None = None,
 ) -> Recorded:
-    """Run and record an experiment; a finished run is shown, and an interrupted one goes on after its last round.
+    """Run and record an experiment; do nothing if it is finished, and resume it if it was interrupted.
 
-    on_round: called for every round, earlier ones included. single: True for a run that is no trial of a sweep; its
-    folder has a label in its name, and it continues a finished run of fewer rounds. identity: None for that of the
-    composition.
-    Raises before any work starts for missing data or an unwritable folder.
+    on_round: called for every round, including those before a resumption. single: True for a run outside of a sweep,
+    whose folder has a label in its name, and which continues a finished run with fewer rounds. identity: None for the
+    identity of the composition.
+    Raises before any work starts if data are missing or the folder cannot be written.
     """
     experiment, settings = composition.experiment, composition.settings
     run = RunIdentity.of(composition.given, settings) if identity is None else identity
@@ -76,7 +76,7 @@ def record_run(
         summary = finished.summary_of(folder, settings.rounds)
         if summary is not None and not settings.again:
             if (folder.path / finished.SUMMARY).exists():
-                folder.tidy()  # the run was killed while it did that
+                folder.tidy()  # the run may have been killed before it did this
                 checkpoint.clear()
             return summary, folder.path
         result = experiment.result()
@@ -100,7 +100,7 @@ def record_run(
             raise
 
         def seconds_left(round: Round) -> float | None:
-            """At the pace since this process began its first round; None before."""
+            """Predict the time left from the pace since this process began its first round; None before that."""
             t, pace = round.agents.round, time.monotonic() - began
             return pace / (t + 1 - done) * (experiment.rounds - t) if began and t >= done else None
 
@@ -143,7 +143,7 @@ def record_run(
             folder.write(config_text(composition.recorded), _row_groups(experiment, result), server, summary)
         except BaseException as error:
             tracker.fail(f"{type(error).__name__}: {error}")
-            if getattr(error, "traceback", ""):  # of an objective
+            if getattr(error, "traceback", ""):  # the error of an objective
                 folder.note_failure(str(error), error)
             raise
         checkpoint.clear()
@@ -152,16 +152,16 @@ def record_run(
 
 
 def _origin(experiment: Experiment) -> RunOrigin:
-    """The data and the code from which the run is made. Raises ValueError if real releases are to ignore the code."""
+    """Return the data and code that the run is made from. Raises ValueError if resume=any_code with real releases."""
     settings = experiment.settings
     if settings.resume == ANY_CODE and not settings.privacy.seeded:
         raise ValueError(f"resume={ANY_CODE} is for simulations, whose privacy.rng is seeded: leave it out")
-    any_code = settings.resume is not True  # with false no round is gone on with
+    any_code = settings.resume is not True  # with resume=false no round is resumed
     return RunOrigin(data_fingerprint(experiment.problem), code_digests(), any_code)
 
 
 def _coverage(experiment: Experiment, run: RunIdentity) -> LedgerCoverage:
-    """The first line of the run's ledger, equal for runs that differ in length only, because longer ones continue it.
+    """Return the first line of the run's ledger, without the number of rounds, because a longer run continues it.
 
     For real releases it has no fingerprint of the data: a digest of private data would let others test guesses.
     """
@@ -171,14 +171,14 @@ def _coverage(experiment: Experiment, run: RunIdentity) -> LedgerCoverage:
 
 
 def _row_groups(experiment: Experiment, result: Result) -> Iterator[pa.Table]:
-    """The row groups of rounds.parquet."""
+    """Return the row groups of rounds.parquet."""
     problem = experiment.problem
     agents, space = torch.arange(problem.n_agents), getattr(problem, "space", None)
     return tables.row_groups(result.rounds, agents, Shown.of(problem), space)
 
 
 def _progress(experiment: Experiment, result: Result, facts: dict[str, Any], before: float | None) -> Progress:
-    """The progress to note. before: epsilon before the first round."""
+    """Return the content of progress.json. before: epsilon before the first round."""
     privacy = experiment.settings.privacy
     limits = {"target_epsilon": privacy.epsilon}
     limits |= {"budget_epsilon": privacy.budget.epsilon, "budget_delta": privacy.budget.delta}
@@ -186,7 +186,7 @@ def _progress(experiment: Experiment, result: Result, facts: dict[str, Any], bef
 
 
 def _facts(experiment: Experiment, run: RunIdentity) -> dict[str, Any]:
-    """The entries of the summary that are known before the run begins."""
+    """Return the entries of the summary that are known before the run begins."""
     settings, problem, plan = run.settings, experiment.problem, experiment.plan
     return {
         "experiment": settings.experiment_name, "setting": run.names.setting, "label": run.label,
@@ -199,10 +199,10 @@ def _facts(experiment: Experiment, run: RunIdentity) -> dict[str, Any]:
 
 
 def _outcome(experiment: Experiment, result: Result, spent: Spent) -> dict[str, Any]:
-    """The entries of the summary about what the run did.
+    """Return the entries of the summary about what the run did.
 
-    The best query of each agent is among them unless there are many agents, or the data are real: `runners.best` reads
-    it from rounds.parquet, which is private in any case.
+    The best query of each agent is among them unless there are many agents or the noise is not seeded; `runners.best`
+    can read it from rounds.parquet, which is private in any case.
     """
     problem, seeded, best = experiment.problem, experiment.settings.privacy.seeded, None
     if seeded and problem.n_agents <= SUMMARY_AGENTS:
@@ -218,7 +218,7 @@ def _outcome(experiment: Experiment, result: Result, spent: Spent) -> dict[str, 
 
 
 def _metrics(done: Round) -> dict[str, float | None]:
-    """The metrics of one round, for a tracker."""
+    """Return the metrics of one round for a tracker."""
     metrics = regret_metrics(done.agents.mean, done.agents.quantiles([*QUANTILES.values()]))
     metrics |= {SECONDS + phase: seconds for phase, seconds in done.seconds.items()}
     if done.server is not None:

@@ -33,11 +33,11 @@ RECORDS = ("rounds.parquet", "server.parquet", LEDGER)
 _UNREADABLE = (
     OSError, KeyError, TypeError, AttributeError, ValueError, RecursionError, OmegaConfBaseException, YAMLError,
 )  # fmt: skip
-_ELSEWHERE = ("executor", "tracker", "results_dir", "again", "progress")  # they say where and how a run is made
+_ELSEWHERE = ("executor", "tracker", "results_dir", "again", "progress")  # they determine where and how a run is made
 
 
 def main(folder: Path, allow: Sequence[str] = ()) -> int:
-    """Replay the run in a folder and print the comparison; returns 0 if all records are the same, else 1.
+    """Replay the run in a folder and print the comparison; return 0 if all records are the same, else 1.
 
     allow: packages and modules whose classes and functions its config.yaml may name.
     """
@@ -52,7 +52,7 @@ def _replay(folder: Path, allow: Sequence[str]) -> int:
         cfg.results_dir = scratch
         composition = Composition.of(cfg)
         run = RunIdentity.of(composition.given, composition.settings)
-        with suppress(LedgerError):  # the name in the ledger was made before the seed was filled in
+        with suppress(LedgerError):  # the ledger's name of the setting precedes the filled-in seed
             if (covers := Ledger(folder / LEDGER).covers) is not None:
                 run = replace(run, names=replace(run.names, family=covers.setting))
         title, rounds = f"replay {summary['problem']} {summary['algorithm']}", composition.settings.rounds
@@ -70,13 +70,13 @@ def _replay(folder: Path, allow: Sequence[str]) -> int:
 
 
 def recorded(folder: Path, allow: Sequence[str], option: str) -> tuple[DictConfig, dict[str, Any]]:
-    """The configuration of a finished run, to be run in this process without a tracker, and its summary.
+    """Return the configuration of a finished run, to be run in this process without a tracker, and its summary.
 
-    allow, option: see `compose.instantiate.check_targets`. Raises ResultsError if there is none, ValueError if its
-    configuration names what is not allowed.
+    allow, option: see `compose.instantiate.check_targets`. Raises ResultsError if there is no readable finished run,
+    ValueError if its configuration names a class or function that is not allowed.
     """
     if not folder.is_dir():
-        raise ResultsError(f"{str(folder)!r} is no folder of a finished run")
+        raise ResultsError(f"{str(folder)!r} is not the folder of a finished run")
     try:
         summary = json.loads(read_plain(folder / "summary.json", MOST_RECORD))
         check_yaml(folder / "config.yaml")
@@ -96,7 +96,7 @@ def recorded(folder: Path, allow: Sequence[str], option: str) -> tuple[DictConfi
 
 
 def differences(recorded: Path, again: Path) -> Iterator[str]:
-    """A sentence for each record that is not the same in two folders."""
+    """Yield a sentence for each record that differs between two run folders."""
     for name in RECORDS:
         try:
             if _bytes(recorded / name) == _bytes(again / name):
@@ -122,7 +122,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
-    """The rows of a table or of a ledger, each value as text (NaN is no number that equals itself)."""
+    """Return the rows of a table or a ledger, with each value as text, because NaN does not equal itself."""
     if path.suffix == ".parquet":
         rows = pq.read_table(path).to_pylist()
     else:
@@ -138,7 +138,7 @@ def _fields(line: bytes) -> dict[str, Any]:
 
 
 def changed_environment(summary: dict[str, Any]) -> Iterator[str]:
-    """`torch 2.6.0, here 2.7.1` for whatever differs between the run's environment and this one's."""
+    """Yield the differences between the run's environment and this one, such as `torch 2.6.0, here 2.7.1`."""
     recorded = summary.get("environment")
     if not isinstance(recorded, dict):
         yield "an environment that summary.json does not have"
@@ -151,7 +151,7 @@ def changed_environment(summary: dict[str, Any]) -> Iterator[str]:
 
 
 def _flat(tree: dict[str, Any]) -> dict[str, Any]:
-    """The values of a tree of two levels, by the last part of their name."""
+    """Flatten a tree of two levels to its values, by the last part of their name."""
     found: dict[str, Any] = {}
     for key, value in tree.items():
         found |= value if isinstance(value, dict) else {key: value}

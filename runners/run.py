@@ -1,4 +1,4 @@
-"""python -m runners.run: one experiment from the command line (Hydra)."""
+"""python -m runners.run: run one experiment from the command line (Hydra)."""
 
 import logging
 import shutil
@@ -28,19 +28,19 @@ _FINISHED = (
     "finished before, with {rounds} rounds: nothing is run, and nothing is released. "
     "More rounds=… go on there; --again runs it anew"
 )
-_NO_OPTIONS = {"--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn"}  # of Hydra's: see DPFBO_CONF
-_INTERRUPTED = "interrupted; the same command goes on after the last round, and the ledger holds every broadcast"
-_SUBMITTED = "interrupted; jobs that submitit has started may go on: scancel ends those of Slurm"
+_NO_OPTIONS = {"--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn"}  # of Hydra: use DPFBO_CONF
+_INTERRUPTED = "interrupted; the same command resumes after the last round, and the ledger holds every broadcast"
+_SUBMITTED = "interrupted; jobs that submitit has started may still run: scancel ends those of Slurm"
 
 
 def run(cfg: DictConfig) -> None:
-    """Run the composed experiment; exit code 0, 1 for an error, 130 when interrupted."""
+    """Run the composed experiment; exit with code 1 after an error, 130 if interrupted."""
     if code := exit_code(lambda: _run(cfg), _INTERRUPTED):
         sys.exit(code)
 
 
 def job(cfg: DictConfig) -> str:
-    """Run one of several composed experiments, perhaps in a process of Hydra's launcher; returns its error, or ""."""
+    """Run one of several composed experiments, perhaps in a process of Hydra's launcher; return its error, or ""."""
     code, error = outcome(lambda: _run(cfg))
     if code == INTERRUPTED:
         raise KeyboardInterrupt
@@ -60,8 +60,8 @@ def _run_each(cfg: DictConfig, overrides: list[str]) -> int:
 
 
 def _launch(cfg: DictConfig, overrides: list[str]) -> list[Any]:
-    """Hydra's JobReturn of each run of `-m`, by the launcher that is configured."""
-    from runners import run as module  # this one, by the name that other processes know it by
+    """Start the runs of `-m` with the configured launcher, and return Hydra's JobReturn of each."""
+    from runners import run as module  # this module, by the name under which other processes can import it
 
     launcher, logs = _launcher(cfg), cfg.hydra.launcher.get("submitit_folder")
     if launcher == "submitit_slurm" and shutil.which("srun") is None:
@@ -69,7 +69,7 @@ def _launch(cfg: DictConfig, overrides: list[str]) -> list[Any]:
     if logs is not None:
         make_folder(Path(logs).parent, private=True)
     if launcher != "basic":
-        overrides = ["progress=false", *overrides]  # or all its processes draw on the terminal
+        overrides = ["progress=false", *overrides]  # otherwise all its processes draw on the terminal
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: joblib then ends its processes
     try:
         return run_each(module.job, overrides)
@@ -86,7 +86,7 @@ def _launcher(cfg: DictConfig) -> str:
 def _run(cfg: DictConfig) -> None:
     check_is_a_run(cfg)
     warn_about_ignored(cfg)
-    with lazy.uncollected(for_good=True):  # here: --help, --cfg and words that are no settings need no torch
+    with lazy.uncollected(for_good=True):  # imported here: --help, --cfg and invalid words need no torch
         from runners.compose.composition import Composition, is_complete
         from runners.compose.typed import checked_settings
         from runners.recorded_run import finished_before, record_run
@@ -107,7 +107,7 @@ def _run(cfg: DictConfig) -> None:
     else:
         summary, folder = ready
         print(_FINISHED.format(rounds=summary["rounds"]), file=sys.stderr)
-        if in_sweep():  # W&B waits for the metrics of the run that its agent started
+        if in_sweep():  # the W&B agent that started this run waits for its metrics
             log_finished(RunOnDisk(folder), settings.tracker.wandb.mode)
     if cfg.progress:
         print_summary(summary, folder)
@@ -128,13 +128,13 @@ def check_is_a_run(cfg: DictConfig) -> None:
 
 
 def warn_about_ignored(cfg: DictConfig) -> None:
-    """Print a note if the command line sets privacy for an algorithm without it, or a GP that its agents do not use."""
+    """Print a note if the command line sets privacy for an algorithm without it, or a GP that the agents do not use."""
     overrides, a = HydraConfig.get().overrides.task, cfg.algorithm
     own = [o for o in overrides if o.lstrip("+~").startswith(("algorithm.own_gp", "algorithm.own_draw"))]
     if own and a.get("averaged_gp") is not None:
         print(f"note: agents of algorithm={a.name} use averaged_gp, {', '.join(own)} has no effect", file=sys.stderr)
     given = [o for o in overrides if o.lstrip("+~").startswith("privacy.")]
-    if "epsilon" in (cfg.get("transform") or {}):  # the published claim and the randomness of its release
+    if "epsilon" in (cfg.get("transform") or {}):  # they determine its claim and its randomness
         effective = ("privacy.epsilon", "privacy.delta", "privacy.rng")
         given = [o for o in given if o.lstrip("+~").partition("=")[0] not in effective]
     if given and not a.private:
@@ -142,7 +142,7 @@ def warn_about_ignored(cfg: DictConfig) -> None:
 
 
 def warn_of_a_weak_release(experiment: Any) -> None:
-    """Print a note if a private prior's release is expected to carry almost nothing."""
+    """Print a note if a private prior's release is expected to carry almost no information."""
     from runners.compose.federated import FederatedExperiment
 
     outlook = experiment.study.outlook if isinstance(experiment, FederatedExperiment) else None
@@ -183,7 +183,7 @@ def start(arguments: list[str]) -> None:
 
 
 def _replay(arguments: list[str]) -> int:
-    """Repeat a recorded run (`--replay FOLDER`, and perhaps `allow=PACKAGE`); returns the exit code."""
+    """Repeat a recorded run (`--replay FOLDER`, and perhaps `allow=PACKAGE`); return the exit code."""
     from runners import replay
 
     allow = [word.partition("=")[2] for word in arguments if word.startswith("allow=")]

@@ -1,4 +1,4 @@
-"""python -m runners.status: the progress of an experiment's trials, from their files alone."""
+"""python -m runners.status: show the progress of an experiment's trials, from their files alone."""
 
 import argparse
 import json
@@ -19,16 +19,16 @@ from runners.sweep import progress_table, slurm
 from runners.sweep.durations import seconds_left
 from runners.sweep.trials import PHASES, Trial, TrialState, known_trials, states_of
 
-HELP = """How far the trials of a sweep (or plain runs) are, while it runs or afterwards, read from its files alone.
+HELP = """Show the progress of a sweep's trials (or of plain runs), while it runs or afterwards, from its files alone.
 
 Examples
   python -m runners.status                        every experiment in results
-  watch -n 5 python -m runners.status fig2c       again every 5 seconds
-  python -m runners.status fig2c --json           for a program
+  watch -n 5 python -m runners.status fig2c       repeated every 5 seconds
+  python -m runners.status fig2c --json           as JSON
   python -m runners.status --ray                  the actors of a Ray with a dashboard, and their GPU memory
 
-done: all rounds; running: a process is at it; interrupted: goes on from its checkpoint when the sweep is started
-again; failed: see the error; waiting: not begun"""
+done: all rounds; running: a process runs it; interrupted: resumes from its checkpoint when the sweep is started
+again; failed: see the error; waiting: not started"""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class ExperimentStatus:
 
 
 def report(folder: Path) -> ExperimentStatus:
-    """The report on the experiment in `folder`. Raises FileNotFoundError if there is no trial."""
+    """Return the status of the experiment in `folder`. Raises FileNotFoundError if it has no trial."""
     trials = known_trials(folder)
     if not trials:
         others = ", ".join(path.name for path in experiments(folder.parent))
@@ -66,12 +66,12 @@ def report(folder: Path) -> ExperimentStatus:
 
 
 def experiments(results: Path) -> list[Path]:
-    """The folders in `results` that hold trials."""
+    """Return the folders in `results` that hold trials."""
     return [path for path in sorted(results.glob("*")) if path.is_dir() and known_trials(path)]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line `argv`; the exit code is 0, or 1 if there is no such experiment."""
+    """Run the command line `argv`; return 0, or 1 if there is no such experiment."""
     args = _parse(argv)
     try:
         if args.ray:
@@ -93,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _say_actors(as_json: bool) -> int:
-    """Print the actors of a Ray."""
+    """Print the living actors of a Ray cluster."""
     with needing("ray", "--ray"):
         from runners.executor.ray import state
     rows = state.actors()
@@ -108,7 +108,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     raw = argparse.RawDescriptionHelpFormatter
     parser = Parser(prog="python -m runners.status", description=HELP, formatter_class=raw)
     parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT", help="its experiment_name; default: all")
-    parser.add_argument("--json", action="store_true", help="one object for each experiment, for a program")
+    parser.add_argument("--json", action="store_true", help="print JSON, one object for each experiment")
     parser.add_argument("--ray", action="store_true", help="actors of the Ray at RAY_ADDRESS, or on this machine")
     parser.add_folder("results_dir", Path("results"), "results folder (default: results)")
     args = parser.parse_args(argv)

@@ -1,4 +1,4 @@
-"""python -m runners.study: one site or the server of a study on the command line, with JSON and files in and out."""
+"""python -m runners.study: act as a site or the server of a study from a shell, with JSON and files in and out."""
 
 import argparse
 import json
@@ -31,54 +31,54 @@ with lazy.uncollected(for_good=True):  # these load torch
     from dpfbo.study.create import create_study
     from dpfbo.study.study import Study
 
-HELP = """A study of several sites that share one noisy server, one process a call. Sites need no Python of their own:
-what to evaluate next, and the result, are JSON; messages and broadcasts are files, carried as you like.
+HELP = """A study of several sites that share one noisy server. Every call is one process. Sites need no Python code:
+configurations and results are JSON; messages and broadcasts are files, which you transfer as you like.
 
   python -m runners.study new study.json --space space.yaml --agents 8 --epsilon 1 --delta 1e-3
-  everybody gets study.json; it is public
-  python -m runners.study join site3 study.json --agent 3        a folder for each site, private to it
+  give study.json, which is public, to every site and the server
+  python -m runners.study join site3 study.json --agent 3        makes the site's private folder
   python -m runners.study ask site3                              {"configuration": {"rate": 0.01, ..}, "round": 0, ..}
   python -m runners.study tell site3 '{"configuration": {..}, "value": 0.93}'         or {.., "failed": true}
-  python -m runners.study ask site3 | ./evaluate | python -m runners.study tell site3   with a program that adds "value"
+  python -m runners.study ask site3 | ./evaluate | python -m runners.study tell site3   if ./evaluate adds "value"
   python -m runners.study message site3 m3.bin                   when status says that a message is due
-  python -m runners.study host server study.json                 a folder for the server, with the privacy ledger
+  python -m runners.study host server study.json                 makes the server's folder, with the privacy ledger
   python -m runners.study collect server 3 m3.bin
-  python -m runners.study release server broadcast.bin           noise is added and charged here
+  python -m runners.study release server broadcast.bin           adds the noise, and charges the ledger
   python -m runners.study receive site3 broadcast.bin
-  python -m runners.study status site3                           or server; best site3: the best configuration so far
+  python -m runners.study status site3                           or status server; best site3: the best configuration
 
 Without a trusted server (new --trust nobody) the sites mask their messages, and roster, requests and answers are files:
   python -m runners.study key site3.key                          prints the public key, and a fingerprint to compare
-  python -m runners.study roster roster.json PUBLIC_KEY ..       of all sites, in the order of their numbers
+  python -m runners.study roster roster.json PUBLIC_KEY ..       keys of all sites, in the order of their numbers
   python -m runners.study join site3 study.json --roster roster.json --key site3.key
   python -m runners.study host server study.json --roster roster.json
   python -m runners.study requests server requests               a file for each site that has not answered
-  python -m runners.study respond site3 requests/3.bin a3.bin    until its first evaluations are told: not ready
+  python -m runners.study respond site3 requests/3.bin a3.bin    says "ready": false before the first evaluations
   python -m runners.study collect server 3 a3.bin
-  python -m runners.study next server                            on to the next step, at last to the broadcast
+  python -m runners.study next server                            goes to the next step, and at last to the broadcast
 
-Every call is on disk when it ends: after a crash give it again. `ask` gives a pending configuration again before a new
-one; --another asks for one more, to be evaluated beside it. A space is a YAML or JSON file (docs/guides/spaces.md)."""
+Every call saves its effect on disk: after a crash, repeat it. `ask` repeats a pending configuration; --another asks for
+one more, to be evaluated at the same time. A space is a YAML or JSON file (docs/guides/spaces.md)."""
 
 Answer = dict[str, Any]  # printed as JSON
-_KEY = "site.key"  # in a site's folder, if it has no trusted server
+_KEY = "site.key"  # in a site's folder, if there is no trusted server
 _ENTRIES = {"study", "agent", "maximize"}
-_PARTY = "party.json"  # of a site's folder, or the server's: the study, the site's number, and how it counts values
+_PARTY = "party.json"  # in a folder: study, number of the site (null: server), whether it maximizes
 _SITE, _SERVER, _EITHER = "site's folder", "server's folder", "folder of a site or a server"
 _MADE_BY = {_SITE: "join", _SERVER: "host", _EITHER: "join or host"}
 _ERRORS = (
     SettingError, StateError, WireError, LedgerError, CheckpointError, UnsupportedEvent, OSError, ValueError,
 )  # fmt: skip
-_MOST_BYTES = 2**28  # of a file that is read
+_MOST_BYTES = 2**28  # largest file that is read
 _KEYS = ("space", "n_agents", "algorithm", "noise_multiplier", "delta", "rounds", "n_init", "seed", "rng")
-_NO_TRUST = ("trust", "max_dropouts", "colluders")  # in the description of a study without a trusted server
+_NO_TRUST = ("trust", "max_dropouts", "colluders")  # further keys of a study without a trusted server
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Execute the command line `argv`; the exit code is 0, or 1 after an error, which is printed in one sentence."""
+    """Run the command line `argv`; return 0, or 1 after an error, which is printed in one sentence."""
     args = _parse(argv)
     try:
-        if getattr(args, "result", "") == "-":  # read before the folder is opened: in a pipe, `ask` still has it
+        if getattr(args, "result", "") == "-":  # read before the folder is opened, which `ask` in a pipe may still hold
             args.result = sys.stdin.read()
         if args.kind is None:
             answer = args.do(args)
@@ -93,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _fitting(party: Any, do: Callable[..., Answer]) -> Any:
-    """The party of a command; without a trusted server a site asks and is told by its agent.
+    """Return the object that a command acts on: `party`, or its agent for `ask`, `tell` etc. without a trusted server.
 
     Raises StateError for a command that is for the other kind of study.
     """
@@ -113,14 +113,14 @@ def _new(args: argparse.Namespace) -> Answer:
 
 
 def described_by(args: argparse.Namespace) -> tuple[Study, dict[str, Any]]:
-    """The study of the options of `add_study_options`, and its description, which becomes the study's file."""
+    """Create the study from the options of `add_study_options`, and its description for the study's file."""
     check_yaml(args.space)
     space = Space(OmegaConf.to_container(OmegaConf.load(args.space)))  # type: ignore[arg-type]
     others = {
         "n_agents": args.agents, "algorithm": args.algorithm, "delta": args.delta, "rounds": args.rounds,
         "n_init": args.n_init, "seed": args.seed, "rng": args.rng,
     }  # fmt: skip
-    if args.trust == "nobody":  # a study that trusts its server keeps the description it had
+    if args.trust == "nobody":  # the description of a study that trusts its server lacks these keys
         others |= {"trust": "nobody", "max_dropouts": args.max_dropouts, "colluders": args.colluders}
     elif args.max_dropouts or args.colluders:
         raise SettingError("max_dropouts and colluders", "are for --trust nobody")
@@ -142,7 +142,7 @@ def _join(args: argparse.Namespace) -> Answer:
         if not (args.folder / _KEY).exists():
             key.save(args.folder / _KEY)
         if SiteKey.load(args.folder / _KEY) != key:
-            raise StateError(f"{args.folder} is of a site with another key")
+            raise StateError(f"{args.folder} belongs to a site with another key")
     return _made(entries, args)
 
 
@@ -176,7 +176,7 @@ def _roster(args: argparse.Namespace) -> Answer:
 def _made(entries: dict[str, Any], args: argparse.Namespace) -> Answer:
     """Make the folder of a site or the server."""
     with closing(_party(entries, args.study, args.folder)) as party:
-        answer = _status(party, args)  # before it is written: a study without a promise is refused
+        answer = _status(party, args)  # first, because it refuses a study without a privacy promise
         _write(args.folder / _PARTY, json.dumps(entries).encode(), private=True)
         return answer
 
@@ -260,7 +260,7 @@ def _status(party: Any, args: argparse.Namespace) -> Answer:
 
 
 def _state(party: Any) -> Answer:
-    """The state of a site or of the server."""
+    """Return the state of a site or of the server."""
     if not isinstance(party, Agent | Coordinator) and hasattr(party, "respond"):
         return {**_state(party.agent), "epsilon": party.epsilon, "charges": len(party.ledger.charges)}
     if not isinstance(party, Agent | Coordinator):
@@ -277,7 +277,7 @@ def _state(party: Any) -> Answer:
 
 
 def _bytes_of(path: Path) -> bytes:
-    """A message or a broadcast, from a file or a pipe. Raises ValueError if it is too long to be one."""
+    """Read a message or a broadcast from a file or a pipe. Raises ValueError if it is too long to be one."""
     with path.open("rb") as file:
         return read_at_most(file, _MOST_BYTES)
 
@@ -287,12 +287,12 @@ def _write(path: Path, data: bytes, private: bool = False) -> None:
 
 
 def json_text(content: Any) -> str:
-    """A JSON file for people to read."""
+    """Return the text of a JSON file that people can read."""
     return json.dumps(content, indent=1) + "\n"
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file. Raises StateError for another file."""
+    """Return the content of a JSON file. Raises StateError if the file is not JSON."""
     try:
         return json.loads(read_plain(path, _MOST_BYTES))
     except (ValueError, RecursionError) as error:
@@ -300,7 +300,7 @@ def read_json(path: Path) -> Any:
 
 
 def described_study(described: Any, path: Path) -> Study:
-    """The study of a description that was read from a file. Raises StateError for another content."""
+    """Create the study of a description that was read from the file `path`. Raises StateError if it is invalid."""
     if not isinstance(described, dict) or set(described) not in (set(_KEYS), {*_KEYS, *_NO_TRUST}):
         raise StateError(f"{path} is no description of a study: it must have {', '.join(_KEYS)}")
     try:
@@ -315,7 +315,7 @@ def _study(described: dict[str, Any]) -> Study:
 
 
 def _party(entries: dict[str, Any], path: Path, folder: Path) -> Any:
-    """A site, or the server, whose `agent` is None. path: the file of the description."""
+    """Create the site, or, if the entry `agent` is None, the server. path: the file of the description."""
     study = described_study(entries["study"], path)
     if (study.trust == "nobody") != ("roster" in entries):
         raise StateError("a study without a trusted server, and no other, needs --roster: see --help")
@@ -333,7 +333,7 @@ def _party(entries: dict[str, Any], path: Path, folder: Path) -> Any:
 
 
 def _opened(folder: Path, kind: str) -> Any:
-    """The site or the server of a folder, which must be of this kind."""
+    """Open the site or the server of a folder, which must be of this kind."""
     path = folder / _PARTY
     if path.exists():
         try:
@@ -351,37 +351,37 @@ def _opened(folder: Path, kind: str) -> Any:
 _COMMANDS: dict[str, tuple[str, Callable[..., Answer], str | None, str]] = {
     "new": ("describe a study", _new, None, "file"),
     "join": ("make a site's folder", _join, None, "folder study"),
-    "ask": ("the next configuration to evaluate", _ask, _SITE, "folder"),
-    "tell": ("the value at a configuration", _tell, _SITE, "folder"),
+    "ask": ("print the next configuration to evaluate", _ask, _SITE, "folder"),
+    "tell": ("record the value at a configuration", _tell, _SITE, "folder"),
     "message": ("write the message that ends the round", _message, _SITE, "folder file"),
-    "receive": ("take over a broadcast", _receive, _SITE, "folder file"),
-    "best": ("the best configuration so far", _best, _SITE, "folder"),
-    "status": ("where a site or the server stands", _status, _EITHER, "folder"),
+    "receive": ("read a broadcast", _receive, _SITE, "folder file"),
+    "best": ("print the best configuration so far", _best, _SITE, "folder"),
+    "status": ("print the state of a site or the server", _status, _EITHER, "folder"),
     "host": ("make the server's folder", _host, None, "folder study"),
     "key": ("make a site's key, without a trusted server", _key, None, "file"),
     "roster": ("write the public keys of all sites", _roster, None, "file"),
     "respond": ("answer a request of the server", _respond, _SITE, "folder request file"),
     "requests": ("write a request for each site that has not answered", _requests, _SERVER, "folder directory"),
     "next": ("end a step of the secure sum", _next, _SERVER, "folder"),
-    "collect": ("take a site's message", _collect, _SERVER, "folder"),
+    "collect": ("read a site's message", _collect, _SERVER, "folder"),
     "release": ("end the round: add noise, charge, write the broadcast", _release, _SERVER, "folder file"),
 }
 
 
 def add_study_options(add: Callable[..., Any]) -> None:
-    """Add the options that describe a study. add: the method of the parser of a command."""
+    """Add the options that describe a study. add: the `add_argument` of a command's parser."""
     add("--space", type=Path, required=True, help="YAML or JSON file of the parameters")
     add("--agents", type=int, required=True, help="number of sites")
     add("--algorithm", default="dp_prior", choices=ALGORITHMS)
-    add("--epsilon", type=float, help="of the whole study (default 1)")
+    add("--epsilon", type=float, help="epsilon of the whole study (default 1)")
     add("--delta", type=float, default=None, help="default N^-1.1; with --rng os at most .001")
     add("--rounds", type=int, default=20)
     add("--n-init", type=int, default=5)
-    add("--seed", type=int, default=0, help="of what is public")
+    add("--seed", type=int, default=0, help="seed of all public random numbers")
     add("--trust", default="server", choices=("server", "nobody"), help="nobody: the sites mask messages and add noise")
-    add("--max-dropouts", type=int, default=0, help="of sites from the sum, with --trust nobody")
+    add("--max-dropouts", type=int, default=0, help="of sites, in a sum with --trust nobody")
     add("--colluders", type=int, default=0, help="sites that may help the server, with --trust nobody")
-    add("--rng", default="os", choices=("os", "seeded"), help="of the noise; seeded is a simulation")
+    add("--rng", default="os", choices=("os", "seeded"), help="source of the noise; seeded: a simulation")
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -397,20 +397,20 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
             add[name](path, type=Path, metavar=path.upper())
     add_study_options(add["new"])
     add["join"]("--agent", type=int, default=None, help="the site's number, 0..N-1")
-    add["join"]("--roster", type=Path, default=None, help="of all sites, without a trusted server")
+    add["join"]("--roster", type=Path, default=None, help="public keys of all sites, without a trusted server")
     add["join"]("--key", type=Path, default=None, help="the site's private key, without a trusted server")
-    add["join"]("--attempts", type=int, default=1, help="at the secure sum, each of which costs epsilon")
-    add["host"]("--roster", type=Path, default=None, help="of all sites, without a trusted server")
+    add["join"]("--attempts", type=int, default=1, help="allowed attempts at the secure sum; each costs epsilon")
+    add["host"]("--roster", type=Path, default=None, help="public keys of all sites, without a trusted server")
     add["roster"]("keys", nargs="+", metavar="PUBLIC_KEY")
-    add["next"]("--again", action="store_true", help="give the attempt up and begin another, which sites must allow")
+    add["next"]("--again", action="store_true", help="abandon this attempt for a new one, which the sites must allow")
     add["join"]("--minimize", action="store_true", help="small values are better")
-    add["ask"]("--another", action="store_true", help="one more, beside those that wait for their value")
+    add["ask"]("--another", action="store_true", help="one more, while others wait for their values")
     add["tell"]("result", nargs="?", default="-", help="JSON; from standard input by default")
-    add["message"]("--round", type=int, default=None, help="an earlier one, whose message was lost")
-    add["collect"]("agent", type=int, metavar="AGENT", help="who sent it")
+    add["message"]("--round", type=int, default=None, help="an earlier round, whose message was lost")
+    add["collect"]("agent", type=int, metavar="AGENT", help="number of the site that sent the message")
     add["collect"]("file", type=Path, metavar="FILE")
     add["release"]("--missing-ok", action="store_true", help="without the messages that have not arrived")
-    add["release"]("--round", type=int, default=None, help="this one, and no other; an earlier one again")
+    add["release"]("--round", type=int, default=None, help="only this round; again if it is an earlier one")
     return parser.parse_args(argv)
 
 

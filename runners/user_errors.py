@@ -1,4 +1,4 @@
-"""The errors that a user can fix: one sentence on the terminal, no traceback."""
+"""Report errors that a user can fix in one sentence on the terminal, without a traceback."""
 
 from collections.abc import Callable
 
@@ -19,7 +19,7 @@ _QUICK = (
 
 
 def user_errors() -> tuple[type[Exception], ...]:
-    """The errors. Those whose modules load torch or Hydra are imported when an error has come, not before."""
+    """Return the errors that a user can fix; call it only after an error, because it loads torch and Hydra."""
     from omegaconf.errors import OmegaConfBaseException
 
     from dpfbo.gp.posterior import FactorisationError
@@ -37,9 +37,9 @@ def _of_overrides() -> tuple[type[Exception], ...]:
 
 
 def outcome(program: Callable[[], int | None], interrupted: str = "interrupted") -> tuple[int, str]:
-    """Run a program; returns its exit code, and a user's error in one sentence, or "".
+    """Run a program; return its exit code, and the message of an error that a user can fix, or "".
 
-    The code is 1 after an error, 2 if overrides do not compose, and INTERRUPTED after Ctrl-C, with that sentence.
+    The code is 1 after an error, 2 if overrides do not compose, INTERRUPTED (message: `interrupted`) after Ctrl-C.
     """
     try:
         return program() or 0, ""
@@ -56,7 +56,7 @@ def outcome(program: Callable[[], int | None], interrupted: str = "interrupted")
 
 
 def exit_code(program: Callable[[], int | None], interrupted: str = "interrupted") -> int:
-    """Run a program as `outcome` does, and print the error; returns the exit code."""
+    """Run a program as `outcome` does, print the error, and return the exit code."""
     code, error = outcome(program, interrupted)
     if error:
         say_error(error)

@@ -1,4 +1,4 @@
-"""The settings of a composed configuration become the experiment."""
+"""Build the experiment of a composed configuration, and check both as a whole."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,10 +18,11 @@ Experiment = FederatedExperiment | OutsourcedExperiment
 
 @dataclass(frozen=True)
 class Composition:
-    """One configuration, checked as a whole. It is made once and never changes.
+    """A configuration that has been checked as a whole, with its settings and experiment; it never changes.
 
-    given: as Hydra composed it, with what the problem found in its files for `auto`, and the noise multiplier of a
-    target epsilon. settings: the same as one typed tree. experiment: all parts of the run, made from the settings.
+    given: the configuration as Hydra composed it, where the value `auto` is replaced by what the problem found in its
+    files, and the noise multiplier of a target epsilon is filled in. settings: the same values as a typed tree.
+    experiment: all parts of the run, built from the settings.
     """
 
     given: DictConfig
@@ -30,14 +31,14 @@ class Composition:
 
     @staticmethod
     def of(cfg: DictConfig) -> "Composition":
-        """Check a composed configuration, which is not changed. Raises ValueError for a bad setting; see `complete`."""
+        """Check a composed configuration, without changing it, and build its experiment. Raises as `complete` does."""
         return Composition.complete(*checked_settings(cfg))
 
     @staticmethod
     def complete(given: DictConfig, settings: Settings) -> "Composition":
-        """Build the problem and the experiment of `checked_settings`, and fill in what follows from them.
+        """Build the problem and the experiment from the results of `checked_settings`, and fill in derived values.
 
-        Raises ValueError for a bad setting, one sentence with its key, MissingData without a data file, and
+        Raises ValueError for a bad setting, one sentence with its key, MissingData if a data file is missing, and
         UnsupportedEvent for a mechanism that an accountant cannot analyse.
         """
         problem, node = problem_of(settings.problem), settings.problem.node
@@ -49,7 +50,7 @@ class Composition:
             experiment = federated(experiment).calibrated(epsilon)
             z = experiment.study.mechanism.noise_multiplier
             own = None if OmegaConf.is_interpolation(given.privacy, "z") else given.privacy.z
-            if own not in (None, z):  # the command line may give it, or an earlier calibration
+            if own not in (None, z):  # the command line gave it, or an earlier calibration
                 raise ValueError(
                     f"privacy.z must be left out where privacy.epsilon={epsilon!r} says what it is, got {own!r}"
                 )
@@ -63,33 +64,33 @@ class Composition:
 
     @cached_property
     def recorded(self) -> dict[str, Any]:
-        """The configuration as a plain tree, as the run's folder keeps it: without `allow`, the user's own decision."""
+        """The configuration as a plain tree for the run's folder, without `allow`, which each user has to decide."""
         return {key: value for key, value in plain_tree(self.given).items() if key != "allow"}
 
 
 def build(cfg: DictConfig) -> Experiment:
-    """The experiment of a composed configuration; see `Composition.of`."""
+    """Build the experiment of a composed configuration; see `Composition.of`."""
     return Composition.of(cfg).experiment
 
 
 def target_epsilon(settings: Settings) -> float | None:
-    """The epsilon from which the noise multiplier follows; None if there is none."""
+    """Return the target epsilon to which the noise multiplier is calibrated; None if there is no such target."""
     calibrates = isinstance(settings, FederatedSettings) and settings.algorithm.private
     return settings.privacy.epsilon if calibrates else None
 
 
 def is_complete(settings: Settings) -> bool:
-    """True if nothing is left to fill in: the run can be named without its problem's data."""
+    """Return True if no derived value has to be filled in, so that the run's name needs no data of the problem."""
     return target_epsilon(settings) is None and "auto" not in settings.problem.node.values()
 
 
 def problem_of(settings: ProblemSettings) -> Problem:
-    """The problem of a run. Building it may read files."""
+    """Build the problem of a run, which may read files."""
     return instantiate(settings.node, "problem")  # type: ignore[no-any-return]
 
 
 def experiment_of(settings: Settings, problem: Problem | None = None) -> Experiment:
-    """The experiment of settings, as in a worker process, without its plan. problem: None to build it."""
+    """Build an experiment from its settings, without computing its privacy plan. problem: None to build it as well."""
     problem = problem_of(settings.problem) if problem is None else problem
     if isinstance(settings, FederatedSettings):
         return FederatedExperiment.of(settings, problem)
@@ -97,7 +98,7 @@ def experiment_of(settings: Settings, problem: Problem | None = None) -> Experim
 
 
 def federated(experiment: Experiment) -> FederatedExperiment:
-    """The experiment, if it has agents and a server. Raises ValueError for an outsourced one."""
+    """Return the experiment if it is federated. Raises ValueError for an outsourced experiment."""
     if isinstance(experiment, OutsourcedExperiment):
         name = experiment.settings.algorithm.name
         raise ValueError(f"algorithm={name} has no agents and no server that adds up their messages")

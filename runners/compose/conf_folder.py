@@ -1,6 +1,6 @@
-"""The folders of YAML files: conf/, inside `runners` in an installed package, beside it in a checkout; and added ones.
+"""Find the folders of YAML files: conf/ (in an installed package inside `runners`, in a checkout beside it) and others.
 
-Other packages add theirs by an entry point of the group `dpfbo.conf`, a user by the variable DPFBO_CONF (one folder).
+Other packages add folders by an entry point of the group `dpfbo.conf`, a user by DPFBO_CONF (one folder).
 """
 
 import os
@@ -16,7 +16,7 @@ CONF = _RUNNERS / "conf" if (_RUNNERS / "conf").is_dir() else _RUNNERS.parent / 
 
 
 def added_folders() -> list[Path]:
-    """The folders of the user and of other packages. Raises ValueError for one that is not there."""
+    """Return the folders of the user and of other packages. Raises ValueError if one of them is missing or invalid."""
     given = os.environ.get("DPFBO_CONF")
     folders = [Path(given).absolute()] if given else []
     for name, entry in extensions.entries(extensions.CONF).items():
@@ -38,14 +38,14 @@ def _check_allows_nothing(file: Path) -> None:
     """Raise ValueError for a file that sets `allow`, which would allow its own `_target_`."""
     try:
         content = yaml.safe_load(file.read_text())
-    except (yaml.YAMLError, RecursionError):  # Hydra says more when the file is used
+    except (yaml.YAMLError, RecursionError):  # Hydra reports the error when the file is used
         return
     if isinstance(content, dict) and "allow" in content:
         raise ValueError(f"{file} sets allow, which only a command line may set: remove it from the file")
 
 
 def groups() -> dict[str, list[str]]:
-    """The options of each group, by its name, such as `privacy/noise`."""
+    """Return the options of each group, by the group's name, such as `privacy/noise`."""
     found: dict[str, set[str]] = {}
     for root in (CONF, *added_folders()):
         for file in root.rglob("[a-z]*.yaml"):

@@ -1,4 +1,4 @@
-"""Hydra composes configurations from the files of conf/ and overrides."""
+"""Compose configurations with Hydra, from the files of conf/ and overrides."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ _PLAIN = re.compile(r"[A-Za-z_][\w./]*=")  # an override that changes a value or
 
 
 class AddedFolders(SearchPathPlugin):
-    """Hydra looks for options in the added folders, too, after conf/."""
+    """A plugin that makes Hydra look for options in the added folders, too, after conf/."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         for folder in added_folders():
@@ -37,7 +37,7 @@ resolvers.register()
 
 @contextmanager
 def composing() -> Iterator[None]:
-    """Within this block `hydra.compose` reads conf/."""
+    """Initialise Hydra within this block, so that `hydra.compose` reads conf/."""
     GlobalHydra.instance().clear()
     with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
         yield
@@ -45,11 +45,11 @@ def composing() -> Iterator[None]:
 
 @contextmanager
 def command_line(overrides: Sequence[str], multirun: bool = False) -> Iterator[DictConfig]:
-    """Within this block Hydra may run the configuration: with its own part, whose classes are allowed.
+    """Compose a configuration with the node `hydra`, check the classes that this names, and yield it to be run.
 
-    With `multirun` it is that of the first run. Hydra's plugins are allowed: Hydra imports all that are installed.
-    Raises HydraException for overrides that do not compose, ValueError for a launcher, callback or logger that is not
-    allowed.
+    With `multirun` it is the configuration of the first run. Hydra's plugins are allowed, because Hydra imports all
+    installed ones anyway. Raises HydraException for overrides that do not compose, ValueError for a launcher, callback
+    or logger that is not allowed.
     """
     with composing():
         given = [_first(o) for o in parse_overrides(overrides)] if multirun else list(overrides)
@@ -66,26 +66,26 @@ def command_line(overrides: Sequence[str], multirun: bool = False) -> Iterator[D
 
 
 def _first(override: Override) -> str:
-    """The override with the first of its values."""
+    """Return the override with only the first of its values."""
     if not override.is_discrete_sweep():
         return override.input_line or ""
     return f"{override.get_key_element()}={next(iter(override.sweep_string_iterator()))}"
 
 
 class Composer:
-    """Composes many configurations that differ in values; call it while Hydra is initialised (`composing`).
+    """Composes many configurations that differ in values, faster than Hydra; use it within `composing`.
 
-    Hydra reads its files once for each choice of groups; values are put into a copy of the configuration.
+    Hydra reads its files only once for each choice of groups; other values are set in a copy of that configuration.
     """
 
     def __init__(self) -> None:
         self._groups, self._bases, self._values = set(groups()), {}, {}  # type: ignore[var-annotated]
 
     def compose(self, overrides: Sequence[str]) -> DictConfig:
-        """`hydra.compose` of these overrides, with its errors."""
+        """Return the same as `hydra.compose`, and raise its errors."""
         plain = [_PLAIN.match(o) and o.partition("=")[0] not in self._groups for o in overrides]
         rest = tuple(o for o, is_value in zip(overrides, plain, strict=True) if not is_value)
-        if not all(_PLAIN.match(o) for o in rest):  # ~, + and @ take their turn among the values
+        if not all(_PLAIN.match(o) for o in rest):  # the effect of ~, + and @ depends on the order
             return hydra.compose("config", list(overrides))
         try:
             if rest not in self._bases:
@@ -107,6 +107,6 @@ class Composer:
 
 
 def composed(overrides: Sequence[str] = ()) -> DictConfig:
-    """The configuration of `runners.run` with these overrides. Raises HydraException for ones that do not compose."""
+    """Compose the configuration of `runners.run` with these overrides. Raises HydraException if they do not compose."""
     with composing():
         return hydra.compose("config", list(overrides))

@@ -1,4 +1,4 @@
-"""The study of a run of agents and, perhaps, a server, made from its settings."""
+"""Build all parts of a federated run from its settings: the problem, and the study with its agents and server."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,16 +21,16 @@ from runners.compose.settings import FederatedSettings
 
 @dataclass(frozen=True)
 class FederatedExperiment:
-    """All parts of one run, validated; only the server is made later, on its ledger."""
+    """All validated parts of one federated run, except the server, which `server` creates for a ledger."""
 
     settings: FederatedSettings
     problem: Problem
     study: Study
-    release_summary: ClassVar[dict[str, Any]] = {}  # entries of summary.json about a release before the run
+    release_summary: ClassVar[dict[str, Any]] = {}  # entries of summary.json about a curator's release: none
 
     @staticmethod
     def of(settings: FederatedSettings, problem: Problem) -> "FederatedExperiment":
-        """Raises ValueError, one sentence with the key, for settings that do not fit the problem."""
+        """Build the experiment. Raises ValueError, one sentence with the key, if settings do not fit the problem."""
         privacy = settings.privacy
         with keys("dropout"):
             dropout = Dropout(settings.dropout.probability, Streams(settings.seed))
@@ -46,7 +46,7 @@ class FederatedExperiment:
         return FederatedExperiment(settings, problem, study)
 
     def calibrated(self, epsilon: float) -> "FederatedExperiment":
-        """The experiment with the noise multiplier of a target epsilon. Raises ValueError if no noise meets it."""
+        """Return the experiment with the noise multiplier that meets `epsilon`. Raises ValueError if none does."""
         privacy = self.settings.privacy
         with keys("privacy"):
             z = self.study.multiplier_for(epsilon, privacy.mechanism.noise_multiplier)
@@ -72,12 +72,12 @@ class FederatedExperiment:
 
     @property
     def broadcasts(self) -> int:
-        """The largest number of broadcasts that the run makes."""
+        """The largest number of broadcasts that the run can make."""
         return len(self.plan.events) if self.study.algorithm.aggregates else self.study.broadcasts
 
     @cached_property
     def plan(self) -> PrivacyPlan:
-        """The broadcasts and their costs, computed at the first use, so that no agent waits for the accountants.
+        """The planned broadcasts and their costs, computed at the first use because agent processes do not need them.
 
         Raises ValueError for settings that cannot be accounted for or cost more than their budget.
         """
@@ -91,17 +91,17 @@ class FederatedExperiment:
         return budget.limited(plan, f"{len(plan.events)} broadcasts cost", hint)
 
     def result(self) -> FederatedResult:
-        """The result of no rounds yet."""
+        """Return an empty result, before any round."""
         return self.study.result()
 
     def kept_release(self, checkpoint: Checkpoint) -> ReleaseFile:
-        """The file for a release that cannot be drawn again."""
+        """Return the checkpoint's file for a release whose noise cannot be drawn again."""
         return checkpoint.release_file()
 
     def server(self, ledger: Ledger, checkpoint: Checkpoint | None = None) -> ServerKind | None:
-        """The server of this algorithm, charging to `ledger`; None for agents that work alone.
+        """Create the algorithm's server, which charges to `ledger`; None if the agents work alone.
 
-        checkpoint: has the release of the round in progress, where the noise cannot be drawn twice.
+        checkpoint: keeps the release of the round in progress, if its noise cannot be drawn again.
         """
         plan = None if self.study.algorithm.server is None else self.plan
         kept = None if checkpoint is None else self.kept_release(checkpoint)

@@ -1,7 +1,7 @@
-"""Objects and classes from the `_target_` nodes of the configuration, none of which is imported before it is allowed.
+"""Create the objects that `_target_` nodes of a configuration name, and import only what is allowed.
 
-A name in a file can stand for any function of any module. So only classes of dpfbo, what a package with an
-entry point (`dpfbo.extensions`) holds, and what the user names with `allow` are looked at.
+A name in a file can stand for any function of any module. Therefore only classes of dpfbo, of packages with an entry
+point (`dpfbo.extensions`), and of packages or modules that the user names with `allow` are imported.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,10 +17,10 @@ _OWN = ("dpfbo.problems", "dpfbo.federated", "dpfbo.outsourced", "dpfbo.privacy.
 
 
 def check_targets(tree: Any, allow: object = (), option: str = "allow=[{}]") -> None:
-    """Raise ValueError for a `_target_` in a plain tree that is not allowed, or that names no class.
+    """Raise ValueError for a `_target_` in a plain tree that is not allowed, or is not a class.
 
-    allow: names of packages or modules. option: the words that would allow one. A name is imported only if it is
-    allowed, and must be a class (of others' packages also a function) that is defined in an allowed package.
+    allow: names of packages or modules. option: the option that would allow one, for the error message. A target is
+    imported only if it is allowed. It must be a class, or outside of dpfbo a function, defined in an allowed package.
     """
     allowed = (*_OWN, *allowed_names(allow))
     for key, target in _targets(tree, ""):
@@ -33,7 +33,7 @@ def check_targets(tree: Any, allow: object = (), option: str = "allow=[{}]") -> 
         module, _, name = target.rpartition(".")
         try:
             found = getattr(import_module(module), name)
-        except Exception as error:  # of a package of others, which may raise anything
+        except Exception as error:  # importing other packages may raise any error
             raise ValueError(f"{key}={target!r} cannot be imported: {error}") from error
         fits = isinstance(found, type) or (callable(found) and not _begins(target, _OWN))
         if not fits or not _is_allowed(f"{getattr(found, '__module__', None)}.{name}", allowed):
@@ -41,7 +41,7 @@ def check_targets(tree: Any, allow: object = (), option: str = "allow=[{}]") -> 
 
 
 def check_function(problem: Mapping[str, Any], allow: object, option: str) -> None:
-    """Raise ValueError if a problem that is read from a results folder calls a function that `allow` does not name."""
+    """Raise ValueError if a problem, read from a results folder, has a function that `allow` does not name."""
     function, allowed = problem.get("function"), allowed_names(allow)
     if function is not None and not (isinstance(function, str) and _is_allowed(function.replace(":", "."), allowed)):
         module = str(function).partition(":")[0]
@@ -52,7 +52,7 @@ def check_function(problem: Mapping[str, Any], allow: object, option: str) -> No
 
 
 def allowed_names(allow: object) -> tuple[str, ...]:
-    """The names in `allow`, a list or a single one. Raises ValueError for anything else."""
+    """Return the names in `allow`, which is one name or a list. Raises ValueError for anything else."""
     names = [allow] if isinstance(allow, str) else list(allow) if isinstance(allow, Sequence) else [None]
     for name in names:
         if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")):
@@ -61,7 +61,7 @@ def allowed_names(allow: object) -> tuple[str, ...]:
 
 
 def _is_allowed(path: str, names: Iterable[str]) -> bool:
-    """True for a dotted path in one of these packages and modules, or in the package of an extension."""
+    """Return True if a dotted path lies in one of these packages and modules, or in the package of an extension."""
     return _begins(path, names) or _begins(path, extensions.packages())
 
 
@@ -81,7 +81,7 @@ def _targets(node: Any, key: str) -> Iterator[tuple[str, Any]]:
 
 
 def instantiate(node: Any, key: str, **others: str) -> Any:
-    """`hydra.utils.instantiate` of the node at `key`; raises the constructor's own errors, in `keys` (`others`)."""
+    """Instantiate the node at `key` with Hydra; raise the constructor's own error, converted by `keys` (`others`)."""
     if not isinstance(node, dict):
         raise ValueError(f"{key} is a group of files: choose with {key.replace('.', '/')}={node}")
     try:
@@ -92,7 +92,7 @@ def instantiate(node: Any, key: str, **others: str) -> Any:
 
 
 def class_named(node: Any, attribute: str) -> type[Any]:
-    """The class of servers that a node names. Raises ValueError if there is none, or if the node has other keys."""
+    """Return the class of servers that a node names. Raises ValueError if it names none or has other keys."""
     wrong = f"algorithm.server must be null or the class of a server, got {node!r}"
     if not isinstance(node, dict) or set(node) != {"_target_"}:
         raise ValueError(wrong)

@@ -1,7 +1,7 @@
-"""The two names of a setting: the key in the configuration, and the library's name.
+"""Translate between the two names of a setting: its key in the configuration, and the library's parameter name.
 
-Most words are the last part of their key. `WORDS` holds all others; settings, error messages and the page of names in
-the documentation follow from it.
+Most parameter names are the last part of their key. `WORDS` holds all others; settings, error messages and the page of
+names in the documentation follow from it.
 """
 
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from dpfbo.checks import SettingError
 
-WORDS = {  # by key
+WORDS = {  # the library's name by key
     "privacy.q": "sampling_probability",
     "privacy.z": "noise_multiplier",
     "privacy.S": "clip_norm",
@@ -20,10 +20,10 @@ _KEYS = {word: key for key, word in WORDS.items()}
 
 
 def about_key(error: SettingError, group: str, **others: str) -> ValueError:
-    """An error of the library as one about the key.
+    """Convert an error about a parameter of the library to one about its key.
 
-    group: the node whose settings are read: `delta` of `privacy` is the key `privacy.delta`. others: keys, by the
-    library's word, that are in another group.
+    group: the node that the parameter is read from, so that `delta` in `privacy` has the key `privacy.delta`.
+    others: the keys of parameters that are in another group, by the library's name.
     """
     key = others.get(error.name) or _KEYS.get(error.name) or ".".join(filter(None, (group, error.name)))
     known_as = "" if error.name in key else f" ({error.name})"
@@ -32,7 +32,7 @@ def about_key(error: SettingError, group: str, **others: str) -> ValueError:
 
 @contextmanager
 def keys(group: str, **others: str) -> Iterator[None]:
-    """Within this block a SettingError of the library becomes a ValueError, see `about_key`."""
+    """Convert a SettingError that the block raises to a ValueError about the key, see `about_key`."""
     try:
         yield
     except SettingError as error:

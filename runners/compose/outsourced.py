@@ -1,4 +1,4 @@
-"""The library's objects for a run of a curator and a modeler, made from its settings."""
+"""Build all parts of an outsourced run, with a curator and a modeler, from its settings."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from runners.compose.keys import keys
 from runners.compose.settings import RELEASE_ACCOUNTANT, OutsourcedSettings
 
 COVERS = (
-    "the curator's release, for neighbouring tables as the curator holds them, read, filtered and sampled; not its "
-    "measurements, which tell the objective at rows of the modeler's choice, nor the GP's hyper-parameters where they "
-    "were fitted to the data, nor settings chosen by comparing runs on the same data, nor other seeds and settings, "
-    "whose releases add up"
+    "the curator's release, for neighbouring tables as the curator holds them after reading, filtering and sampling; "
+    "not its measurements, which reveal the objective at rows that the modeler chooses, nor the GP's hyper-parameters "
+    "if they were fitted to the data, nor settings chosen by comparing runs on the same data, nor runs with other "
+    "seeds and settings, whose epsilons add up"
 )
 _MOST_NUMBERS = 1_000_000_000  # candidates x measurements: 8 GB
 
 
 @dataclass(frozen=True)
 class OutsourcedExperiment:
-    """All parts of one outsourced run, validated (the counterpart of `FederatedExperiment`)."""
+    """All validated parts of one outsourced run, the counterpart of `FederatedExperiment`."""
 
     settings: OutsourcedSettings
     problem: CandidateProblem
@@ -38,7 +38,7 @@ class OutsourcedExperiment:
 
     @staticmethod
     def of(settings: OutsourcedSettings, problem: CandidateProblem) -> OutsourcedExperiment:
-        """Raises ValueError, one sentence with the key, for settings that do not fit the problem."""
+        """Build the experiment. Raises ValueError, one sentence with the key, if settings do not fit the problem."""
         public, transform = problem.table.public, settings.transform
         with keys("transform"):
             transform.event(public)
@@ -64,12 +64,12 @@ class OutsourcedExperiment:
 
     @property
     def published_claim(self) -> str | None:
-        """The published claim about the release, which is no guarantee; None if there is none."""
+        """The published privacy claim about the release, which is not a guarantee; None if there is no such claim."""
         return self.transform.published_claim(self.problem.table.public)
 
     @property
     def release_summary(self) -> dict[str, Any]:
-        """The entries of summary.json about the release, with the curator's private facts in a simulation."""
+        """The entries of summary.json about the release; in a simulation also the curator's private facts."""
         facts: dict[str, Any] = {"published_claim": self.published_claim, "stand_in": self.problem.stand_in}
         if self.settings.privacy.seeded:
             facts["release"] = self.transform.private_facts(self.problem.table)
@@ -77,12 +77,12 @@ class OutsourcedExperiment:
 
     @property
     def setup(self) -> Setup:
-        """The arguments of the loop besides curator and modeler."""
+        """The arguments of `dpfbo.outsourced.loop.run` besides the curator and the modeler."""
         return Setup(self.problem.table, Streams(self.settings.seed), self.settings.n_init, self.rounds)
 
     @cached_property
     def plan(self) -> PrivacyPlan:
-        """The costs of the release. Raises ValueError if they exceed the budget."""
+        """The cost of the release. Raises ValueError if it exceeds the budget."""
         p, event = self.settings.privacy, self.transform.event(self.problem.table.public)
         assert p.delta is not None  # checked by the settings
         events, accountant = [] if event is None else [event], AnalyticGaussian(self.transform.relation)
@@ -93,15 +93,15 @@ class OutsourcedExperiment:
         return p.budget.limited(plan, "the release costs")
 
     def result(self) -> OutsourcedResult:
-        """The result of no rounds yet."""
+        """Return an empty result, before any round."""
         return OutsourcedResult()
 
     def kept_release(self, checkpoint: Checkpoint) -> ReleaseFile:
-        """The file for a release that cannot be drawn again."""
+        """Return the checkpoint's file for a release whose noise cannot be drawn again."""
         return checkpoint.curator_file()
 
     def curator(self, ledger: Ledger, checkpoint: Checkpoint | None = None) -> Curator:
-        """The curator, charging to `ledger`. checkpoint: has its release, where the noise cannot be drawn twice."""
+        """Create the curator, which charges to `ledger`. checkpoint: keeps its release if its noise is not seeded."""
         seeded, streams = self.settings.privacy.seeded, Streams(self.settings.seed)
         entropy = SeededEntropy(streams) if seeded else SystemEntropy()
         kept = None if seeded or checkpoint is None else self.kept_release(checkpoint)
@@ -109,7 +109,7 @@ class OutsourcedExperiment:
         return Curator(self.problem, self.transform, streams, entropy, ledger, self.plan.curve, capacity, kept)
 
     def brief(self) -> Brief:
-        """The modeler's whole input: public settings, and its GP."""
+        """Return the modeler's whole input besides the release: public settings, and its GP."""
         table = self.problem.table
         belief = replace(self.problem.prior, lengthscale=self.transform.scale(table))
         capacity = self.settings.n_init + self.rounds

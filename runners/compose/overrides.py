@@ -1,4 +1,4 @@
-"""The known names of overrides, and one sentence for an override that does not compose."""
+"""Explain in one sentence why an override does not compose, with the nearest known name."""
 
 import re
 from typing import Any
@@ -18,7 +18,7 @@ _PLUGINS = {
 
 
 def quoted(override: str) -> str:
-    """The override with its value in quotes where Hydra's grammar needs them: for letters beyond ASCII."""
+    """Quote the value of an override if it has letters beyond ASCII, as Hydra's grammar requires."""
     key, equals, value = override.partition("=")
     if not equals or value.isascii() or set(value) & set("'\"\\,[]{}()"):
         return override
@@ -26,7 +26,7 @@ def quoted(override: str) -> str:
 
 
 def one_sentence(message: str) -> str:
-    """Hydra's message about an override, shortened, with the nearest known name."""
+    """Shorten Hydra's error message about an override to one sentence, with the nearest known name."""
     ambiguous = re.search(r"Ambiguous value for argument '([^=']+)=", message)
     if ambiguous:
         return (
@@ -38,7 +38,7 @@ def one_sentence(message: str) -> str:
         chosen = f"{group[1]}={group[2]}"
         if chosen in _PLUGINS:
             return str(MissingPackage(chosen, _PLUGINS[chosen], "launchers"))
-        options = groups().get(group[1]) or re.findall(r"^\t(\w+)$", message, re.MULTILINE)  # of Hydra's own groups
+        options = groups().get(group[1]) or re.findall(r"^\t(\w+)$", message, re.MULTILINE)  # groups of Hydra itself
         return f"unknown {group[1]} {group[2]!r}: choose one of {', '.join(options)}{nearest(group[2], options)}"
     key = re.search(r"Could not override '([^']+)'", message) or re.search(r"Key '([^']+)' is not in struct", message)
     if key:
@@ -47,7 +47,7 @@ def one_sentence(message: str) -> str:
 
 
 def no_setting(word: str) -> str:
-    """One sentence for a word of a command line that is no `key=value`."""
+    """Explain in one sentence why a word of a command line is invalid, because it does not read `key=value`."""
     key = word.lstrip("-").partition("=")[0].replace("-", "_")
     value = word.partition("=")[2] or "VALUE"
     for name, options in groups().items():
@@ -61,7 +61,7 @@ def no_setting(word: str) -> str:
 
 
 def _meant(name: str) -> str:
-    """The keys that a wrong one may stand for: of another option of its group, with the same end, or the nearest."""
+    """Suggest keys for an unknown one: a key of another option of its group, one with the same end, or the nearest."""
     group, _, rest = name.partition(".")
     having = [option for option in groups().get(group, []) if rest and rest in _keys_of(group, option)]
     if having:
@@ -76,7 +76,7 @@ def _meant(name: str) -> str:
 
 
 def _keys_of(group: str, option: str) -> set[str]:
-    """The keys at the top of an option's file and of those that it is based on."""
+    """Return the top-level keys of an option's file and of the files in its defaults list."""
     for root in (CONF, *added_folders()):
         if (file := root / group / f"{option}.yaml").is_file():
             node = OmegaConf.to_container(OmegaConf.load(file))
@@ -87,7 +87,7 @@ def _keys_of(group: str, option: str) -> set[str]:
 
 
 def known_keys() -> list[str]:
-    """Dotted names of the default configuration."""
+    """Return the dotted names of all keys in the default configuration."""
     return _names(OmegaConf.to_container(composed()), "")
 
 

@@ -1,4 +1,4 @@
-"""The functions that the files of conf/ call, such as `${draw_norm:100,2}`."""
+"""OmegaConf resolvers: the functions that the files of conf/ call, such as `${draw_norm:100,2}`."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ from omegaconf import OmegaConf
 
 
 def _draw_norm(n_features: int, P: int) -> float:
-    from dpfbo.federated.messages import usual_norm  # here: it loads torch, and --help and --cfg job need none
+    from dpfbo.federated.messages import usual_norm  # loads torch, which --help and --cfg job avoid
 
     return usual_norm(n_features, P)
 
@@ -18,6 +18,6 @@ _RESOLVERS: dict[str, Callable[..., float]] = {
 
 
 def register() -> None:
-    """Make the functions known in this process, which composes configurations or resolves those of another."""
+    """Register the resolvers in this process, before it composes or resolves a configuration."""
     for name, resolver in _RESOLVERS.items():
         OmegaConf.register_new_resolver(name, resolver, replace=True)

@@ -1,7 +1,7 @@
 """The settings of a run: one tree of frozen dataclasses, made once from the composed configuration (`typed`).
 
-The rule of a field stands beside its type, and `typed` applies it; the library checks fields that are its objects, such
-as an OwnGP. A field marked `OUTSIDE` is no part of the setting: runs that differ only in such fields have the same one.
+The rule of a field stands beside its type, and `typed` applies it; objects of the library, such as an OwnGP, check
+themselves. Fields marked `OUTSIDE` are not part of the setting: runs that differ only in these have the same setting.
 """
 
 from collections.abc import Callable
@@ -24,10 +24,10 @@ from dpfbo.study.algorithm import Algorithm
 from runners.compose.keys import keys
 
 OUTSIDE = {"setting": False}
-RELEASE_ACCOUNTANT = "analytic_gaussian"  # of a curator's release
-ANY_CODE = "any_code"  # of resume: a simulation goes on with other code of the mechanism than it began with
+RELEASE_ACCOUNTANT = "analytic_gaussian"  # the accountant of a curator's release
+ANY_CODE = "any_code"  # resume=any_code: a simulation may resume with other code of the mechanism than it began with
 
-Rule = Callable[[str, object], None]  # raises SettingError for the value of a name
+Rule = Callable[[str, object], None]  # checks the value of the named field and raises SettingError
 
 
 def one_of(*allowed: object) -> Rule:
@@ -39,7 +39,7 @@ def integer(minimum: int, maximum: int = checks.LARGEST_INTEGER) -> Rule:
 
 
 def unless(exception: object, rule: Rule) -> Rule:
-    """The rule for all values but one, such as None."""
+    """Return a rule that accepts the value `exception`, such as None, and applies `rule` to any other."""
     return lambda name, value: None if value == exception else rule(name, value)
 
 
@@ -50,16 +50,16 @@ def folder_name(name: str, value: object) -> None:
 
 @dataclass(frozen=True)
 class ProblemSettings:
-    """The problem's class with its arguments; the preset of its configuration serves interpolations alone."""
+    """The problem's class with its arguments, without the key `preset`, which only interpolations use."""
 
-    OUTSIDE = ("preset", "data_dir", "n_jobs")  # keys of the configuration that are no part of the setting
+    OUTSIDE = ("preset", "data_dir", "n_jobs")  # keys of the configuration that are not part of the setting
 
     node: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class DropoutSettings:
-    """Messages that the server never gets. deadline: seconds that it waits in a round, None for no limit."""
+    """The loss of messages to the server. deadline: seconds that it waits for them in a round; None for no limit."""
 
     probability: float
     deadline: Annotated[float | None, unless(None, checks.positive)]
@@ -67,7 +67,7 @@ class DropoutSettings:
 
 @dataclass(frozen=True)
 class WandbSettings:
-    """tracker.wandb, Weights & Biases. conf/tracker/default.yaml explains the settings."""
+    """The settings of tracker.wandb (Weights & Biases), which conf/tracker/default.yaml explains."""
 
     mode: Annotated[str, one_of("online", "offline", "disabled")]
     project: str
@@ -77,7 +77,7 @@ class WandbSettings:
     entity: str | None
 
     def check_artifacts(self, seeded: bool) -> None:
-        """Raise ValueError if records would be uploaded that `show` hides. seeded: True for a simulation."""
+        """Raise ValueError if `artifacts` would upload records that `show` hides. seeded: True for a simulation."""
         if self.artifacts and (self.show == "released" or (self.show == "auto" and not seeded)):
             rng = "seeded" if seeded else "os"
             raise ValueError(
@@ -88,14 +88,14 @@ class WandbSettings:
 
 @dataclass(frozen=True)
 class TrackerSettings:
-    """The trackers that mirror a run."""
+    """The settings of the experiment trackers that a run is logged to."""
 
     wandb: WandbSettings
 
 
 @dataclass(frozen=True)
 class LocalExecutor:
-    """executor=local."""
+    """The settings of executor=local."""
 
     name: str
     device: Annotated[str, one_of("auto", "cpu", "cuda")]
@@ -104,7 +104,7 @@ class LocalExecutor:
 
 @dataclass(frozen=True)
 class RayExecutor(LocalExecutor):
-    """executor=ray. conf/executor/ray.yaml explains the settings."""
+    """The settings of executor=ray, which conf/executor/ray.yaml explains."""
 
     address: str | None
     agents_per_actor: Annotated[int | str, unless("auto", integer(1))]
@@ -121,16 +121,16 @@ class RayExecutor(LocalExecutor):
 
 @dataclass(frozen=True)
 class BudgetSettings:
-    """The limit for all charges of a ledger. epsilon: None for no limit. delta: None for the run's."""
+    """The limit of epsilon for all charges of a ledger. epsilon: None for no limit. delta: None for the run's delta."""
 
     epsilon: float | None
     delta: Annotated[float | None, unless(None, lambda name, value: check_delta(value, name))]
     when_spent: str
 
     def limited(self, plan: PrivacyPlan, what: str, hint: str = "") -> PrivacyPlan:
-        """The plan with this budget. Raises ValueError if one with when_spent=refuse does not pay for all releases.
+        """Return the plan with this budget. Raises ValueError if all releases cost more and when_spent is "refuse".
 
-        what: begin of that sentence. hint: its end, with the number of releases that the budget pays for.
+        what: the subject and verb of that error message. hint: its end, with {} for the number of affordable releases.
         """
         if self.epsilon is None:
             return plan
@@ -148,7 +148,7 @@ class BudgetSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacySettings:
-    """The privacy settings of every run. epsilon: the target, None for none. delta: None for N^-1.1."""
+    """The privacy settings of every run. epsilon: the target; None without one. delta: None for N^-1.1 (N agents)."""
 
     epsilon: Annotated[float | None, unless(None, checks.positive)]
     delta: Annotated[float | None, unless(None, lambda name, value: check_delta(value, name))]
@@ -158,25 +158,25 @@ class PrivacySettings:
 
     @property
     def seeded(self) -> bool:
-        """True if the server's random numbers follow from the seed, as in a simulation."""
+        """True if the random numbers of the server or curator follow from the seed, as in a simulation."""
         return self.rng == "seeded"
 
     def check_noise(self, noise: object) -> None:
-        """Raise ValueError for noise without a seed in a seeded run."""
+        """Raise ValueError if a seeded run has a noise that cannot be seeded."""
         if isinstance(noise, DiscreteGaussian) and self.seeded:
             raise ValueError(f"privacy/noise=discrete needs privacy.rng=os, got {self.rng!r}: its noise has no seed")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReleasePrivacy(PrivacySettings):
-    """The privacy settings of a curator's release. noise: of the transform that has one."""
+    """The privacy settings of a curator's release. noise: the noise of a transform that adds noise."""
 
     noise: Noise
 
 
 @dataclass(frozen=True, kw_only=True)
 class MechanismPrivacy(PrivacySettings):
-    """The privacy settings of agents and server. accountants: those of the summary, the chosen one among them."""
+    """The privacy settings of a federated run. accountants: those in the summary; they include `accountant`."""
 
     mechanism: SubsampledGaussian
     accountants: list[str]
@@ -194,7 +194,7 @@ class MechanismPrivacy(PrivacySettings):
 
 @dataclass(frozen=True)
 class OutsourcedAlgorithm:
-    """An algorithm of curator and modeler. transform: name of its class."""
+    """An outsourced algorithm, with a curator and a modeler. transform: the name of the class of its transform."""
 
     name: str
     server: type[Any]
@@ -207,8 +207,7 @@ class OutsourcedAlgorithm:
 class RunSettings:
     """The settings of every run.
 
-    seeds, scale, sweep and launcher belong to a sweep. allow: packages whose classes may be run, as the user said
-    (`instantiate`).
+    seeds, scale, sweep, launcher: used only by a sweep. allow: packages whose classes may be instantiated.
     """
 
     problem: ProblemSettings
@@ -232,7 +231,7 @@ class RunSettings:
 
     @property
     def ray(self) -> RayExecutor:
-        """The executor of a run on Ray. Raises TypeError for another executor."""
+        """The settings of executor=ray. Raises TypeError for another executor."""
         if not isinstance(self.executor, RayExecutor):
             raise TypeError(f"executor={self.executor.name} has no actors")
         return self.executor
@@ -240,7 +239,7 @@ class RunSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class FederatedSettings(RunSettings):
-    """A run of agents and, perhaps, a server."""
+    """The settings of a federated run, of agents and perhaps a server."""
 
     privacy: MechanismPrivacy
     algorithm: Algorithm
@@ -272,7 +271,7 @@ class FederatedSettings(RunSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class OutsourcedSettings(RunSettings):
-    """A run of a curator and a modeler."""
+    """The settings of an outsourced run, of a curator and a modeler."""
 
     algorithm: OutsourcedAlgorithm
     privacy: ReleasePrivacy
@@ -315,5 +314,5 @@ Settings = FederatedSettings | OutsourcedSettings
 
 
 def outside_setting() -> tuple[str, ...]:
-    """The keys of a configuration that are no part of its setting."""
+    """Return the keys of a configuration that are not part of its setting."""
     return tuple(f.name for f in fields(RunSettings) if not f.metadata.get("setting", True))

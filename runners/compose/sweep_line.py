@@ -1,6 +1,6 @@
-"""The words of a sweep's command line: its seeds, the values that multiply, and the space of a search.
+"""Parse the command line of a sweep: its seeds, the overrides with several values, and the space of a search.
 
-Commas, choice(), range() and glob() multiply, as in Hydra's multirun; a search also takes interval().
+Commas, choice(), range() and glob() give several values, as in Hydra's multirun; a search also takes interval().
 """
 
 import itertools
@@ -23,19 +23,19 @@ from runners.private_apis import parse_overrides
 
 MAX_SEEDS = 100_000
 SCALES = ("quick", "paper")
-_DIGITS = 4  # of a number from an interval, so that labels stay short
+_DIGITS = 4  # significant digits of a number from an interval, so that labels stay short
 
-# keys of the sweep as a whole: one value, and no part of a setting's label
+# keys of the sweep as a whole, which have one value and do not appear in a setting's label
 _SWEEP_KEYS = {"experiment", *outside_setting()} - {"seed", "seeds"}
 
 
 class SweepError(HydraException):
-    """The overrides do not make a sweep; one sentence."""
+    """The overrides do not describe a sweep; the message is one sentence."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Numbers from `low` to `high`; whole ones, or spread evenly over the logarithm."""
+    """The numbers from `low` to `high`: integers if both ends are; uniform on a logarithmic scale if `log`."""
 
     low: float
     high: float
@@ -43,7 +43,7 @@ class Interval:
 
     @staticmethod
     def of(name: str, sweep: IntervalSweep) -> "Interval":
-        """The interval(), int(interval()) or tag(log, interval()) that Hydra parsed; `name` is its key."""
+        """Create an Interval from the interval(), int(interval()) or tag(log, interval()) of the key `name`."""
         low, high, log = sweep.start, sweep.end, "log" in sweep.tags
         ok = low is not None and high is not None and math.isfinite(high - low) and low < high
         if not ok or (log and low <= 0):  # type: ignore[operator]
@@ -56,7 +56,7 @@ class Interval:
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     def word(self, number: float) -> str:
-        """The number as an override has it, rounded."""
+        """Return the rounded number as text for an override."""
         return str(round(number)) if self.whole else repr(self._inside(float(f"{number:.{_DIGITS}g}")))
 
     def draw(self, random: Random) -> str:
@@ -79,23 +79,23 @@ class Interval:
         return min(max(number, self.low), self.high)
 
 
-Space = Mapping[str, Interval | tuple[str, ...]]  # by key: an interval, or the values in words
+Space = Mapping[str, Interval | tuple[str, ...]]  # for each key, an interval or the values as text
 
 
 def composed_base(arguments: Sequence[str]) -> DictConfig:
-    """The configuration of the sweep as a whole; call it while Hydra is initialised (`composing`)."""
+    """Compose the keys of the sweep as a whole, without its settings; call it within `composing`."""
     given = parsed([a for a in arguments if is_sweep_key(name_of(a))])
     return hydra.compose("config", [v for values in given.values() for v in values])
 
 
 def base_of(arguments: Sequence[str]) -> DictConfig:
-    """The configuration of the sweep as a whole; its settings are not composed."""
+    """Compose the keys of the sweep as a whole, without its settings."""
     with composing():
         return composed_base(arguments)
 
 
 def parse_seeds(given: object) -> tuple[int, ...]:
-    """The seeds of `0..4` (both ends count), `3`, `0,1,5`, `0..2,7`, with or without brackets, or a list; each once."""
+    """Return the seeds in a list or in text such as `0..4` (inclusive), `3`, `0,1,5` or `[0..2,7]`, each once."""
     items = given if isinstance(given, list) else str(given).strip().removeprefix("[").removesuffix("]").split(",")
     seeds: dict[int, None] = {}
     for item in items:
@@ -110,15 +110,15 @@ def parse_seeds(given: object) -> tuple[int, ...]:
 
 
 def expanded(overrides: Sequence[str]) -> list[tuple[str, ...]]:
-    """Every combination of the values in overrides such as `a=1,2`; call it while Hydra is initialised."""
+    """Return every combination of the values in overrides such as `a=1,2`; call it within `composing`."""
     return list(itertools.product(*parsed(overrides).values()))
 
 
 def check_comparable(key: str, rngs: Iterable[str], problems: Iterable[tuple[object, ...]]) -> None:
-    """Refuse to look at metrics while trials run unless all are simulations of one problem.
+    """Raise SweepError unless all settings, whose metrics a search or scheduler uses, are simulations of one problem.
 
-    key: the setting that asks for it. rngs, problems: of each setting, its `privacy.rng`, and its problem's name,
-    metric and function.
+    key: the key of the search or scheduler. rngs: the `privacy.rng` of each setting. problems: the name, metric and
+    function of each setting's problem.
     """
     if real := next((rng for rng in rngs if rng != "seeded"), None):
         raise SweepError(
@@ -131,7 +131,7 @@ def check_comparable(key: str, rngs: Iterable[str], problems: Iterable[tuple[obj
 
 
 def scaled(base: DictConfig) -> tuple[Any, Any]:
-    """Seeds and settings of the experiment at its scale."""
+    """Return the seeds and the settings of the experiment at the configured scale."""
     checks.one_of("scale", base.scale, SCALES)
     sweep: dict[str, Any] = OmegaConf.to_container(base.sweep, resolve=True)  # type: ignore[assignment]
     seeds, settings = base.get("seeds"), sweep["settings"]
@@ -153,9 +153,9 @@ def scaled(base: DictConfig) -> tuple[Any, Any]:
 def parsed(
     overrides: Sequence[str], space: dict[str, Interval | tuple[str, ...]] | None = None
 ) -> dict[str, list[str]]:
-    """The expansions of the overrides, by key; a later override replaces an earlier one of the same key.
+    """Expand overrides to one override for each of their values, by key; a later one replaces an earlier of its key.
 
-    space: gets those with several values, in place of the result.
+    space: if given, receives the values of keys with several values, which are then left out of the result.
     """
     expanded: dict[str, list[str]] = {}
     for override in parse_overrides(overrides):

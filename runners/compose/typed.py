@@ -1,4 +1,4 @@
-"""A composed configuration is checked, resolved, and becomes `settings`, by the types of the fields."""
+"""Check and resolve a composed configuration, and convert it to the dataclasses of `settings` by their field types."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
@@ -33,10 +33,10 @@ from runners.compose.settings import (
 resolvers.register()
 
 T = TypeVar("T")
-_NOISES = ("algorithm.message_noise", "algorithm.own_gp.noise")  # keys that may be lambda
+_NOISES = ("algorithm.message_noise", "algorithm.own_gp.noise")  # keys that may have the value `theory`
 Make = Callable[[Any], Any]
 
-# Groups whose file names a class, each with the keys of the library's words that are in other groups.
+# groups whose file names a class, each with the keys for those of the class's arguments that belong to other groups
 _OBJECTS = {
     "weights": {"hold": "weights.decay.hold", "steps": "weights.decay.steps"},
     "transform": {"epsilon": "privacy.epsilon", "delta": "privacy.delta", "bits": "privacy.noise.bits"},
@@ -46,12 +46,12 @@ _OBJECTS = {
 
 
 def checked_settings(cfg: DictConfig) -> tuple[DictConfig, Settings]:
-    """The configuration with the content of the file that `problem.space` may name, and its settings."""
+    """Check a configuration; return it, with `problem.space` read from its file and `theory` resolved, and settings."""
     for name in ("problem", "algorithm", "privacy"):
         if name in cfg and not OmegaConf.is_dict(cfg.get(name)):
             raise ValueError(f"{name} is a group of files: choose one with {name}=NAME, got {cfg.get(name)!r}")
     _check_fits(cfg)
-    missing = OmegaConf.missing_keys(cfg) if "'???'" in repr(OmegaConf.to_container(cfg)) else ()  # it resolves all
+    missing = OmegaConf.missing_keys(cfg) if "'???'" in repr(OmegaConf.to_container(cfg)) else ()  # it resolves values
     if missing:
         raise ValueError(f"{min(missing)} must be given")
     given = _with_theory(_with_space(cfg))
@@ -59,7 +59,7 @@ def checked_settings(cfg: DictConfig) -> tuple[DictConfig, Settings]:
 
 
 def plain_tree(cfg: DictConfig) -> dict[str, Any]:
-    """A configuration as a plain tree without interpolations."""
+    """Return a configuration as plain dicts and lists, with its interpolations resolved."""
     try:
         return OmegaConf.to_container(cfg, resolve=True)  # type: ignore[return-value]
     except OmegaConfBaseException as error:
@@ -67,7 +67,7 @@ def plain_tree(cfg: DictConfig) -> dict[str, Any]:
 
 
 def _with_space(cfg: DictConfig) -> DictConfig:
-    """The configuration with the content of the file that `problem.space` names, if it names one."""
+    """Return the configuration with the content of the file that `problem.space` names, if it names one."""
     given = OmegaConf.select(cfg, "problem.space")
     if not isinstance(given, str):
         return cfg
@@ -82,7 +82,7 @@ def _with_space(cfg: DictConfig) -> DictConfig:
 
 
 def _with_theory(cfg: DictConfig) -> DictConfig:
-    """The configuration with lambda = 1 + 2 / T in place of the word `theory`; so another T is another setting."""
+    """Replace `theory` by the noise variance lambda = 1 + 2 / T, so that the setting depends on the rounds T."""
     found = {key: OmegaConf.select(cfg, key, throw_on_resolution_failure=False) for key in _NOISES}
     keys = [key for key, value in found.items() if value == "theory"]
     if "algorithm.own_gp.noise" in keys and cfg.algorithm.own_gp.fit != "given":
@@ -96,7 +96,7 @@ def _with_theory(cfg: DictConfig) -> DictConfig:
 
 
 def _check_fits(cfg: DictConfig) -> None:
-    """Raise ValueError for an algorithm with a problem of the other kind, whose settings may not even resolve."""
+    """Raise ValueError for a federated algorithm with an outsourced problem or vice versa; these might not resolve."""
     preset, a, outsourced = cfg.problem.get("preset") or {}, cfg.algorithm, is_outsourced(cfg)
     if outsourced:
         for name in ("weights", "acquisition"):
@@ -114,17 +114,17 @@ def _check_fits(cfg: DictConfig) -> None:
 
 
 def typed(resolved: dict[str, Any]) -> Settings:
-    """The settings that a resolved configuration describes.
+    """Return the settings that a resolved configuration describes.
 
-    No class is imported unless it is allowed. Raises ValueError, one sentence with the key, for a bad setting.
+    Only allowed classes are imported. Raises ValueError, one sentence with the key, for a bad setting.
     """
     check_targets(resolved, resolved.get("allow") or ())
     outsourced = is_outsourced(resolved)
     cls: type[Settings] = OutsourcedSettings if outsourced else FederatedSettings
-    names = {f.name for f in fields(cls)}  # other nodes serve the interpolations of an experiment's own YAML
+    names = {f.name for f in fields(cls)}  # an experiment's YAML may have other nodes, for interpolation
     nodes = {key: value for key, value in resolved.items() if key in names}
     algorithm = nodes["algorithm"]
-    if isinstance(algorithm, dict):  # its preset serves interpolations
+    if isinstance(algorithm, dict):  # its preset is only for interpolations
         nodes["algorithm"] = {key: value for key, value in algorithm.items() if key != "preset"}
     made: dict[str, Make] = {"problem": _problem, "executor": _executor, "experiment_name": str}
     made["algorithm.server"] = lambda node: class_named(node, "measure")
@@ -135,15 +135,15 @@ def typed(resolved: dict[str, Any]) -> Settings:
 
 
 def is_outsourced(config: Mapping[str, Any]) -> bool:
-    """True if a configuration has a curator and a modeler."""
+    """Return True if a configuration is of an outsourced run, with a curator and a modeler."""
     server = config["algorithm"].get("server")
     return isinstance(server, Mapping) and server.get("_target_") == f"{Curator.__module__}.{Curator.__name__}"
 
 
 def section(cls: type[T], node: Any, key: str, made: Mapping[str, Make]) -> T:
-    """`cls` from the node at `key`; a field that is a class of settings is a section itself.
+    """Create the dataclass `cls` from the node at `key`, and its fields that are dataclasses likewise.
 
-    made: by key, the function that makes a value from its node.
+    made: functions that create the values at certain keys from their nodes.
     """
     required = {f.name: f.default is MISSING and f.default_factory is MISSING for f in fields(cls)}  # type: ignore[arg-type]
     _check_names(node, key, required)
@@ -171,7 +171,7 @@ def section(cls: type[T], node: Any, key: str, made: Mapping[str, Make]) -> T:
 
 
 def _check_names(node: Any, key: str, required: dict[str, bool]) -> None:
-    """Raise ValueError unless the node at `key` has all required names, and no others than these."""
+    """Raise ValueError unless the node has all names whose value in `required` is True, and none outside `required`."""
     if not isinstance(node, dict):
         *names, last = required
         raise ValueError(f"{key} must have {', '.join(names)} and {last}, got {node!r}")
@@ -193,7 +193,7 @@ def _executor(node: Any) -> LocalExecutor:
 
 
 def _mechanism_privacy(node: Any, algorithm: Mapping[str, Any]) -> MechanismPrivacy:
-    """The settings of `privacy`, among whose keys are those of the mechanism. algorithm: its node."""
+    """Create the privacy settings and their mechanism from the node `privacy`. algorithm: the node `algorithm`."""
     key_of = {word: key.removeprefix("privacy.") for key, word in WORDS.items()}
     inner = {f.name: key_of.get(f.name, f.name) for f in fields(SubsampledGaussian) if f.name != "normalize"}
     outer = [f.name for f in fields(MechanismPrivacy) if f.name != "mechanism"]

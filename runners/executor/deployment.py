@@ -1,4 +1,4 @@
-"""A deployment of a run: its agents and server, or its curator and modeler, in their places."""
+"""The deployment of a run: its agents and server, or its curator and modeler, placed in processes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class ExecutorError(RuntimeError):
 
 @dataclass(frozen=True)
 class Spent:
-    """The content of a run's ledger. epsilons: by accountant, None where there is no finite one."""
+    """The cost of the charges in a run's ledger. epsilons: by accountant; None if not finite."""
 
     epsilons: dict[str, float | None]
     n_charges: int
@@ -34,8 +34,8 @@ class Spent:
 class Deployment:
     """The placed parts of one run, federated or outsourced.
 
-    run: runs the remaining rounds, calling `on_round` after each, with a most number of broadcasts or None for all.
-    placed: makes the entry `executor` of summary.json.
+    run: runs the remaining rounds with at most the given number of broadcasts (None: all), and calls `on_round` after
+    each round. spent: reads the ledger. placed: returns the entry `executor` of summary.json.
     """
 
     run: Callable[[OnRound, int | None], object]
@@ -44,7 +44,7 @@ class Deployment:
 
 
 def device(wanted: str, given_gpu: bool) -> torch.device:
-    """The device of a process's tensors. wanted: cpu, cuda, or auto, a GPU if the process was given one.
+    """Return the device for a process's tensors. wanted: cpu, cuda, or auto for a GPU if the process was given one.
 
     Raises ValueError if a GPU is wanted and torch sees none.
     """
@@ -64,9 +64,9 @@ def use_threads(threads: int) -> None:
 
 
 def limit_gpu_memory(share: float) -> None:
-    """Let this process use at most this share of the memory of its GPU; the CUDA context comes on top.
+    """Limit this process to a share of its GPU's memory, not counting the CUDA context.
 
-    Ray counts GPUs and limits nothing. A share of 0, or of 1 and more, sets no limit.
+    Ray counts GPUs but does not limit their memory. A share of 0, or of 1 and more, sets no limit.
     """
     if 0 < share < 1 and torch.cuda.is_available():
         torch.cuda.set_per_process_memory_fraction(share)

@@ -1,4 +1,4 @@
-"""Deployment of an experiment by its executor: in this process, or on Ray."""
+"""Deploy an experiment with its executor: in this process, or on Ray."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +24,7 @@ from runners.executor.deployment import Deployment, Spent, device, use_threads
 
 @contextmanager
 def deployed(experiment: Experiment, folder: RunFolder, done: Any) -> Iterator[Deployment]:
-    """Place all parts of an experiment, and remove them at the end. done: finished rounds; `run` adds the others."""
+    """Place all parts of an experiment, and remove them at the end. done: the finished rounds; `run` adds the rest."""
     if experiment.settings.executor.name == "local":
         with folder.hold_ledger() as held:
             if isinstance(experiment, FederatedExperiment):
@@ -48,7 +48,7 @@ def deployed(experiment: Experiment, folder: RunFolder, done: Any) -> Iterator[D
 
 
 def _agents_and_server(experiment: FederatedExperiment, ledger: Ledger, folder: RunFolder, done: Any) -> Deployment:
-    """All agents as one batch, and the server, in this process."""
+    """Deploy all agents as one batch, and the server, in this process."""
     executor = experiment.settings.executor
     use_threads(executor.threads)
     ids = torch.arange(experiment.problem.n_agents, device=device(executor.device, given_gpu=torch.cuda.is_available()))
@@ -66,7 +66,7 @@ def _agents_and_server(experiment: FederatedExperiment, ledger: Ledger, folder: 
 def _curator_and(
     modeler: AnyModeler, experiment: OutsourcedExperiment, ledger: Ledger, folder: RunFolder, done: Any
 ) -> Deployment:
-    """The curator in this process, and a modeler that may be elsewhere."""
+    """Deploy the curator in this process, with a modeler that may run elsewhere."""
     use_threads(experiment.settings.executor.threads)
     curator, setup = experiment.curator(ledger, Checkpoint(folder.checkpoint_path)), experiment.setup
     loop.restore(curator, modeler, setup, done)

@@ -1,8 +1,8 @@
 """Download the data files: `python -m runners.fetch landmine`; without a name, list them.
 
-A file appears at its place only whole and with the right checksum. Until then its bytes are in `<file>.part` beside
-it, where the next attempt, or the same command later, continues. An archive (federated EMNIST) is deleted after its
-needed file is unpacked, and so are the downloads of which a table (homes, flats, credit) is made.
+A file gets its final name only when it is complete and its checksum is right. Until then its bytes are in
+`<file>.part` beside it, and the next attempt, or the same command later, continues there. An archive (federated EMNIST)
+is deleted after the needed file is unpacked, as are the downloads from which a table (homes, flats, credit) is made.
 """
 
 import argparse
@@ -24,9 +24,9 @@ from runners.record.terminal import say_error
 
 
 def fetch(file: DataFile, root: Path) -> bool:
-    """Put `file` under the folder `root`; True if it was downloaded, False if it was already there.
+    """Download `file` into the folder `root`; return False if it was already there.
 
-    Raises FetchError if the download fails, or if another file is in its place.
+    Raises FetchError if the download fails, or if a different file has its name.
     """
     target = root / file.path
     try:
@@ -43,7 +43,7 @@ def fetch(file: DataFile, root: Path) -> bool:
 
 
 def state_of(file: DataFile, root: Path) -> str:
-    """The state of the file under `root`: `present`, `different` (wrong checksum), `partial` or `missing`."""
+    """Return the state of `file` in `root`: `present`, `different` (wrong checksum), `partial` or `missing`."""
     target = root / file.path
     if not target.exists():
         return "partial" if part_of(target).exists() else "missing"
@@ -53,7 +53,7 @@ def state_of(file: DataFile, root: Path) -> str:
 
 
 def _list(root: Path) -> Table:
-    """All files with their states under `root`."""
+    """Return a table of all files with their states in `root`."""
     table = Table(box=box.SIMPLE_HEAD, title=Text(f"data files in {root}"), title_justify="left")
     for heading in ("name", "file", "size", "state", "what it is, licence, source"):
         table.add_column(heading, overflow="fold", no_wrap=heading in ("name", "size", "state"))
@@ -65,7 +65,7 @@ def _list(root: Path) -> Table:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line `argv`; the exit code is 0, 1 when any file could not be fetched, 130 when interrupted."""
+    """Run the command line `argv`; return 0, 1 if a file could not be fetched, or 130 if interrupted."""
     args = _parse(argv)
     root, code = data_root(args.data_dir), 0
     try:
@@ -90,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(prog="python -m runners.fetch", description="Download the data files.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="what to fetch; nothing: list what there is")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="data file to download; without a name, list all")
     parser.add_folder("data_dir", None, "data folder (default: DPFBO_DATA, else data)")
     args = parser.parse_args(argv)
     if unknown := [name for name in args.names if name not in DATA_FILES]:

@@ -1,4 +1,4 @@
-"""The files that `python -m runners.fetch` knows."""
+"""The data files that `python -m runners.fetch` can download."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,8 +16,9 @@ class DataFile:
     """One file that can be fetched.
 
     path: relative to the data folder. sha256, bytes: hex digest and size (None: unknown) of the download.
-    member: the file to unpack if the download is a tar.bz2 archive, else None. make: the table to store as csv.gz, a
-    function of the downloads' paths, else None. more: further downloads as address relative to url, sha256, bytes.
+    member: the file to unpack if the download is a tar.bz2 archive, else None. make: a function that makes the table,
+    to be stored as csv.gz, from the downloads' paths, else None. more: the further downloads, each as the address
+    relative to url, sha256 and bytes.
     """
 
     name: str
@@ -33,7 +34,7 @@ class DataFile:
 
     @property
     def downloads(self) -> tuple["DataFile", ...]:
-        """One entry for each download, the first of which is this one."""
+        """An entry for each download, of which this one is the first."""
         return (self, *(replace(self, url=urljoin(self.url, u), sha256=s, bytes=n, more=()) for u, s, n in self.more))
 
 

@@ -15,41 +15,41 @@ from dpfbo.formats.files import move_into_place, replace_file
 from runners.fetch.data_files import DataFile
 
 ATTEMPTS = 4
-BACKOFF_SECONDS = 1.0  # before the second attempt; then twice that, and so on
+BACKOFF_SECONDS = 1.0  # pause before the second attempt; it doubles with each further attempt
 TIMEOUT_SECONDS = 30.0
-MOST_BYTES = 8 * 2**30  # of a download whose size is not known
+MOST_BYTES = 8 * 2**30  # largest download if its size is unknown
 TRANSIENT_STATUS = (408, 429, 500, 502, 503, 504)
 _CHUNK_BYTES = 1 << 16
 _COLUMNS = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
 
 
 class FetchError(Exception):
-    """A file could not be fetched; the message is the reason."""
+    """A file could not be fetched; the message gives the reason."""
 
 
 class _Interrupted(FetchError):
-    """The transfer broke off; another attempt may succeed."""
+    """The transfer was interrupted; another attempt may succeed."""
 
 
 def part_of(target: Path) -> Path:
-    """The file beside `target` that holds the bytes of an unfinished download."""
+    """Return the path beside `target` for the bytes of an unfinished download."""
     return target.with_name(target.name + ".part")
 
 
 def sha256_of(path: Path) -> str:
-    """The hex digest of a file."""
+    """Return the SHA-256 hex digest of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def download(file: DataFile, target: Path, console: Console) -> None:
-    """Download, check, and store `file`, its member or its table; raises FetchError, OSError or MissingPackage."""
+    """Download and check `file`; store it, its member or its table. Raises FetchError, OSError or MissingPackage."""
     parts = [target.with_name(f"{target.name}{n or ''}.part") for n, _ in enumerate(file.downloads)]
     for source, part in zip(file.downloads, parts, strict=True):
         resumed = part.exists()
         if not resumed or sha256_of(part) != source.sha256:
             _receive(source, part, console)
-            if resumed and sha256_of(part) != source.sha256:  # its beginning may be that of another download
+            if resumed and sha256_of(part) != source.sha256:  # it may begin with bytes of another download
                 part.unlink()
                 _receive(source, part, console)
             if (found := sha256_of(part)) != source.sha256:
@@ -71,7 +71,7 @@ def download(file: DataFile, target: Path, console: Console) -> None:
 
 
 def _receive(file: DataFile, part: Path, console: Console) -> None:
-    """Download `file` to `part` in several attempts, each of which continues the last one."""
+    """Download `file` to `part` in several attempts, each of which continues the one before."""
     with Progress(*_COLUMNS, console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task(file.name, total=file.bytes)
         for attempt in range(1, ATTEMPTS + 1):
@@ -89,7 +89,7 @@ def _receive(file: DataFile, part: Path, console: Console) -> None:
 
 
 def _request(file: DataFile, part: Path, progress: Progress, task: TaskID) -> None:
-    """Append the bytes that `part` lacks; a server that sends the whole file again replaces it."""
+    """Append the missing bytes to `part`, or replace it if the server sends the whole file again."""
     offset = part.stat().st_size if part.exists() else 0
     headers = {"User-Agent": "dpfbo", "Accept-Encoding": "identity"}
     headers |= {"Range": f"bytes={offset}-"} if offset else {}
@@ -120,7 +120,7 @@ def _request(file: DataFile, part: Path, progress: Progress, task: TaskID) -> No
 
 
 def reason_of(error: BaseException) -> str:
-    """The operating system's words for an error that libraries wrapped in exceptions of their own."""
+    """Return the operating system's message for an error that libraries wrapped in exceptions of their own."""
     reason, cause = error, error.__cause__ or error.__context__
     while cause is not None:
         reason, cause = cause if isinstance(cause, OSError) else reason, cause.__cause__ or cause.__context__

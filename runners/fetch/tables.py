@@ -1,4 +1,4 @@
-"""The tables of homes, flats and loans, each made from the paths of published files."""
+"""Make the tables of homes, flats and loans from published files."""
 
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ def homes(first: Path, second: Path, prices: Path) -> pd.DataFrame:
 
 
 def flats(resales: Path) -> pd.DataFrame:
-    """Take the columns without addresses of a csv.xz file, and round coordinates to centimetres."""
+    """Read a csv.xz file of resales without the columns with addresses, and round coordinates to centimetres."""
     names = {"LNG": "lon", "LAT": "lat", "X": "svy21_x", "Y": "svy21_y"}
     sales = pd.read_csv(resales, compression="xz").rename(columns=names)
     sales["price_per_sqm"] = (sales["resale_price"] / sales["floor_area_sqm"]).round(2)
@@ -37,7 +37,7 @@ def flats(resales: Path) -> pd.DataFrame:
 
 
 def loans(finance: Path) -> pd.DataFrame:
-    """Take the loans of an rda file, with money in cents, and percentages and months as numbers."""
+    """Read the loans in an rda file, round amounts to cents, and convert percentages and months to numbers."""
     with needing("problems", "the file of loans"):
         import rdata
     kinds: dict[Any, Any] = {

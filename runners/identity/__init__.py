@@ -1,1 +1,1 @@
-"""Two runs are the same if they agree in setting and seed: `setting`, then `places`, `finished`, `resumption`."""
+"""Identify a run by its setting and seed, find its folder, and resume, continue or repeat it there."""

@@ -1,10 +1,10 @@
-"""Finished runs: recognised, continued with more rounds, or moved aside for a repetition.
+"""Recognise finished runs, continue them with more rounds, or move them aside before a repetition.
 
 rounds.zip           the finished rounds (`dpfbo.checkpoint`) of a run that a longer one may continue; as private as
                      rounds.parquet
 summary.before.json  the summary of a finished run, while a longer one continues it
-earlier/k/           the records of a run that was repeated. The ledger of real releases stays in the run's folder and
-                     goes on; that of a simulation goes with its records
+earlier/k/           the records of a run that was repeated, with the ledger of a simulation. A ledger of real releases
+                     stays in the run's folder, and the repetition adds to it
 """
 
 import os
@@ -25,9 +25,9 @@ _KEPT = ("round-*.npz", "curator.npz")  # files of a checkpoint that a longer ru
 
 
 def summary_of(folder: RunFolder, rounds: int = 1) -> dict[str, Any] | None:
-    """The summary of a finished run; None if there is none, or it has fewer rounds.
+    """Return the summary of a finished run; None if there is none, or if it has fewer than `rounds` rounds.
 
-    While the run is continued, it is that of the shorter one.
+    While a longer run continues a finished one, its summary is still that of the finished one.
     """
     for name in (SUMMARY, BEFORE):
         summary = read_object(folder.path / name)
@@ -37,14 +37,14 @@ def summary_of(folder: RunFolder, rounds: int = 1) -> dict[str, Any] | None:
 
 
 def settled(folder: RunFolder) -> bool:
-    """False if a process was killed while it ended the run."""
+    """Return False if a process was killed after it wrote the summary and before it removed temporary files."""
     return not ((folder.path / SUMMARY).exists() and folder.untidy())
 
 
 def check_ledger(folder: RunFolder, n_charges: int, seeded: bool) -> None:
-    """Raise ResultsError if a summary tells of more charges than the ledger has: it was lost or cut.
+    """Raise ResultsError if a summary states more charges than the ledger has, which was then lost or truncated.
 
-    Summaries of earlier runs count where the releases were real; a simulation's ledger was put aside with them.
+    Summaries of repeated runs are checked only for real releases, because a simulation's ledger is moved with them.
     """
     earlier = [] if seeded else folder.path.glob(f"{EARLIER}/*/{SUMMARY}")
     for path in (folder.path / SUMMARY, folder.path / BEFORE, *earlier):
@@ -57,14 +57,14 @@ def check_ledger(folder: RunFolder, n_charges: int, seeded: bool) -> None:
 
 
 def reopen(folder: RunFolder) -> None:
-    """Make a finished run one that goes on; its summary stays as summary.before.json."""
+    """Mark a finished run as unfinished, to be continued; its summary is kept as summary.before.json."""
     (folder.path / SUMMARY).rename(folder.path / BEFORE)
     (folder.path / "theory.json").unlink(missing_ok=True)
     sync_folder(folder.path)
 
 
 def put_aside(folder: RunFolder, with_ledger: bool) -> Path:
-    """Move the records of a finished run to `earlier/k`: all are there before the first one is removed."""
+    """Move the records of a finished run to `earlier/k` and return it; none is removed before all are there."""
     earlier, k = folder.path / EARLIER, 1
     while (earlier / str(k)).exists():
         k += 1
@@ -77,7 +77,7 @@ def put_aside(folder: RunFolder, with_ledger: bool) -> Path:
         if (folder.path / name).exists():
             try:
                 os.link(folder.path / name, part / new)
-            except OSError:  # a file system without links
+            except OSError:  # the file system has no hard links
                 shutil.copy2(folder.path / name, part / new)
     sync_folder(part)
     part.rename(earlier / str(k))
@@ -89,7 +89,7 @@ def put_aside(folder: RunFolder, with_ledger: bool) -> Path:
 
 
 def keep_rounds(folder: RunFolder) -> None:
-    """Write rounds.zip from the checkpoint."""
+    """Write the rounds of the checkpoint to rounds.zip."""
 
     def write(file: Any) -> None:
         with zipfile.ZipFile(file, "w") as archive:
@@ -100,7 +100,7 @@ def keep_rounds(folder: RunFolder) -> None:
 
 
 def take_rounds(folder: RunFolder) -> None:
-    """Make rounds.zip the checkpoint. Raises ResultsError if it is damaged or missing."""
+    """Replace the checkpoint by the rounds in rounds.zip. Raises ResultsError if it is damaged or missing."""
     part, path = folder.checkpoint_path.with_name(".continued"), folder.path / ROUNDS
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(mode=0o700)
@@ -110,7 +110,7 @@ def take_rounds(folder: RunFolder) -> None:
                 name = info.filename
                 if Path(name).name != name or not name.endswith(".npz"):
                     raise ResultsError(f"{path} holds {name!r}, which is no round")
-                if info.compress_type != zipfile.ZIP_STORED:  # and so might unpack to anything
+                if info.compress_type != zipfile.ZIP_STORED:  # it might unpack to any size
                     raise ResultsError(f"{path} holds {name!r} compressed, as no run writes it")
                 with archive.open(name) as round:
                     replace_file(part / name, partial(shutil.copyfileobj, round), durable=False, mode=0o600)

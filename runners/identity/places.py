@@ -1,7 +1,7 @@
-"""The folder of a run: results/EXPERIMENT/LABEL-SETTING/SEED/, or SETTING/SEED/ for a trial of a sweep.
+"""Find the folder of a run: results/EXPERIMENT/LABEL-SETTING/SEED/, or SETTING/SEED/ for a trial of a sweep.
 
-A run is found again under either name by its setting and seed, or in the folder of a run of another length by
-`lineage.json`, which holds the names of the setting without its rounds. It is written before anything is released.
+A run is found again under either name by its setting and seed. A run with another number of rounds is found by its
+`lineage.json`, which holds the names of the setting without the rounds and is written before anything is released.
 """
 
 import json
@@ -15,7 +15,7 @@ from dpfbo.formats.bounded import MOST_RECORD, read_object, read_plain
 from dpfbo.formats.run_folder import ResultsError, RunFolder
 
 if TYPE_CHECKING:
-    from runners.identity.setting import RunIdentity  # imports torch, which watching a sweep does without
+    from runners.identity.setting import RunIdentity  # imports torch, which runners.status does not need
 
 LINEAGE = "lineage.json"
 
@@ -23,9 +23,9 @@ logger = logging.getLogger(__name__)
 
 
 def run_folder_of(run: "RunIdentity", single: bool) -> RunFolder:
-    """The folder of a run: the one that it has; for a plain run (`single`) that of another length; else a new one.
+    """Return the folder of a run: its own; for a plain run (`single`) that of a run with other rounds; or a new one.
 
-    Raises ResultsError if a trial of a sweep would add to the real releases of a run of another length.
+    Raises ResultsError if a trial of a sweep would add to the real releases of a run with another number of rounds.
     """
     known = find_run(run.experiment, run.names.setting, run.settings.seed)
     if single:
@@ -40,7 +40,7 @@ def run_folder_of(run: "RunIdentity", single: bool) -> RunFolder:
 def trial_folder(
     experiment: Path, setting: str, seed: int, rounds: int | None, labelled: Sequence[str] | None = None
 ) -> RunFolder:
-    """The folder of a trial of a sweep: one of that length that is there, a plain run's included, else a new one."""
+    """Return the folder of a sweep's trial: an existing one with `rounds` rounds, even a plain run's, or a new one."""
     known = find_run(experiment, setting, seed, labelled)
     if known is not None and rounds in (None, (read_object(known / "summary.json") or {}).get("rounds", rounds)):
         return RunFolder(known)
@@ -48,9 +48,9 @@ def trial_folder(
 
 
 def find_run(experiment: Path, setting: str, seed: int, labelled: Sequence[str] | None = None) -> Path | None:
-    """The folder of a setting and a seed, whose setting's name has the hash alone, or a label before it.
+    """Find the folder `SETTING/SEED` or `LABEL-SETTING/SEED` in that of the experiment; None if neither exists.
 
-    labelled: the folders with a label and this setting's hash, from `labelled_folders`; None to look for them.
+    labelled: the names of the folders `LABEL-SETTING`, from `labelled_folders`; None to list them here.
     """
     exact = experiment / setting / str(seed)
     if exact.exists():
@@ -60,7 +60,7 @@ def find_run(experiment: Path, setting: str, seed: int, labelled: Sequence[str] 
 
 
 def labelled_folders(experiment: Path) -> dict[str, list[str]]:
-    """By setting, the names of its folders that have a label before the hash."""
+    """Return for each setting the names of its folders that have a label before the hash."""
     found: dict[str, list[str]] = {}
     for name in os.listdir(experiment) if experiment.is_dir() else ():
         label, _, setting = name.rpartition("-")
@@ -70,16 +70,16 @@ def labelled_folders(experiment: Path) -> dict[str, list[str]]:
 
 
 def note_lineage(folder: RunFolder, run: "RunIdentity") -> None:
-    """Write lineage.json, durably, unless it is there."""
+    """Write lineage.json and sync it to disk, unless it exists."""
     if not (folder.path / LINEAGE).exists():
         lineage = {"family": run.names.family, "any_noise": run.names.any_noise}
         folder.replace(LINEAGE, lambda file: file.write(json.dumps(lineage).encode()))
 
 
 def check_noise_of_other_lengths(run: "RunIdentity", folder: RunFolder) -> None:
-    """Say that a run of a target epsilon has another noise for each number of rounds, if one was made already.
+    """Warn if a run with a target epsilon exists with another number of rounds, and thus with another noise.
 
-    Raises ResultsError if that one's releases are real: a second run would add to their epsilon, on another ledger.
+    Raises ResultsError if its releases are real, because a second run would add to their epsilon on another ledger.
     """
     if run.settings.privacy.epsilon is None or folder.path.exists():
         return
@@ -93,9 +93,9 @@ def check_noise_of_other_lengths(run: "RunIdentity", folder: RunFolder) -> None:
 
 
 def _other_lengths(run: "RunIdentity") -> list[tuple[Path, str]]:
-    """The folders of runs of the same seed that differ in rounds, and perhaps in noise, each with its family.
+    """Return the folders of runs with the same seed and setting but for rounds, and perhaps noise, with their families.
 
-    Those with the longest ledgers come first.
+    A family is the name of a setting without its rounds. The folders with the longest ledgers come first.
     """
     found: list[tuple[int, str, str]] = []
     for path in run.experiment.glob(f"*/{run.settings.seed}/{LINEAGE}"):

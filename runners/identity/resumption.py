@@ -1,4 +1,4 @@
-"""The finished rounds of an interrupted run, checked against its ledger before the run continues."""
+"""Check the finished rounds of an interrupted run against its ledger before the run continues."""
 
 import logging
 from contextlib import nullcontext
@@ -21,18 +21,19 @@ logger = logging.getLogger(__name__)
 def resumed(
     experiment: Experiment, checkpoint: Checkpoint, folder: RunFolder, result: Result, run: LedgerCoverage
 ) -> tuple[int, float | None, int]:
-    """(number of finished rounds, epsilon before the first of them, number of broadcasts of the whole run).
+    """Prepare a run to start or resume; return its finished rounds, the epsilon before them, and its broadcasts.
 
-    The rounds are the first ones of the checkpoint, and the ledger holds all of them; it is that of `run`, and says so
-    from now on if it was empty. Unusual circumstances are logged.
-    `result` gets the observations of a round that was the last of a finished run, and now lacks its broadcast.
+    The finished rounds are the first ones of the checkpoint, and the ledger holds all their broadcasts. An empty ledger
+    is bound to `run`; any other must belong to it. The third number counts the broadcasts of the whole run. If nothing
+    was sent in the last of these rounds, because a shorter run ended there, the round does not count as finished, and
+    `result.observed` gets its observations. Unusual circumstances are logged.
     """
     settings, seeded = experiment.settings, experiment.settings.privacy.seeded
     anew, summary = settings.again or not settings.resume, finished.summary_of(folder)
     ended = (folder.path / finished.SUMMARY).exists() and summary is not None
     with folder.hold_ledger() if folder.ledger_path.exists() else nullcontext() as held:
-        ledger = Ledger(folder.ledger_path, held)  # no orphaned server charges it any more
-        if not (seeded and anew and summary is not None):  # it is put aside
+        ledger = Ledger(folder.ledger_path, held)  # locked, so that no orphaned server charges it
+        if not (seeded and anew and summary is not None):  # otherwise it is put aside
             ledger.check_covers(run)
         finished.check_ledger(folder, len(ledger.charges), seeded)
         kept = check_charged(checkpoint.rounds(), ledger)
@@ -50,7 +51,7 @@ def resumed(
             done = _done(experiment, checkpoint, folder, result, len(kept), sent_last)
             broadcasts = _broadcasts(experiment, checkpoint, ledger, done, releases)
         except BaseException:
-            if ended:  # it is finished as before
+            if ended:  # leave the run finished, as it was before
                 checkpoint.clear()
             raise
         if summary is not None and anew:
@@ -74,13 +75,13 @@ def resumed(
 def _done(
     experiment: Experiment, checkpoint: Checkpoint, folder: RunFolder, result: Result, known: int, sent_last: bool
 ) -> int:
-    """The number of rounds, without one that is observed and lacks its broadcast: `result` gets that."""
+    """Return the number of finished rounds, without the last one if nothing was sent in it (see `resumed`)."""
     done, T = known, experiment.rounds
     if known > T + 1:
         progress = folder.progress()
         longer = known - 1 if progress is None else max(progress.rounds, known - 1)
         raise ResultsError(f"{folder.path} is a run of more rounds that was interrupted: rounds={longer} goes on")
-    # a run that ended there sent nothing after its last round; one in which nothing is sent any more repeats nothing
+    # a shorter run sent nothing in its last round, which is repeated; without a broadcast this changes nothing
     if isinstance(experiment, FederatedExperiment) and 0 < known <= T and not sent_last:
         done -= 1
         result.observed = checkpoint.record(done)
@@ -89,17 +90,17 @@ def _done(
 
 
 def _broadcasts(experiment: Experiment, checkpoint: Checkpoint, ledger: Ledger, done: int, releases: int) -> int:
-    """The number of broadcasts of the run, with `releases` in its `done` finished rounds.
+    """Return the number of broadcasts of the whole run, of which `releases` are in its `done` finished rounds.
 
-    There are fewer than planned if fresh noise adds to the ledger and the budget ends earlier: with when_spent=refuse
-    BudgetSpent is raised.
+    It is smaller than planned if the noise is not seeded and the budget does not pay for all broadcasts in addition to
+    the ledger's charges. Raises BudgetSpent in that case with when_spent=refuse.
     """
     if experiment.settings.privacy.seeded or experiment.plan.budget is None:
         return experiment.broadcasts
-    if releases < min(done, experiment.broadcasts):  # the broadcasts had ended already
+    if releases < min(done, experiment.broadcasts):  # the broadcasts ended before the finished rounds did
         return releases
     spent, kept = ledger.events(), experiment.kept_release(checkpoint).load(done)
-    if kept is not None and ledger.holds(done, kept[0].values):  # this release is charged already, and is sent again
+    if kept is not None and ledger.holds(done, kept[0].values):  # kept, charged already, and sent again
         spent = spent[:-1]
     plan, planned = experiment.plan, len(experiment.plan.events)
     paid = plan.affordable(spent, releases)

@@ -1,4 +1,4 @@
-"""The setting of a run: everything that decides its numbers, except its seed. Its name is a digest."""
+"""Name the setting of a run, that is, everything that determines its numbers except the seed, by a digest."""
 
 import hashlib
 import json
@@ -15,9 +15,9 @@ from runners.compose.typed import is_outsourced, plain_tree
 
 @dataclass(frozen=True)
 class SettingNames:
-    """Digests of a setting: of the whole of it, without its rounds, and without rounds and noise multiplier.
+    """The names of a setting, which do not depend on seed, results folder, executor and tracker.
 
-    They are the same for all seeds, results folders, executors and trackers.
+    setting: a digest of the whole setting. family: without its rounds. any_noise: without rounds and noise multiplier.
     """
 
     setting: str
@@ -27,7 +27,7 @@ class SettingNames:
 
 @dataclass(frozen=True)
 class RunIdentity:
-    """The run that a configuration asks for: a setting, with its label for people, and a seed."""
+    """The run that a configuration describes: a setting, with a readable label, and a seed."""
 
     names: SettingNames
     label: str
@@ -35,23 +35,23 @@ class RunIdentity:
 
     @staticmethod
     def of(given: DictConfig, settings: Settings) -> "RunIdentity":
-        """given: the configuration from which the settings were made."""
+        """Identify the run of `settings`. given: the configuration from which they were made."""
         return RunIdentity(names_of(given), label(plain_tree(given)), settings)
 
     @property
     def experiment(self) -> Path:
-        """The folder of all runs of the experiment."""
+        """The results folder of the experiment, for all its runs."""
         return Path(self.settings.results_dir).absolute() / self.settings.experiment_name
 
     @property
     def labelled_path(self) -> Path:
-        """The folder of a new plain run: `synthetic-dp_fts_de-P2-eps2-0123456789ab/0`."""
+        """The folder of a new plain run, such as `synthetic-dp_fts_de-P2-eps2-0123456789ab/0`."""
         words = re.sub(r"[^A-Za-z0-9_.]+", "-", self.label.replace("=", "")).strip("-.")[:80]
         return self.experiment / f"{words}-{self.names.setting}" / str(self.settings.seed)
 
 
 def names_of(cfg: DictConfig) -> SettingNames:
-    """The names of a composed configuration."""
+    """Compute the names of a composed configuration's setting."""
     settings = _identity(cfg)
     setting = _digest(settings)
     settings.pop("rounds", None)  # may be missing; validation reports it
@@ -61,7 +61,7 @@ def names_of(cfg: DictConfig) -> SettingNames:
 
 
 def label(resolved: dict[str, Any]) -> str:
-    """A resolved setting in words: `synthetic, dp_fts_de, P=2, eps=2`. Different settings may have one label."""
+    """Describe a resolved setting, as `synthetic, dp_fts_de, P=2, eps=2`. Different settings may share a label."""
     problem, algorithm, privacy = resolved["problem"], resolved["algorithm"], resolved["privacy"]
     *package, module, kind = problem["_target_"].split(".")
     alone = package == ["dpfbo", "problems"]  # other modules may define several problems
@@ -80,9 +80,9 @@ def label(resolved: dict[str, Any]) -> str:
 
 
 def _identity(cfg: DictConfig) -> dict[str, Any]:
-    """The resolved settings that tell one setting from another."""
+    """Return the resolved settings that distinguish one setting from another."""
     neutral = OmegaConf.create(OmegaConf.to_container(cfg))
-    neutral.seed = "<seed>"  # no seed that a user types: a function_seed equal to the seed is another setting
+    neutral.seed = "<seed>"  # not a number, so that function_seed=${seed} and an equal number differ
     resolved: dict[str, Any] = OmegaConf.to_container(neutral, resolve=True)  # type: ignore[assignment]
     outsourced = is_outsourced(resolved)
     resolved = {key: value for key, value in resolved.items() if key not in outside_setting()}
@@ -90,16 +90,16 @@ def _identity(cfg: DictConfig) -> dict[str, Any]:
         resolved["problem"].pop(key, None)
     if not resolved["algorithm"]["private"]:
         privacy = resolved.pop("privacy")
-        if outsourced and privacy["rng"] == "os":  # a random release, private or not
+        if outsourced and privacy["rng"] == "os":  # the release is random even if it is not private
             resolved["privacy"] = {"rng": "os"}
     a = resolved["algorithm"]
-    if not outsourced and a["own_draw"].get("scale") is None:  # so that runs older than the key keep their names
+    if not outsourced and a["own_draw"].get("scale") is None:  # runs older than the key keep their names
         a["own_draw"].pop("scale", None)
     if not outsourced and resolved.get("privacy", {}).get("trust") == "server":  # likewise
         for key in ("trust", "max_dropouts", "colluders"):
             del resolved["privacy"][key]
     if outsourced:
-        del a["transform"]  # the transform itself is in the hash
+        del a["transform"]  # the key `transform` of the configuration is in the digest
         unused = ["every"] if a["modeler"]["fit"] == "given" else []
         if a["modeler"]["policy"] == "random":
             unused = ["every", "fit", "delta_ucb", "noise_aware"]
@@ -115,7 +115,7 @@ def _digest(settings: dict[str, Any]) -> str:
 
 
 def _as_floats(node: Any) -> Any:
-    """The same tree with every number a float, so that z=1 and z=1.0 are one setting."""
+    """Return the tree with every number as a float, so that z=1 and z=1.0 are one setting."""
     if isinstance(node, dict):
         return {key: _as_floats(value) for key, value in node.items()}
     if isinstance(node, list):

@@ -1,4 +1,4 @@
-"""The best query of every agent of a run, in natural units. It is private to the agent; epsilon does not cover it."""
+"""Find the best query of every agent, in natural units. It is private to the agent, and epsilon does not cover it."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,14 +12,14 @@ import yaml
 
 from dpfbo.formats.bounded import plain, read_yaml
 
-SUMMARY_AGENTS = 100  # most agents whose best queries a summary lists
+SUMMARY_AGENTS = 100  # a summary lists the best queries of at most this many agents
 
 
 def best_found(rounds: Iterable[pa.Table], maximize: bool = True) -> pa.Table:
-    """One row for each agent that has a value: agent, round, the value as the objective returned it, and parameters.
+    """Return a row for each agent with a value: agent, round, value as the objective returned it, and parameters.
 
-    rounds: the rows of rounds.parquet in one table or more, of which one is in memory at a time. Parameters without
-    names are x1, x2, ..; an inactive parameter is null.
+    rounds: the rows of rounds.parquet in one or more tables, of which only one is in memory at a time. Parameters
+    without names are x1, x2, ..; an inactive parameter is null.
     """
     found: pa.Table | None = None
     for table in rounds:
@@ -42,19 +42,19 @@ def best_found(rounds: Iterable[pa.Table], maximize: bool = True) -> pa.Table:
 
 
 def _first_of_largest(agent: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """By agent, the first row with the largest value; NaN is a failed evaluation, and no value."""
+    """Return for each agent the first row with its largest value; NaN marks a failed evaluation and is skipped."""
     agents, own = np.unique(agent, return_inverse=True)
     largest = np.full(len(agents), -np.inf)
     known = np.flatnonzero(~np.isnan(y))
     np.maximum.at(largest, own[known], y[known])
     rows = known[y[known] == largest[own[known]]][::-1]
     first = np.full(len(agents), -1)
-    first[own[rows]] = rows  # of several rows of an agent the last one stays, which is its first
+    first[own[rows]] = rows  # in reverse order: the last row assigned to an agent is its first
     return first[first >= 0]
 
 
 def best_in(folder: Path) -> pa.Table:
-    """`best_found` of a finished run in its folder. Raises OSError or ValueError for one without readable files."""
+    """Return `best_found` of the finished run in `folder`. Raises OSError or ValueError if a file is unreadable."""
     config = folder / "config.yaml"
     try:
         maximize = read_yaml(config)["problem"].get("maximize", True) is not False
@@ -68,7 +68,7 @@ def best_in(folder: Path) -> pa.Table:
 
 
 def best_in_words(best: dict[str, Any], objective: str) -> str:
-    """One agent's best query, without inactive parameters: `agent 3: AUC 0.812 in round 17 at rate=0.0132, depth=5`."""
+    """Describe an agent's best query: `agent 3: AUC 0.812 in round 17 at rate=0.0132` (active parameters only)."""
     apart = ("agent", "round", "value")
     values = {name: value for name, value in best.items() if name not in apart and value is not None}
     parameters = ", ".join(f"{name}={v:.4g}" if isinstance(v, float) else f"{name}={v}" for name, v in values.items())

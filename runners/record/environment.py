@@ -1,4 +1,4 @@
-"""The environment of a process: versions, commit, threads and processor, on which the last digits may depend."""
+"""Describe what the last digits of results may depend on: package versions, commit, threads and processor."""
 
 import functools
 import platform
@@ -19,7 +19,7 @@ PACKAGES = (
 
 
 def environment() -> dict[str, Any]:
-    """This process's environment, as JSON. compiled: there is compiled code for searches and draws."""
+    """Return this process's environment for JSON. compiled: True if there is compiled code for searches and draws."""
     return {
         "python": platform.python_version(),
         "packages": _versions(),
@@ -33,7 +33,7 @@ def environment() -> dict[str, Any]:
 
 @functools.cache  # the code that runs is the code that was imported
 def commit() -> str | None:
-    """The git commit of the code, with "+" if there are uncommitted changes; None where git does not track it."""
+    """Return the git commit of the code, with "+" for uncommitted changes; None if git does not track the code."""
     here = Path(__file__)
 
     def git(*arguments: str) -> str:
@@ -58,7 +58,7 @@ def _versions() -> dict[str, str]:
 
 @functools.cache
 def _processor() -> str:
-    """The processor's name, or its architecture if the system reports no name."""
+    """Return the processor's name, or its architecture if the system reports no name."""
     with suppress(OSError):
         if names := re.findall(r"^model name\s*: *(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE):
             return names[0].strip()

@@ -1,8 +1,8 @@
-"""The look of the programs' pictures."""
+"""The matplotlib settings of the programs' figures."""
 
 from typing import Any
 
-DPI = 110  # pixels an inch
+DPI = 110  # pixels per inch
 LOOK: dict[Any, Any] = {
     "axes.grid": True,
     "axes.spines.right": False,

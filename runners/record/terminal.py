@@ -1,4 +1,4 @@
-"""Terminal output of a run: a progress bar, a table at the end, one sentence for an error."""
+"""Print the output of a run on the terminal: a progress bar, a table at the end, one sentence for an error."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from dpfbo.run_result import Round
 
 
-_OFTEN = 0.5  # fraction of clipped messages that calls for advice
+_OFTEN = 0.5  # fraction of clipped messages above which advice is printed
 _SEEDED = "; simulation: a known seed voids it"
-_SHOWN = 3  # agents whose best queries the table of a run is followed by
+_SHOWN = 3  # number of agents whose best queries are printed after the table
 
 
 class RoundProgress:
-    """Progress over rounds with the mean metric and epsilon so far; plain lines where there is no terminal.
+    """Shows the progress over rounds, the mean metric and epsilon so far, in plain lines if there is no terminal.
 
-    epsilon: shown before the first release; None where there is no finite one.
+    epsilon: the epsilon shown before the first release; None if it is not finite.
     """
 
     def __init__(self, title: str, rounds: int, metric: str, enabled: bool = True, epsilon: float | None = 0.0) -> None:
@@ -60,7 +60,7 @@ class RoundProgress:
 def print_summary(summary: dict[str, Any], folder: object) -> None:
     """Print the table at the end of a run."""
     T, curve = summary["rounds"], summary["curve"]
-    outsourced = "published_claim" in summary  # one curator: there is no standard error over agents
+    outsourced = "published_claim" in summary  # without agents there is no standard error over them
     table = Table("round", summary["metric"])
     for t in sorted({0, T // 4, T // 2, 3 * T // 4, T}):
         mean, se = curve["mean"][t], curve["se"][t]
@@ -77,12 +77,12 @@ def print_summary(summary: dict[str, Any], folder: object) -> None:
     if summary.get("stand_in"):
         say(f"data: {summary['stand_in']}")
     say(epsilon_sentence(summary))
-    clipped = summary.get("clip_fraction")  # of a simulation
+    clipped = summary.get("clip_fraction")  # known only in a simulation
     if clipped is not None and summary["private"] and not outsourced:
         often = clipped > _OFTEN and not summary.get("normalized")
         advice = ": privacy.S is too small for them, or the objective's scale too large" if often else ""
         say(f"clipped {clipped:.1%} of the chosen messages{advice}")
-    from runners.record.best_found import best_in_words  # it needs pyarrow, and say_error must not
+    from runners.record.best_found import best_in_words  # imported here, so that say_error needs no pyarrow
 
     best = (not outsourced and summary.get("best")) or []
     for one in best[:_SHOWN]:
@@ -98,7 +98,7 @@ def print_summary(summary: dict[str, Any], folder: object) -> None:
 
 
 def epsilon_sentence(summary: dict[str, Any]) -> str:
-    """Epsilon by every accountant, with delta, relation and number of broadcasts."""
+    """Return epsilon by every accountant in one sentence, with delta, relation and the number of broadcasts."""
     values = summary["epsilon"]
     if "published_claim" in summary:
         return _epsilon_of_release(summary)
@@ -111,7 +111,7 @@ def epsilon_sentence(summary: dict[str, Any]) -> str:
 
 
 def _epsilon_of_release(summary: dict[str, Any]) -> str:
-    """Epsilon of a curator's release with delta and relation, or the published claim in place of a guarantee."""
+    """Return epsilon of a curator's release with delta and relation, or the published claim instead of a guarantee."""
     value, limits = summary["epsilon"][summary["accountant"]], "the measurements are not covered"
     if summary["published_claim"] is not None:
         return f"epsilon: none; {summary['published_claim']}; {limits}"

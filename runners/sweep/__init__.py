@@ -1,4 +1,4 @@
-"""Sweeps: many settings times many seeds. `results(folder)` is a frame of an experiment's trials."""
+"""Sweeps over many settings and seeds. `results(folder)` returns a data frame of an experiment's trials."""
 
 from typing import TYPE_CHECKING
 

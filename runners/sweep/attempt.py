@@ -1,4 +1,4 @@
-"""One trial in a worker process: it runs to its end, and a failure is recorded."""
+"""Run one trial of a sweep in a worker process, and record its failure if it fails."""
 
 import gc
 import json
@@ -24,22 +24,22 @@ from runners.recorded_run import run_configuration
 from runners.sweep.trials import PLAN, TrialState, forget_failure, record_failure, state
 from runners.user_errors import user_errors
 
-REPORT_SECONDS = 1.0  # interval of the reports of a running trial
+REPORT_SECONDS = 1.0  # shortest interval between two reports of a running trial
 BUSY_SECONDS = 15.0  # longest wait for another process in the run folder, such as one left by a killed sweep
-LEASE_SECONDS = 150.0  # the same after a preemption: a file system may hold the locks of a dead node so long
+LEASE_SECONDS = 150.0  # longest such wait after a preemption: a file system may keep the locks of a dead node
 
 
 @dataclass(frozen=True)
 class Report:
-    """The report of a worker about its trial. warnings: pairs of the text without its values and the whole text."""
+    """A worker's report about its trial. warnings: pairs of a warning's format string and its formatted text."""
 
     state: TrialState
     warnings: Sequence[tuple[str, str]] = ()
 
     def for_tune(self) -> dict[str, Any]:
-        """The numbers that a scheduler or a callback of Tune reads, NaN if unknown, and all of the report as one text.
+        """Return Tune's result: the numbers that its schedulers and callbacks read, and the whole report as JSON.
 
-        Tune keeps statistics of each number, of bounded size, until a trial ends (`shrink_tune_trial`): so only a few.
+        Unknown numbers are NaN. The result is small, because Tune keeps statistics of each number until the trial ends.
         """
         known = {"mean": self.state.mean, "epsilon": self.state.epsilon}
         numbers = {name: math.nan if number is None else number for name, number in known.items()}
@@ -60,23 +60,23 @@ def run_trial(
 ) -> dict[str, Any]:
     """Run one trial in a worker of Ray Tune.
 
-    config: `trial`, the number of its setting and its seed. settings: names and configurations by number. cwd: the
-    folder of the sweep. gpus: the share of a GPU, to whose memory the trial is limited.
-    every_round: report every round but the last one, after which the trial is as good as finished.
+    config: `trial` is the pair of the setting's number and the seed. settings: the name and configuration of each
+    setting, by number. cwd: the working directory of the sweep. gpus: the GPUs of the trial; a fraction also limits its
+    GPU memory. every_round: report after every round except the last one, not just once per `REPORT_SECONDS`.
     """
     from ray import tune
 
-    with suppress(OSError):  # on another machine that folder may not exist, and need not
+    with suppress(OSError):  # another machine may lack this folder, and the trial does not depend on it
         os.chdir(cwd)
     limit_gpu_memory(gpus)
-    if not gc.get_freeze_count():  # torch and Ray are a million objects, which would be visited in vain
+    if not gc.get_freeze_count():  # torch and Ray are a million objects that garbage collection would visit in vain
         gc.freeze()
     number, seed = config["trial"]
     name, plain = settings[number]
     cfg = OmegaConf.create({**plain, "seed": seed})
     plan = Path(cfg.results_dir) / str(cfg.experiment_name) / PLAN
-    if not plan.exists():  # a second ledger here would know nothing of the first
-        error = f"{plan} is not on this node: all nodes need one results_dir"
+    if not plan.exists():  # results_dir is not shared: a ledger on this node would miss earlier charges
+        error = f"{plan} is not on this node: all nodes must share one results_dir"
         return Report(TrialState("failed", error=error)).for_tune()
     reported = time.monotonic()
 
@@ -97,7 +97,7 @@ def run_trial(
 
 
 class _Warnings(logging.Handler):
-    """Keeps the warnings of our own code."""
+    """A logging handler that collects the warnings of `dpfbo` and `runners`."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -109,9 +109,9 @@ class _Warnings(logging.Handler):
 
 
 def attempt(cfg: Any, on_round: OnRound, setting: str | None = None) -> TrialState:
-    """Run a trial in this process, record a failure, and return the final state; raises no Exception.
+    """Run a trial in this process, record its failure if it fails, and return its final state; raises no Exception.
 
-    setting: its name, if it is known.
+    setting: The name of the trial's setting; None to compute it from `cfg`.
     """
     experiment = Path(cfg.results_dir) / str(cfg.experiment_name)
     folder = trial_folder(experiment, setting or names_of(cfg).setting, int(cfg.seed), int(cfg.rounds))
@@ -119,7 +119,7 @@ def attempt(cfg: Any, on_round: OnRound, setting: str | None = None) -> TrialSta
     while True:
         try:
             known = state(folder)
-            if known.phase != "done":  # another process may have finished it
+            if known.phase != "done":  # otherwise another process has finished it
                 forget_failure(folder)
                 run_configuration(cfg, on_round)
                 known = state(folder)
@@ -130,7 +130,7 @@ def attempt(cfg: Any, on_round: OnRound, setting: str | None = None) -> TrialSta
             if time.monotonic() > give_up:
                 return TrialState("running", error="another process is running it")
             time.sleep(0.5)
-        except Exception as error:  # the other trials go on
+        except Exception as error:  # a failed trial must not stop the other ones
             return _failed(folder, error)
 
 

@@ -1,4 +1,4 @@
-"""The seconds and bytes that finished trials took: the best guess for trials that are still to run.
+"""Predict the seconds and bytes of a trial from those of finished trials.
 
 This module imports neither Ray nor torch.
 """
@@ -15,13 +15,13 @@ from dpfbo.formats.bounded import read_object, read_yaml
 from runners.sweep.trials import States, Trial
 
 OVERHEAD = 0.5  # seconds of a trial that its summary does not count: composing, planning its epsilon, writing
-_MOST = 5  # finished trials of one setting that are read
-_NO_COST = {"preset", "data_dir", "n_jobs"}  # keys of a problem that are no part of its setting
+_MOST = 5  # largest number of finished trials that are read for one setting
+_NO_COST = {"preset", "data_dir", "n_jobs"}  # keys of a problem that are not part of a setting; `kind` ignores them
 
 
 @dataclass(frozen=True)
 class TrialCost:
-    """Seconds on its CPUs, and bytes on disk, of one trial."""
+    """The cost of one trial: seconds on its CPUs, and bytes on disk."""
 
     seconds: float
     bytes: float
@@ -31,23 +31,23 @@ class TrialCost:
 
 
 def kind(config: Mapping[str, Any]) -> str:
-    """The problem and the algorithm in a configuration: trials that share them take about the same time a round."""
+    """Return a key for the problem and algorithm; trials with the same key take about the same time per round."""
     problem = {key: value for key, value in config["problem"].items() if key not in _NO_COST and "seed" not in key}
     return json.dumps([problem, config["algorithm"]["name"]], sort_keys=True, default=str)
 
 
 class FinishedTrials:
-    """The costs of finished trials, from their folders, given the folders of their settings.
+    """The costs of finished trials, read from `settings`, the folders of their settings.
 
-    A setting costs what its own trials cost, under any experiment. Without one, it costs a round what the trials of the
-    same problem and algorithm do.
+    The cost of a setting is the mean over its finished trials, in any experiment. If it has none, its cost per round is
+    the mean over the finished trials of the same problem and algorithm.
     """
 
     def __init__(self, settings: Iterable[Path]) -> None:
         self._by_setting: dict[str, list[TrialCost]] = {}
-        self._by_names: dict[tuple[str, str], list[tuple[Path, TrialCost]]] = {}  # by problem and algorithm; of a round
+        self._by_names: dict[tuple[str, str], list[tuple[Path, TrialCost]]] = {}  # per round, by problem and algorithm
         self._kinds: dict[Path, str | None] = {}
-        self._rounds = 0  # of all these trials
+        self._rounds = 0  # the sum over all these trials
         for folder in sorted(settings):
             for path in islice(folder.glob("*/summary.json"), _MOST):
                 summary = read_object(path) or {}
@@ -56,13 +56,13 @@ class FinishedTrials:
                     setting, names = str(summary["setting"]), (str(summary["problem"]), str(summary["algorithm"]))
                     cost = TrialCost(total + OVERHEAD, sum(f.stat().st_size for f in path.parent.iterdir()))
                 except (KeyError, TypeError, ValueError, OSError):
-                    continue  # not one of ours, or it was removed meanwhile
+                    continue  # not a summary of dpfbo, or removed in the meantime
                 self._by_setting.setdefault(setting, []).append(cost)
                 self._rounds += max(rounds, 1)
                 self._by_names.setdefault(names, []).append((path.parent, cost * (1 / max(rounds, 1))))
 
     def cost(self, setting: str, problem: str, config: Mapping[str, Any], rounds: int) -> TrialCost | None:
-        """The cost of a trial of a setting, given its name, problem, configuration and rounds; None if not known."""
+        """Predict the cost of a trial of the setting named `setting`; None if no finished trial is comparable."""
         if setting in self._by_setting:
             return _mean(self._by_setting[setting])
         wanted = kind(config)
@@ -71,9 +71,10 @@ class FinishedTrials:
         return _mean(costs) * rounds if costs else None
 
     def seconds(self, setting: str, rounds: int | None) -> float | None:
-        """Mean seconds of the trials of a setting; without one, of as many rounds of any trial; None if there is none.
+        """Predict the seconds of a trial of `setting` with `rounds` rounds; None if no trial has finished.
 
-        rounds: of a trial of the setting; None if not known, and then any trial counts as it is.
+        A setting without finished trials takes the mean time per round of all finished trials; if `rounds` is None, it
+        takes their mean total time.
         """
         if setting in self._by_setting:
             return _mean(self._by_setting[setting]).seconds
@@ -83,7 +84,7 @@ class FinishedTrials:
         return rounds * sum(cost.seconds for cost in costs) / self._rounds
 
     def _kind(self, folder: Path) -> str | None:
-        """The kind of the trial in a folder; trials of one setting share it. None if it cannot be read."""
+        """Return the `kind` of the trial in `folder`, cached per setting; None if its config.yaml cannot be read."""
         if folder.parent not in self._kinds:
             try:
                 self._kinds[folder.parent] = kind(read_yaml(folder / "config.yaml"))
@@ -93,10 +94,9 @@ class FinishedTrials:
 
 
 def seconds_left(experiment: Path, trials: Iterable[Trial], states: States) -> float | None:
-    """Seconds until all trials of an experiment have ended, if as many go on running as do now.
+    """Predict the seconds until all trials of an experiment have ended, if as many run at a time as do now.
 
-    A trial takes as long as the finished ones of its setting, or its rounds as long as those of the experiment. None if
-    none runs, or is finished.
+    `FinishedTrials.seconds` predicts the time of each trial. None if no trial is running, or none has finished.
     """
     running = sum(state.phase == "running" for state in states.values())
     finished = FinishedTrials(experiment.glob("*/")) if running else None

@@ -1,7 +1,7 @@
-"""The estimate of a sweep before it starts: its trials, core hours, disk and expected end.
+"""Estimate a sweep before it starts: number of trials, core hours, disk space and expected end.
 
-Finished trials say how long others take (`durations`). Where there are none, a probe runs the first rounds of one trial
-in a temporary folder.
+The costs come from finished trials (`durations`). If none of them is comparable, a probe runs the first rounds of one
+trial in a temporary folder.
 """
 
 import logging
@@ -30,7 +30,7 @@ from runners.sweep.plan import PlannedSetting, SweepPlan
 from runners.sweep.shared_runs import each_once
 from runners.sweep.trials import States
 
-_PROBE_ROUNDS, _PROBE_SECONDS = 2, 1.0  # a probe has at least so many rounds, and others within these seconds
+_PROBE_ROUNDS, _PROBE_SECONDS = 2, 1.0  # a probe lasts at least this many rounds and seconds
 _START = 10.0  # seconds until the workers of an experiment have imported the library
 
 
@@ -38,8 +38,9 @@ _START = 10.0  # seconds until the workers of an experiment have imported the li
 class ExperimentEstimate:
     """The estimate for the trials of one experiment.
 
-    to_run: without those that an earlier experiment of the sweep shares. unknown: trials to run of unknown cost; the
-    other numbers are without them. source: of the costs. wall_seconds: all together, on the sweep's resources.
+    to_run: number of trials to run, without those shared with an earlier experiment of the sweep. unknown: number of
+    these whose cost is unknown; the hours, bytes and seconds leave them out. source: where the costs come from.
+    wall_seconds: time to run all trials on the sweep's resources.
     """
 
     experiment: str
@@ -55,7 +56,7 @@ class ExperimentEstimate:
 
 
 class Costs:
-    """The cost of a trial of each setting. probing: say what is probed; None to probe nothing."""
+    """Predicts the cost of a trial of each setting. probing: called before each probe; None to run no probes."""
 
     def __init__(self, sweeps: Sequence[SweepPlan], probing: Callable[[str], None] | None) -> None:
         self._results_dir, self._probing = sweeps[0].folder.parent, probing
@@ -66,7 +67,7 @@ class Costs:
         return FinishedTrials(self._results_dir.glob("*/*/"))
 
     def of(self, setting: PlannedSetting) -> tuple[TrialCost | None, str]:
-        """The cost of one trial, None if it is not known, and where that comes from."""
+        """Return the cost of one trial, None if it is unknown, and the source of the cost."""
         config = plain_tree(setting.cfg)
         known = self._finished.cost(setting.name, setting.problem, config, setting.rounds)
         if known is not None or self._probing is None:
@@ -74,7 +75,7 @@ class Costs:
         name = kind(config)
         if name not in self._probes:
             self._probing(f"probing {setting.problem}, {setting.cfg.algorithm.name}")
-            # what it would release is real: a probe must not
+            # with real noise, a probe would make releases that no ledger records
             self._probes[name] = _probe(setting) if config["privacy"]["rng"] == "seeded" else None
         if (probed := self._probes[name]) is None:
             return None, "probe"
@@ -82,7 +83,7 @@ class Costs:
 
 
 def estimates(sweeps: Sequence[SweepPlan], states: Sequence[States], costs: Costs) -> list[ExperimentEstimate]:
-    """An estimate for each experiment of a sweep, whose trials are in these states."""
+    """Estimate each experiment of a sweep, given the states of its trials."""
     todo = [each for each in each_once(sweeps, states) if each.sweep.options.is_to_run(each.state)]
     found = []
     for sweep, known in zip(sweeps, states, strict=True):
@@ -105,7 +106,7 @@ def estimates(sweeps: Sequence[SweepPlan], states: Sequence[States], costs: Cost
 
 
 def report(sweeps: Sequence[SweepPlan], found: Sequence[ExperimentEstimate]) -> Group:
-    """A row for each experiment, and what all of them will take."""
+    """Return a table with a row for each experiment, and a line with the totals."""
     table, gpus = Table(), any(each.gpu_hours for each in found)
     for name in ("experiment", "to run", "finished", "seconds\na trial", "from", "core\nhours", "GPU\nhours", "disk"):
         if gpus or not name.startswith("GPU"):
@@ -120,7 +121,7 @@ def report(sweeps: Sequence[SweepPlan], found: Sequence[ExperimentEstimate]) -> 
 
 
 def line(sweeps: Sequence[SweepPlan], found: Sequence[ExperimentEstimate]) -> str:
-    """The trials to run, and where it is known what they take, the hours and the end."""
+    """Return the number of trials to run and, if their cost is known, the hours and the expected end, in words."""
     n, unknown = sum(each.to_run for each in found), sum(each.unknown for each in found)
     said = f"{n} trial{'s' * (n != 1)} to run"
     if unknown == n:
@@ -143,14 +144,14 @@ def _hours(hours: float) -> str:
 
 
 def _resources(sweep: SweepPlan) -> tuple[int, int]:
-    """The CPUs and GPUs of this machine, or of the sweep's Slurm job."""
+    """Return the numbers of CPUs and GPUs of this machine, or of the sweep's Slurm job."""
     if sweep.slurm is not None:
         return sweep.slurm.nodes * sweep.slurm.cpus_per_task, sweep.slurm.nodes * sweep.slurm.gpus_per_node
     return len(os.sched_getaffinity(0)), torch.cuda.device_count() if sweep.options.gpus_per_trial else 0
 
 
 def _gpus_of(sweep: SweepPlan, setting: PlannedSetting) -> float:
-    """The GPUs that one trial holds, its actors' included; actors of as many agents as fit hold all of this machine."""
+    """Return the number of GPUs that a trial and its actors hold; with agents_per_actor=auto, all of this machine."""
     executor, own = setting.cfg.executor, sweep.options.gpus_per_trial
     if executor.name != "ray" or not executor.num_gpus:
         return own
@@ -161,7 +162,7 @@ def _gpus_of(sweep: SweepPlan, setting: PlannedSetting) -> float:
 
 
 def _at_a_time(sweep: SweepPlan) -> int:
-    """The number of trials that run at a time."""
+    """Return the number of trials that run at the same time."""
     options = sweep.options
     held = zip(_resources(sweep), (options.cpus_per_trial, options.gpus_per_trial), strict=True)
     fits = [int(count / each) for count, each in held if each]
@@ -169,11 +170,11 @@ def _at_a_time(sweep: SweepPlan) -> int:
 
 
 class _Enough(Exception):
-    """A probe has seen enough rounds."""
+    """Raised to end a probe that has run enough rounds."""
 
 
 def _probe(setting: PlannedSetting) -> TrialCost:
-    """Run the first rounds of a trial in a temporary folder; returns its cost by round, its start shared out."""
+    """Run the first rounds of a trial in a temporary folder; return the cost per round, with a share of the start."""
     seen: list[float] = []
 
     def stop(done: Round) -> None:
@@ -184,13 +185,13 @@ def _probe(setting: PlannedSetting) -> TrialCost:
     with tempfile.TemporaryDirectory(prefix="dpfbo-estimate-") as folder, _no_warnings():
         cfg = setting.cfg.copy()
         cfg.results_dir, cfg.tracker.wandb.mode = folder, "disabled"
-        if cfg.executor.name != "local":  # its actors do the same work
+        if cfg.executor.name != "local":  # actors would do the same work
             cfg.executor = {"name": "local", "device": cfg.executor.device, "threads": cfg.executor.threads}
         begin = time.monotonic()
         with suppress(_Enough):
             run_configuration(cfg, stop)
         size = sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())
-    rounds = len(seen) - 1  # the first one is that of the initial points
+    rounds = len(seen) - 1  # the first entry belongs to the initial points
     return TrialCost((seen[0] - begin) / setting.rounds + (seen[-1] - seen[0]) / rounds, size / len(seen))
 
 

@@ -1,4 +1,4 @@
-"""The sweeps of a command line: planned, estimated, run one after another, handed to Slurm, or cancelled."""
+"""Plan the sweeps of a command line, then estimate, run, submit or cancel them."""
 
 import argparse
 import json
@@ -29,7 +29,7 @@ _CANCEL_SECONDS = 90.0  # longest wait for the end of a cancelled job
 
 
 def run(args: argparse.Namespace) -> int:
-    """Plan the sweeps of the command line, and list, estimate, submit or run them; returns the exit code."""
+    """Plan the sweeps of the command line; list, estimate, submit or run them; return the exit code."""
     console, out, begin = Console(stderr=True, highlight=False), Console(highlight=False), time.monotonic()
     with console.status("composing") as status:
         composed: dict[tuple[str, ...], PlannedSetting] = {}
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
                     (more,) = plan_all(args.overrides, composed=composed)
                     if len(more.settings) == len(sweep.settings):
                         break
-                    # Ray is connected, and takes no arguments any more
+                    # Ray is connected already, so it accepts no arguments
                     sweep = sweeps[number] = replace(more, options=replace(more.options, ray={}))
                     states[number], said = _run(sweep, [], ray, console)
                     warnings += said
@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print_settings(sweep: SweepPlan, package: str | None) -> int:
-    """Print the composed settings of the first trial as YAML, all or those of a package."""
+    """Print the composed settings of the first trial as YAML. package: a group or key to print instead of all."""
     cfg = sweep.settings[0].cfg
     found = cfg if package is None else OmegaConf.select(cfg, package)
     if found is None:
@@ -103,7 +103,7 @@ def _states(sweep: SweepPlan) -> States:
 
 
 def _submit(slurm: SlurmLauncher, sweeps: Sequence[SweepPlan], args: argparse.Namespace) -> int:
-    """Hand the sweep to Slurm, and tell its job."""
+    """Submit the sweeps as one Slurm job, and print its number and log file."""
     kept = [o for o in args.overrides if o.lstrip("+~").partition("=")[0].partition(".")[0] != "launcher"]
     first, names = sweeps[0].folder, [sweep.experiment for sweep in sweeps]
     log = first / "slurm" / "%j.log"
@@ -121,7 +121,7 @@ def _submit(slurm: SlurmLauncher, sweeps: Sequence[SweepPlan], args: argparse.Na
 
 
 def cancel(overrides: Sequence[str]) -> int:
-    """Cancel the Slurm jobs of experiments, and wait until they are over."""
+    """Cancel the Slurm jobs of the experiments that the overrides name, and wait until they have ended."""
     if not any(o.partition("=")[0] in ("experiment", "experiment_name") for o in overrides):
         raise SlurmError("--cancel needs experiment=NAME or experiment_name=NAME, whose job it ends")
     folders = [folder_of(base_of(line)) for line in command_lines(overrides)]
@@ -140,14 +140,14 @@ def cancel(overrides: Sequence[str]) -> int:
 
 
 def _run(sweep: SweepPlan, others: Sequence[SweepPlan], ray: ExitStack, console: Console) -> tuple[States, list[str]]:
-    """Run the unfinished trials of an experiment, unless others have them; returns the states and the warnings.
+    """Run the unfinished trials of an experiment; return the states of all trials, and the warnings.
 
-    ray: gets the connection to Ray, which is made once it is needed.
+    others: experiments whose finished trials are copied first. ray: holds the connection to Ray once a trial needs it.
     """
     copy_shared(sweep, others)
     states, warnings, trials = _states(sweep), list[str](), [trial for _, trial in sweep.trials]
     todo = [(setting, trial) for setting, trial in sweep.trials if sweep.options.is_to_run(states[trial.key])]
-    todo.sort(key=lambda pair: states[pair[1].key].phase == "running")  # another process may finish these
+    todo.sort(key=lambda pair: states[pair[1].key].phase == "running")  # last, because another process may finish these
     phases = [state.phase for state in states.values()]
     if done := phases.count("done"):
         console.print(f"{done} of {len(phases)} trials are finished and skipped")
@@ -163,14 +163,14 @@ def _run(sweep: SweepPlan, others: Sequence[SweepPlan], ray: ExitStack, console:
                 from runners.sweep import tune
             ray.enter_context(tune.cluster(sweep.options))
         write_plan(sweep.folder, trials)
-        os.environ.setdefault("WANDB_MODE", _wandb(sweep)["mode"])  # nothing may ask for a key
+        os.environ.setdefault("WANDB_MODE", _wandb(sweep)["mode"])  # W&B must not prompt for an API key
         waiting = {trial.key: TrialState("waiting") for _, trial in todo}
         table = progress_table.ProgressTable(trials, {**states, **waiting}, console)
         shown = Live(table, console=console, refresh_per_second=4) if console.is_terminal else nullcontext()
         with shown as live:
             warnings = tune.run_trials(todo, sweep.options, table)
             if live is not None:
-                live.transient = True  # it stays only if the sweep is interrupted
+                live.transient = True  # remove the live table, which stays only if the sweep is interrupted
         states = table.states
     elif others:
         write_plan(sweep.folder, trials)
@@ -182,7 +182,7 @@ def _wandb(sweep: SweepPlan) -> dict[str, Any]:
 
 
 def _log(sweep: SweepPlan, states: States, console: Console, ended: bool = False) -> None:
-    """Give W&B the finished trials that it does not have, a summary, and, if the sweep has ended, an alert."""
+    """Send W&B the finished trials that it lacks, a summary and, if the sweep has ended, an alert."""
     trials = [trial for _, trial in sweep.trials]
     finished = [trial.folder(sweep.folder).path for trial in trials if states[trial.key].phase == "done"]
     counts = progress_table.counts(progress_table.rows(trials, states)) if ended else ""
@@ -190,7 +190,7 @@ def _log(sweep: SweepPlan, states: States, console: Console, ended: bool = False
 
 
 def _best(sweep: SweepPlan) -> str:
-    """The setting of a search whose trials have all finished with the best objective, in words."""
+    """Describe the best setting of a search among those whose trials have all finished."""
     found = [
         (ended.value, s)
         for s in sweep.settings

@@ -1,8 +1,8 @@
-"""The trials that a sweep's command line asks for: every setting, composed and checked, times every seed.
+"""Plan the trials of a sweep from its command line: every setting, composed and checked, with every seed.
 
-The settings are the union of the experiment's `sweep.settings` (or the one without overrides), each times the
-command line's own overrides. Commas, choice(), range() and glob() multiply, as in Hydra's multirun. With `sweep.search`
-they and interval() are the space of a search instead, and the settings are those that it has suggested so far.
+Each entry of the experiment's `sweep.settings` (a single empty entry if there are none) is combined with the command
+line's overrides. Commas, choice(), range() and glob() multiply, as in Hydra's multirun. With `sweep.search` these and
+interval() span the space of a search instead, and the settings are those that the search has suggested so far.
 """
 
 import itertools
@@ -37,15 +37,15 @@ from runners.sweep.trials import Trial, TrialState, read_plan, state
 from runners.sweep.tuning.early_stopping import EarlyStopping
 from runners.sweep.tuning.search import SearchOptions, SettingOutcome, Words, suggestions
 
-_MOST_ATTEMPTS = 20  # suggestions for each new setting of a search, some of which may be the same as earlier ones
+_MOST_ATTEMPTS = 20  # suggestions to draw for each new setting of a search, since some repeat earlier ones
 
 
 @dataclass(frozen=True)
 class PlannedSetting:
-    """A setting, composed and checked; with a seed it is a trial.
+    """A composed and checked setting, which a seed makes a trial.
 
-    epsilon: prediction for a whole run at `delta`, by accountant; None where there is no finite one.
-    approximations: the accountants whose epsilon is no guarantee.
+    epsilon: the predicted epsilon of a whole run at `delta`, by accountant; None if it is not finite.
+    approximations: the accountants whose epsilon is an approximation and not a guarantee.
     """
 
     label: str
@@ -63,7 +63,7 @@ class PlannedSetting:
 
     @property
     def folder(self) -> Path:
-        """The folder of its experiment."""
+        """The results folder of the setting's experiment."""
         return Path(self.cfg.results_dir) / str(self.cfg.experiment_name)
 
     def trial(self, seed: int) -> Trial:
@@ -72,9 +72,9 @@ class PlannedSetting:
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """The keys under `sweep` that say how to run trials, with their defaults resolved.
+    """The keys under `sweep` that determine how trials run, with their defaults resolved.
 
-    ray: the arguments of ray.init that `executor.runtime_env`, `.init` and `.dashboard` give.
+    ray: the arguments of ray.init, from `executor.runtime_env`, `.init` and `.dashboard`.
     """
 
     max_concurrent: int | None
@@ -105,11 +105,11 @@ class SweepOptions:
         checks.one_of("sweep.tensorboard", self.tensorboard, (True, False))
         if not isinstance(self.address, str | None):
             raise ValueError(f"sweep.address must be the address of a Ray cluster, got {self.address!r}")
-        if "://" in (self.address or ""):  # Tune, and with it the table, would run in another process
+        if "://" in (self.address or ""):  # with Ray Client, Tune and the progress table would run in another process
             raise ValueError(f"sweep.address must read HOST:PORT, on a machine of the cluster, got {self.address!r}")
 
     def is_to_run(self, known: TrialState) -> bool:
-        """True if the sweep runs a trial in this state."""
+        """Return True if the sweep runs a trial whose state is `known`."""
         if known.stopped_by is not None:
             return self.early_stopping is None
         return known.phase != "done" and (known.phase != "failed" or self.retry_failed)
@@ -117,7 +117,7 @@ class SweepOptions:
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """All trials of a sweep. folder: results of its experiment. slurm: None to run it here."""
+    """The trials and options of a sweep. folder: the results of its experiment. slurm: None to run it here."""
 
     experiment: str
     folder: Path
@@ -128,7 +128,7 @@ class SweepPlan:
 
     @property
     def trials(self) -> list[tuple[PlannedSetting, Trial]]:
-        """Every setting with the first seed, then with the second, so that settings compare early."""
+        """Every setting with the first seed, then with the second and so on, so that settings can be compared early."""
         return [(setting, setting.trial(seed)) for seed in self.seeds for setting in self.settings]
 
 
@@ -137,11 +137,11 @@ def plan(
     say: Callable[[str], None] = lambda message: None,
     composed: dict[tuple[str, ...], PlannedSetting] | None = None,
 ) -> SweepPlan:
-    """Compose and check everything that the overrides of a command line ask for.
+    """Compose and check all settings that the overrides of a command line describe.
 
-    say: called with every step. composed: the settings of an earlier call, which are not composed again; gets the new
-    ones. Raises HydraException or OmegaConfBaseException for overrides that do not compose, and the errors of
-    `Composition` for settings that cannot run.
+    say: called with a message at every step. composed: settings of an earlier call by their overrides, to be reused;
+    new ones are added. Raises HydraException or OmegaConfBaseException for overrides that do not compose, and the
+    errors of `Composition` for settings that cannot run.
     """
     seeds = [a.partition("=")[2] for a in arguments if name_of(a) == "seeds"]
     rest = [a for a in arguments if name_of(a) != "seeds"]
@@ -177,7 +177,7 @@ def plan(
 
 
 class _Settings:
-    """The settings of a sweep as they are composed, each once, with all overrides that make it."""
+    """Collects the settings of a sweep, each once, with every combination of overrides that yields it."""
 
     def __init__(
         self, options: SweepOptions, seeds: tuple[int, ...], before: dict[tuple[str, ...], PlannedSetting]
@@ -187,7 +187,7 @@ class _Settings:
         self._composer, self._before = Composer(), before
 
     def add(self, overrides: tuple[str, ...]) -> bool:
-        """Compose and check a setting; returns whether it is a new one."""
+        """Compose and check a setting; return True if it is new."""
         if overrides not in self._before:
             cfg = self._composer.compose(overrides)
             _adapt(cfg, self.options, self.seeds[0])
@@ -210,7 +210,7 @@ class _Settings:
 
 
 def outcome(setting: PlannedSetting, seeds: Sequence[int], options: SweepOptions) -> SettingOutcome | None:
-    """The outcome of a setting of a search, from its files; None while one of its trials is still to run."""
+    """Return the outcome of a setting of a search, from its files; None while one of its trials is still to run."""
     folders = [setting.trial(seed).folder(setting.folder) for seed in seeds]
     trials = [(folder, state(folder)) for folder in folders]
     if options.search is None or any(options.is_to_run(known) for _, known in trials):
@@ -219,7 +219,7 @@ def outcome(setting: PlannedSetting, seeds: Sequence[int], options: SweepOptions
 
 
 def _search(settings: _Settings, experiment: Path, space: Space, given: dict[str, list[str]]) -> None:
-    """Add the settings that a search has suggested before, and the next ones if all of these have ended."""
+    """Add the settings that a search suggested earlier, and its next ones if the trials of all those have ended."""
     options, search = settings.options, settings.options.search
     fixed = tuple(value for values in given.values() for value in values)
     for words in _suggested(experiment, space, [o for o in fixed if not is_sweep_key(name_of(o))]):
@@ -241,7 +241,7 @@ def _search(settings: _Settings, experiment: Path, space: Space, given: dict[str
 
 
 def _suggested(experiment: Path, space: Space, fixed: list[str]) -> list[tuple[str, ...]]:
-    """The overrides of the space in the settings of sweep.json whose other overrides are `fixed`."""
+    """Return earlier suggestions, from the trials of sweep.json whose overrides outside `space` are `fixed`."""
     found: dict[tuple[str, ...], None] = {}
     for trial in read_plan(experiment):
         own = [o for o in trial.overrides if not is_sweep_key(name_of(o))]
@@ -266,7 +266,7 @@ def _check_space(space: Space, entries: Any) -> None:
 
 
 def _check_comparable(settings: Sequence[PlannedSetting], options: SweepOptions) -> None:
-    """Refuse to look at metrics while trials run unless all are simulations of one problem."""
+    """Refuse a search or scheduler, which uses the metrics of trials, unless all are simulations of one problem."""
     asked = {"sweep.search": options.search, "sweep.scheduler": options.early_stopping}
     for key in (key for key, wanted in asked.items() if wanted is not None):
         problems = ((s.problem, s.metric, s.cfg.problem.get("function")) for s in settings)
@@ -277,22 +277,22 @@ def _check_comparable(settings: Sequence[PlannedSetting], options: SweepOptions)
 
 
 def folder_of(cfg: DictConfig) -> Path:
-    """The folder of the experiment of a configuration."""
+    """Return the results folder of a configuration's experiment."""
     return Path(str(cfg.results_dir)).absolute() / str(cfg.experiment_name)
 
 
 def _adapt(cfg: DictConfig, options: SweepOptions, seed: int) -> None:
-    """Change a composed configuration to that of the first trial, which runs in its own process beside others."""
+    """Change a composed configuration in place to that of a trial with this seed, which runs beside others."""
     OmegaConf.set_struct(cfg, False)
     del cfg["seeds"], cfg["scale"], cfg["sweep"], cfg["launcher"]
     cfg.seed = seed
     cfg.results_dir = str(Path(str(cfg.results_dir)).absolute())
-    if cfg.problem.get("n_jobs") == -1:  # all cores means all that a trial has
+    if cfg.problem.get("n_jobs") == -1:  # all cores of the trial, not of the machine
         cfg.problem.n_jobs = max(1, int(options.cpus_per_trial))
 
 
 def _checked(composition: Composition, name: str) -> PlannedSetting:
-    """The setting without its label, checked by building all parts of a run with one seed."""
+    """Return the setting of a composition, without its label; making the composition has checked all parts of a run."""
     rounds, problem, plan = composition.experiment.rounds, composition.experiment.problem, composition.experiment.plan
     return PlannedSetting(
         "", (), name, problem.name, composition.given, rounds, problem.metric, problem.lower_is_better, plan.delta,
@@ -322,7 +322,7 @@ def _options(base: DictConfig) -> SweepOptions:
 
 
 def _combinations(entries: Any, given: dict[str, list[str]]) -> list[tuple[str, ...]]:
-    """The overrides of every setting; those of the command line replace those of an entry."""
+    """Return the overrides of every setting; for the same key, the command line (`given`) replaces an entry's value."""
     if entries is not None and (OmegaConf.is_dict(entries) or isinstance(entries, str) or not len(entries)):
         raise SweepError(f"sweep.settings must be a list of settings, got {entries!r}")
     combinations: dict[tuple[str, ...], None] = {}
@@ -336,9 +336,9 @@ def _combinations(entries: Any, given: dict[str, list[str]]) -> list[tuple[str, 
 
 
 def _labels(groups: Sequence[Sequence[tuple[str, ...]]], algorithms: Sequence[str]) -> list[str]:
-    """A short name for each setting: its overrides that not all settings share; for a single one, those of groups.
+    """Return a label for each setting: its overrides that not all settings share, or its groups if it is the only one.
 
-    groups: for each setting, the overrides of all combinations that make it; only those in every combination count.
+    groups: for each setting, all combinations of overrides that yield it; only overrides in all of these count.
     """
     own = [[o for o in group[0] if all(o in other for other in group)] for group in groups]
     if len(own) == 1:
@@ -353,6 +353,6 @@ def _labels(groups: Sequence[Sequence[tuple[str, ...]]], algorithms: Sequence[st
 
 
 def _override_label(override: str) -> str:
-    """`algorithm=ts` is `ts`, `privacy.q=0.5` is `q=0.5`."""
+    """Shorten an override for a label, such as `algorithm=ts` to `ts` and `privacy.q=0.5` to `q=0.5`."""
     key, _, value = override.partition("=")
     return value if (CONF / key).is_dir() else f"{key.rpartition('.')[2]}={value}"

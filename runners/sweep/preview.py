@@ -1,4 +1,4 @@
-"""The trials of a sweep before it runs, with their predicted epsilon."""
+"""Report the trials of a sweep and their predicted epsilon before it runs (`--dry-run`)."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from runners.sweep.trials import States, seeds_in_words
 
 
 def report(sweep: SweepPlan, states: States) -> Group:
-    """The settings of a sweep with their predicted epsilon, and the number of trials to run."""
+    """Return a table of the settings of a sweep with their predicted epsilon, and the number of trials to run."""
     accountants = list(dict.fromkeys(name for setting in sweep.settings for name in setting.epsilon))
     rough = {name for setting in sweep.settings for name in setting.approximations}
     table = Table()
@@ -34,13 +34,13 @@ def report(sweep: SweepPlan, states: States) -> Group:
     to_run = sum(sweep.options.is_to_run(state) for state in states.values())
     return Group(
         table,
-        f"epsilon: predicted of one run of T rounds, {relations}, at delta{large}; several runs add up",
+        f"epsilon: predicted for one run of T rounds, {relations}, at delta{large}; epsilons of several runs add up",
         f"{len(sweep.settings)} settings x {len(sweep.seeds)} seeds = {len(states)} trials, {to_run} to run{more}",
     )
 
 
 def _seeds_by_state(sweep: SweepPlan, setting: PlannedSetting, states: States) -> str:
-    """`0..2 done, 3 resumes after round 7, 4 to run`, a line each."""
+    """Return the seeds of a setting by state, one line each, such as `0..2 done` or `3 resumes after round 7`."""
     failed = "failed, to run again" if sweep.options.retry_failed else "failed, skipped"
     words = {"done": "done", "running": "running elsewhere", "waiting": "to run", "failed": failed}
     seeds: dict[str, list[int]] = {}
@@ -53,7 +53,7 @@ def _seeds_by_state(sweep: SweepPlan, setting: PlannedSetting, states: States) -
 
 
 def as_json(sweep: SweepPlan, states: States) -> dict[str, Any]:
-    """The trials with their states and predicted epsilon, for a program."""
+    """Return the trials with their states and predicted epsilon, for `--json`."""
     trials = [
         {
             "label": trial.label, "overrides": trial.overrides, "setting": trial.setting, "seed": trial.seed,

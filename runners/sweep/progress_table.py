@@ -14,7 +14,7 @@ from rich.text import Text
 from dpfbo.formats.words import METHODS, delta_in_words, epsilon_in_words, neighbours
 from runners.sweep.trials import PHASES, Phase, Trial, TrialState
 
-MOST_ROWS, MOST_FAILURES = 60, 20  # settings, and failed trials, in a table that is printed once
+MOST_ROWS, MOST_FAILURES = 60, 20  # most rows of a printed table: of settings, of failed trials
 
 _UNDER_WAY: tuple[Phase, ...] = ("running", "interrupted")
 
@@ -30,7 +30,7 @@ class Row:
         return [state for state in self.states if state.phase == phase]
 
     def mean(self) -> str:
-        """Final mean over the finished seeds ± its standard error; in brackets, so far, while none is finished."""
+        """Return the mean metric over the finished seeds ± its standard error; without any, that so far as `(x)`."""
         done = self.of("done")
         values = [state.mean for state in done or self.states if state.mean is not None]
         if not values or not done:
@@ -39,21 +39,21 @@ class Row:
         return f"{fmean(values):.4f}{error}"
 
     def spread(self) -> str:
-        """Quantiles over the agents of the final metric, mean over the finished seeds; empty for few agents."""
+        """Return quantiles of the agents' final metric, each averaged over the finished seeds; empty for few agents."""
         known = [state.quantiles for state in self.of("done") if state.quantiles]
         if not known or any(known[0].keys() != other.keys() for other in known):
             return ""
         return "  ".join(f"{fmean(q[percent] for q in known):.3g}" for percent in known[0])
 
     def epsilon(self) -> str:
-        """The largest epsilon of the finished seeds; in brackets, so far, while none is finished."""
+        """Return the largest epsilon of the finished seeds; without any, the largest so far as `(x)`."""
         done = self.of("done")
         known = [state.epsilon for state in done or self.states if state.epsilon is not None]
         words = epsilon_in_words(max(known)) if known else ""
         return words if done or not words else f"({words})"
 
     def at_round(self) -> str:
-        """The rounds of its begun seeds: `12, 30 / 40`, for more than two seeds `5: 12..30 / 40`."""
+        """Return the rounds of the unfinished seeds, as in `12, 30 / 40`, or `5: 12..30 / 40` for five seeds."""
         lines = []
         for phase in _UNDER_WAY:
             at = sorted(state.round or 0 for state in self.of(phase))
@@ -66,14 +66,14 @@ class Row:
 
 
 def _ended(state: TrialState) -> bool:
-    """True if a trial needs not run any more."""
+    """Return True if a trial is done, failed or stopped early."""
     return state.phase in ("done", "failed") or state.stopped_by is not None
 
 
 def rows(trials: Sequence[Trial], states: Mapping[tuple[str, int], TrialState]) -> list[Row]:
-    """The trials by setting and number of rounds, in the order of each one's first trial.
+    """Group the trials into rows by setting and number of rounds, in the order of their first trials.
 
-    A folder of plain runs may hold some of more rounds than others.
+    Runs that no sweep started may differ in their number of rounds although their setting's folder is the same.
     """
     by_setting: dict[tuple[str, int | None], list[Trial]] = {}
     for trial in trials:
@@ -82,7 +82,7 @@ def rows(trials: Sequence[Trial], states: Mapping[tuple[str, int], TrialState]) 
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """A row for each of the first settings."""
+    """Return a table with a row for each of the first `MOST_ROWS` settings."""
     metrics = {row.trials[0].metric for row in rows if row.trials[0].metric}
     phases = {state.phase for row in rows for state in row.states}
     spread = next((s.quantiles for row in rows for s in row.states if s.quantiles), None)
@@ -107,7 +107,7 @@ def table(rows: Sequence[Row]) -> Table:
 
 
 def footnote(rows: Sequence[Row]) -> str:
-    """The meaning of the numbers in the table."""
+    """Return a line that explains the numbers in the table."""
     known = {
         (METHODS.get(s.accountant, s.accountant), s.relation, delta_in_words(s.delta))
         for row in rows
@@ -123,7 +123,7 @@ def footnote(rows: Sequence[Row]) -> str:
 
 
 def counts(rows: Sequence[Row]) -> str:
-    """`12 of 24 done, 2 running, 1 failed`."""
+    """Return the number of trials in each state, in words, such as `12 of 24 done, 2 running, 1 failed`."""
     n = {phase: sum(len(row.of(phase)) for row in rows) for phase in PHASES}
     early = sum(state.stopped_by is not None for row in rows for state in row.states)
     n["interrupted"] -= early
@@ -135,7 +135,7 @@ def counts(rows: Sequence[Row]) -> str:
 
 
 def failures(trials: Sequence[Trial], states: Mapping[tuple[str, int], TrialState]) -> Table | None:
-    """The failed trials with their errors, at most `MOST_FAILURES`; None if there is none."""
+    """Return a table of the first `MOST_FAILURES` failed trials with their errors; None if no trial failed."""
     failed = [trial for trial in trials if states[trial.key].phase == "failed"]
     result = Table()
     for name in ("failed", "seed", "error"):
@@ -148,7 +148,7 @@ def failures(trials: Sequence[Trial], states: Mapping[tuple[str, int], TrialStat
 
 
 def report(trials: Sequence[Trial], states: Mapping[tuple[str, int], TrialState]) -> Group:
-    """The table with its footnote, and the failed trials."""
+    """Return the table of settings with its footnote, and the failed trials."""
     shown, failed = rows(trials, states), failures(trials, states)
     return Group(table(shown), Text(footnote(shown)), *([] if failed is None else [failed]))
 
@@ -165,7 +165,7 @@ class ProgressTable:
         self._bar.reset(self._task, completed=self._rounds_done())
 
     def update(self, trial: Trial, state: TrialState) -> None:
-        """Note a trial's state; without a live table, print a line if it has ended."""
+        """Record a trial's state; if the console shows no live table, print a line when the trial has ended."""
         self._ended += _ended(state) - _ended(self.states[trial.key])
         self.states[trial.key] = state
         if _ended(state) and not self._console.is_terminal:
@@ -177,7 +177,7 @@ class ProgressTable:
             self._console.print(Text(line), soft_wrap=True)
 
     def _left(self) -> str:
-        """The time left, in words; empty at the end, and before the pace is known."""
+        """Return the time left in words; empty at the end, and before the speed is known."""
         self._bar.update(self._task, completed=self._rounds_done())
         seconds = self._bar.tasks[0].time_remaining
         return f"; about {timedelta(seconds=round(seconds))} left" if seconds else ""
@@ -187,12 +187,12 @@ class ProgressTable:
         self._bar.update(self._task, completed=self._rounds_done())
         yield Text(counts(shown))
         yield self._bar.get_renderable()
-        if len(shown) > console.height - 10:  # the terminal cuts off the last ones
+        if len(shown) > console.height - 10:  # the terminal cuts off the last rows, so running settings come first
             shown.sort(key=lambda row: not row.of("running"))
         yield table(shown)
         yield Text(footnote(shown), style="dim")
 
     def _rounds_done(self) -> int:
-        """Rounds of all trials that need not run any more."""
+        """Return the number of finished rounds; a trial that has ended counts with all of its rounds."""
         states = ((trial, self.states[trial.key]) for trial in self.trials)
         return sum((trial.rounds or 1) if _ended(state) else (state.round or 0) for trial, state in states)

@@ -1,7 +1,7 @@
-"""After a sweep: a frame of its trials; and its figures, tables, verdicts and report in one folder.
+"""The results of a sweep: a data frame of its trials, and a folder of figures, tables, verdicts and a report.
 
-The programs of `analysis` draw them from the files of the trials, as they do by themselves. Runners never import
-`analysis`, and so each one is a process of its own.
+The programs of `analysis` write that folder from the files of the trials. Each of them runs as a subprocess, because
+`runners` must not import `analysis`.
 """
 
 import json
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-    from runners.sweep.plan import SweepPlan  # imports torch, which reading a frame does without
+    from runners.sweep.plan import SweepPlan  # imports torch, which `results` does not need
 
-# keys with columns of their own, and those that change no number
+# keys that have columns of their own, and keys that do not affect the results
 _NO_SETTING = {"seed", "experiment_name", "results_dir", "data_dir", "executor", "tracker", "sweep", "launcher"}
 
 
 def results(folder: str | Path) -> "pd.DataFrame":
-    """A row for each trial of an experiment, as in the `get_dataframe()` of Ray Tune's ResultGrid.
+    """Return a data frame with a row for each trial of an experiment, as does Ray Tune's `ResultGrid.get_dataframe()`.
 
     Columns: label, setting (its hash), seed, state, stopped_by, round, mean and se (of the metric after that round; se
     over the agents), epsilon/ACCOUNTANT (at delta, NaN if not finite), delta, seconds, error, path (of the run folder),
-    and config/KEY for every key in which the settings differ. Unfinished trials have the config of their overrides.
+    and config/KEY for every key in which the settings differ, from a setting's overrides until a trial has finished.
 
     Args:
         folder: The experiment's folder, such as `results/mine`.
@@ -47,7 +47,7 @@ def results(folder: str | Path) -> "pd.DataFrame":
     import pandas as pd
 
     experiment, rows, given = Path(folder).absolute(), list[dict[str, Any]](), list[dict[str, Any]]()
-    configs: dict[str, dict[str, Any]] = {}  # by setting, of its first finished trial
+    configs: dict[str, dict[str, Any]] = {}  # by setting, the configuration of its first finished trial
     labelled = labelled_folders(experiment)
     for trial in known_trials(experiment):
         run = trial.folder(experiment, labelled.get(trial.setting, ()))
@@ -76,7 +76,7 @@ def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _values(overrides: Sequence[str]) -> dict[str, Any]:
-    """The values of overrides by key, such as `privacy.z`; without those that choose an option of a group."""
+    """Return the values of overrides by key, such as `privacy.z`; choices of groups, which have no dot, are skipped."""
     words = [override.lstrip("+").partition("=") for override in overrides]
     return {key: _value(word) for key, _, word in words if "." in key}
 
@@ -85,7 +85,7 @@ def _value(word: str) -> Any:
     import yaml
 
     try:
-        return json.loads(word)  # a number such as 1e-05 is none in YAML
+        return json.loads(word)  # first as JSON, because YAML reads 1e-05 as a string
     except ValueError:
         pass
     try:
@@ -97,9 +97,9 @@ def _value(word: str) -> Any:
 def write_results(
     sweeps: "Sequence[SweepPlan]", states: Sequence[States], overrides: Sequence[str], console: "Console"
 ) -> bool:
-    """Write the results of the experiments that have finished trials; returns False if a program could not.
+    """Write figures, tables, verdicts and a report of the experiments with finished trials; return False on a failure.
 
-    overrides: the command line, which names the folder: `results/paper` of `experiment=paper`.
+    overrides: the command line, which determines the folder, such as `results/paper` for `experiment=paper`.
     """
     found = [
         s.experiment for s, known in zip(sweeps, states, strict=True) if any(t.phase == "done" for t in known.values())
@@ -118,10 +118,10 @@ def write_results(
     for name, options in programs.items():
         console.print(f"python -m analysis.{name}")
         line = [sys.executable, "-m", f"analysis.{name}", *found, *map(str, options), f"results_dir={results_dir}"]
-        done = subprocess.run(line, stdout=subprocess.PIPE, text=True, check=False)  # errors go to the terminal
+        done = subprocess.run(line, stdout=subprocess.PIPE, text=True, check=False)  # stderr goes to the terminal
         failed += [name] if done.returncode else []
         if name == "tables":
-            replace_text(folder / "tables.txt", done.stdout, mode=0o600)  # it may tell of real data
+            replace_text(folder / "tables.txt", done.stdout, mode=0o600)  # it may describe real data
     console.print(f"figures/, tables.txt, claims.md and report.html are in {folder}", soft_wrap=True)
     if failed:
         console.print(f"not whole, see the errors above: {', '.join(failed)}")

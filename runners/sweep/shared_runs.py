@@ -1,7 +1,8 @@
-"""Several experiments in one sweep: a trial that they share runs once and is copied into the other folders.
+"""Run several experiments in one sweep: a trial that they share runs once and is copied into the other folders.
 
-Figures share settings, and one setting with one seed is the same run in every experiment. Real noise (privacy.rng=os)
-is refused, because its releases happened once. W&B gets a copied run from its files, in the group of its experiment.
+Figures share settings, and a setting with a seed is the same run in every experiment. Real noise (privacy.rng=os) is
+refused, because a copy would report the same releases a second time. A copied run is logged to W&B from its files, in
+the group of the experiment that it was copied to.
 """
 
 import json
@@ -32,7 +33,7 @@ COPIED = ("ledger.jsonl", "rounds.parquet", "server.parquet")
 
 @dataclass(frozen=True)
 class TrialOnce:
-    """A trial in the first experiment that has it. state: finished if it is finished in any of them."""
+    """A trial, listed under the first experiment that has it. state: "done" if it is done in any experiment."""
 
     sweep: SweepPlan
     setting: PlannedSetting
@@ -40,10 +41,10 @@ class TrialOnce:
 
 
 def command_lines(arguments: Sequence[str]) -> list[list[str]]:
-    """The command line of each experiment that one names, as in experiment=fig2a,fig2b; itself for a single one.
+    """Split a command line that names several experiments, such as experiment=fig2a,fig2b, into one for each of them.
 
-    An experiment with `sweep.experiments` stands for those, with its other options of the sweep.
-    Raises SweepError where several do not go together.
+    An experiment with `sweep.experiments` is replaced by these, with its other options under `sweep`.
+    Raises SweepError if the experiments cannot be combined.
     """
     given = {a.lstrip("+").partition("=")[0]: a.partition("=")[2] for a in arguments}
     asked = [name.strip() for name in given.get("experiment", "").split(",")]
@@ -64,12 +65,12 @@ def plan_all(
     say: Callable[[str], None] = lambda message: None,
     composed: dict[tuple[str, ...], PlannedSetting] | None = None,
 ) -> list[SweepPlan]:
-    """`plan` for each experiment of a command line; those with `sweep.alone` come last.
+    """Plan each experiment of a command line; those with `sweep.alone` come last.
 
-    composed: as for `plan`, of a single experiment.
+    composed: passed on to `plan` if there is a single experiment.
 
-    Raises SweepError where several do not go together, and MissingData where the data of some are missing, unless
-    `sweep.skip_missing` leaves these out.
+    Raises SweepError if the experiments cannot be combined, and MissingData if the data of any of them are missing,
+    unless `sweep.skip_missing` is true and others remain.
     """
     lines, sweeps, missing = command_lines(arguments), list[SweepPlan](), dict[str, MissingData]()
     if len(lines) == 1:
@@ -91,7 +92,7 @@ def plan_all(
 
 
 def _in_words(missing: Mapping[str, MissingData], data_dir: str | None) -> str:
-    """The experiments whose data are missing, how to get the data, and how to leave the experiments out."""
+    """Name the experiments whose data are missing, and say how to get the data or leave the experiments out."""
     names = list(dict.fromkeys(error.fetch_name for error in missing.values() if error.fetch_name))
     names += [f"data_dir={shlex.quote(str(data_root(data_dir)))}"] if data_root(data_dir) != data_root() else []
     fetch = f'run "python -m runners.fetch {" ".join(names)}"'
@@ -101,7 +102,7 @@ def _in_words(missing: Mapping[str, MissingData], data_dir: str | None) -> str:
 
 
 def each_once(sweeps: Sequence[SweepPlan], states: Sequence[States]) -> list[TrialOnce]:
-    """All trials of the sweeps in these states, each once. An experiment that runs alone shares none."""
+    """Return every trial of the sweeps once, with its state; experiments with `sweep.alone` share no trials."""
     found: dict[object, TrialOnce] = {}
     for sweep, known in zip(sweeps, states, strict=True):
         for setting, trial in sweep.trials:
@@ -114,14 +115,14 @@ def each_once(sweeps: Sequence[SweepPlan], states: Sequence[States]) -> list[Tri
 
 
 def sharing(sweep: SweepPlan, sweeps: Sequence[SweepPlan]) -> list[SweepPlan]:
-    """The other experiments with which one shares its trials."""
+    """Return the other experiments that share trials with `sweep`; none if it has `sweep.alone`."""
     return [other for other in sweeps if other is not sweep and not (sweep.options.alone or other.options.alone)]
 
 
 def _group(name: str) -> tuple[list[str], list[str]]:
-    """The experiments that an experiment stands for, or itself alone, and the options that it has for all of them.
+    """Return the experiments that `name` combines (only itself if it lists none), and its sweep options for them.
 
-    Its own file names them, nothing is composed.
+    They are read from the experiment's own file, without composing a configuration.
     """
     file = CONF / "experiment" / f"{name}.yaml"
     own = dict(OmegaConf.select(OmegaConf.load(file), "sweep") or {}) if name and file.is_file() else {}
@@ -149,9 +150,9 @@ def _check_shareable(sweeps: Sequence[SweepPlan]) -> None:
 
 
 def copy_shared(sweep: SweepPlan, others: Sequence[SweepPlan]) -> None:
-    """Copy the trials that others have finished to an experiment that does not have them yet.
+    """Copy trials that `others` have finished into the folder of `sweep`, if they are not finished there.
 
-    A trial whose folder is busy, or cannot be written, is left to the sweep.
+    A trial whose folder is busy or cannot be written is not copied, and the sweep runs it.
     """
     planned = {other.folder: {trial.key for _, trial in other.trials} for other in others}
     for _, trial in sweep.trials:
@@ -164,9 +165,9 @@ def copy_shared(sweep: SweepPlan, others: Sequence[SweepPlan]) -> None:
 
 
 def copy(source: Path, target: RunFolder) -> None:
-    """Copy the finished run in the folder `source` to another experiment, under whose name it is recorded.
+    """Copy the finished run in the folder `source` to `target`, and record it under the name of target's experiment.
 
-    It replaces an unfinished run there, and its summary is written last.
+    The copy replaces an unfinished run in `target`; its summary is written last.
     """
     config = read_yaml(source / "config.yaml")
     summary = json.loads((source / "summary.json").read_bytes())

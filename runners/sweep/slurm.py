@@ -1,11 +1,10 @@
-"""A sweep as a Slurm job: its script, its submission, its state and its end, seen from a login node.
+"""Run a sweep as a Slurm job: write its script, submit it, query its state and cancel it, from a login node.
 
-The script starts one `runners.sweep.slurm_job` on each node of the allocation. They make a Ray cluster, and the first
-one runs the sweep there. submitit was the alternative: it pickles a function and requeues it, and knows nothing of a
-cluster over the nodes. `ray symmetric-run` starts such a cluster, and knows nothing of signals, requeues, or a node
-with two jobs.
+The script starts one `runners.sweep.slurm_job` on each node of the allocation. These tasks form a Ray cluster, and the
+first of them runs the sweep on it. submitit is no alternative: it requeues a pickled function, but starts no cluster
+over the nodes. `ray symmetric-run` starts one, but does not handle signals, requeues, or several jobs on a node.
 
-results/<experiment>/slurm.json     the job, to ask for its state and to cancel it
+results/<experiment>/slurm.json     the last job, for querying its state and cancelling it
 results/<experiment>/slurm/         scripts and logs of jobs
 """
 
@@ -24,20 +23,20 @@ from dpfbo import checks
 from dpfbo.formats.files import replace_text
 
 RECORD = "slurm.json"
-_NAME = "dpfbo-"  # the beginning of the names of our jobs
+_NAME = "dpfbo-"  # prefix of the names of dpfbo's jobs
 _OPTION = re.compile(r"[a-z][a-z0-9_-]*")
 _OURS = ("job-name", "output", "error", "open-mode", "requeue", "no-requeue", "signal", "ntasks-per-node", "ntasks")
 _QUEUED = ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "COMPLETING", "STOPPED")
-_SECONDS = 60.0  # limit of one call of a Slurm command
+_SECONDS = 60.0  # timeout of a Slurm command
 
 
 class SlurmError(ConnectionError):
-    """Slurm cannot do what was asked; one sentence."""
+    """A request to Slurm failed; the message is one sentence."""
 
 
 @dataclass(frozen=True)
 class SlurmLauncher:
-    """launcher=slurm. conf/launcher/slurm.yaml explains the settings."""
+    """The settings of launcher=slurm, which conf/launcher/slurm.yaml explains."""
 
     nodes: int
     cpus_per_task: int
@@ -72,7 +71,7 @@ class SlurmLauncher:
 
     @classmethod
     def of(cls, node: Any, cpus_per_trial: float, gpus_per_trial: float) -> "SlurmLauncher | None":
-        """The launcher of a configuration; None for launcher=local.
+        """Create the launcher from the `launcher` node of a configuration; None for launcher=local.
 
         Raises ValueError for a value that sbatch would not understand, or if a trial fits on no node of the job.
         """
@@ -87,14 +86,15 @@ class SlurmLauncher:
         return made
 
     def script(self, name: str, log: Path, arguments: Sequence[str], cwd: Path, python: str = sys.executable) -> str:
-        """The batch script of a sweep.
+        """Return the batch script of a sweep.
 
-        name: of the job, after `_NAME`. log: the file of all that the job prints. arguments: the command line of
-        `runners.sweep`, without launcher and sweep.address. cwd: the folder of the sweep. python: the interpreter.
+        name: the job's name without the prefix `_NAME`. log: the file for the job's output. arguments: the command line
+        of `runners.sweep`, without launcher and sweep.address. cwd: the working directory of the sweep. python: the
+        path of the interpreter.
         """
         if not str(log).isprintable() or '"' in str(log):
             raise ValueError(f"results_dir must be printable and without quotes for Slurm, got {str(log)!r}")
-        output = str(log.parent).replace("%", "%%") + f"/{log.name}"  # only the name has Slurm's own %j
+        output = str(log.parent).replace("%", "%%") + f"/{log.name}"  # %j stands for the job's number only in the name
         options = {
             "job-name": f"{_NAME}{name}", "output": output, "open-mode": "append", "requeue": True,
             "ntasks-per-node": 1, "signal": f"TERM@{self.notice}", **self._sbatch_options(),
@@ -106,10 +106,10 @@ class SlurmLauncher:
         ]  # fmt: skip
         lines = ["#!/bin/bash"]
         for key, value in options.items():
-            quoted = f'"{value}"' if " " in str(value) else value  # a line of #SBATCH ends at a space outside of quotes
+            quoted = f'"{value}"' if " " in str(value) else value  # a #SBATCH line ends at an unquoted space
             lines.append(f"#SBATCH --{key}" if value is True else f"#SBATCH --{key}={quoted}")
         lines += [
-            "# written by runners.sweep; one task a node, the first of which runs the sweep on a Ray cluster of all",
+            "# written by runners.sweep; one task per node, the first of which runs the sweep on a Ray cluster of all",
             f"cd {shlex.quote(str(cwd))} || exit 1", *self.setup, 'export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"',
             f"exec srun --ntasks-per-node=1 --kill-on-bad-exit=0 {shlex.join(task)}",
         ]  # fmt: skip
@@ -125,7 +125,7 @@ class SlurmLauncher:
 
 @dataclass(frozen=True)
 class SlurmJob:
-    """A submitted sweep. job: its number. log: file of all that it prints. command: its command line."""
+    """A submitted sweep. job: the job's number. log: the file of its output. command: its overrides."""
 
     job: str
     log: str
@@ -133,20 +133,20 @@ class SlurmJob:
     command: list[str]
 
     def state(self) -> str | None:
-        """The job's state and place, such as `RUNNING, 2 nodes n[1-2], for 3:21`; None if it is not in the queue.
+        """Return the job's state and nodes, as `RUNNING, 2 nodes n[1-2], for 3:21`; None if it is not in the queue.
 
         Raises SlurmError if Slurm does not answer.
         """
         try:
             answer = _called("squeue", "--noheader", "--jobs", self.job, "--states=all", "--format=%T|%D|%R|%M|%j")
         except SlurmError as error:
-            if "Invalid job id" in str(error):  # it is over for longer than Slurm remembers
+            if "Invalid job id" in str(error):  # it ended too long ago for Slurm to remember it
                 return None
             raise
         if not answer.strip():
             return None
         state, nodes, where, elapsed, name = answer.splitlines()[0].split("|", 4)
-        if state not in _QUEUED or not name.startswith(_NAME):  # another job may have the number by now
+        if state not in _QUEUED or not name.startswith(_NAME):  # it ended, or another job has its number now
             return None
         return f"{state}, {nodes} node{'s' * (nodes != '1')} {where}, for {elapsed}"
 
@@ -156,9 +156,9 @@ class SlurmJob:
 
 
 def submit(script: str, folders: Sequence[Path], command: Sequence[str], log: Path) -> SlurmJob:
-    """Hand a script to sbatch, and note its job in the folders of its experiments.
+    """Submit a script with sbatch, and record the job in the folders of its experiments.
 
-    Raises SlurmError if one of them has a job in the queue, or if sbatch is not there or refuses.
+    Raises SlurmError if one of the experiments has a job in the queue, or if sbatch is missing or refuses.
     """
     for folder in folders:
         if (earlier := read(folder)) is not None and (state := earlier.state()) is not None:
@@ -167,8 +167,8 @@ def submit(script: str, folders: Sequence[Path], command: Sequence[str], log: Pa
                 f"{cancelling(folder)}"
             )
     made = [path for path in (log.parent, *log.parent.parents) if not path.exists()]
-    log.parent.mkdir(parents=True, exist_ok=True)  # Slurm makes no folder for the log
-    log.parent.chmod(0o700)  # logs tell metrics and failures
+    log.parent.mkdir(parents=True, exist_ok=True)  # Slurm does not create the folder of the log
+    log.parent.chmod(0o700)  # logs contain metrics and errors, which may be private
     try:
         number = _called("sbatch", "--parsable", given=script).strip().partition(";")[0]
     except SlurmError:
@@ -185,7 +185,7 @@ def submit(script: str, folders: Sequence[Path], command: Sequence[str], log: Pa
 
 
 def read(folder: Path) -> SlurmJob | None:
-    """The last job of an experiment; None if there never was one, or its record cannot be read."""
+    """Return the last job of an experiment; None if there never was one, or its record cannot be read."""
     try:
         return SlurmJob(**json.loads((folder / RECORD).read_bytes()))
     except (OSError, ValueError, TypeError):
@@ -193,27 +193,27 @@ def read(folder: Path) -> SlurmJob | None:
 
 
 def where(results: Path) -> str:
-    """` results_dir=/…`, for a command about these results; nothing if they are in the default folder."""
+    """Return ` results_dir=/…`, to append to a command about these results; empty for the default folder."""
     return "" if results == Path("results").absolute() else f" results_dir={results}"
 
 
 def cancelling(folder: Path) -> str:
-    """The command that ends the job of an experiment, given its folder."""
+    """Return the command that cancels the Slurm job of the experiment in `folder`."""
     return f"python -m runners.sweep --cancel experiment_name={folder.name}{where(folder.parent)}"
 
 
 def in_words(folder: Path) -> str:
-    """`Slurm job 12: RUNNING, 2 nodes n[1-2], for 3:21; log /…`; nothing without a job in the queue."""
+    """Return `Slurm job 12: RUNNING, 2 nodes n[1-2], for 3:21; log /…`; empty if the experiment has no job queued."""
     job = read(folder)
     try:
         state = None if job is None else job.state()
-    except SlurmError:  # status is also for machines without Slurm
+    except SlurmError:  # runners.status also works on machines without Slurm
         return ""
     return "" if job is None or state is None else f"Slurm job {job.job}: {state}; log {job.log}"
 
 
 def _called(*command: str, given: str | None = None) -> str:
-    """The standard output of a Slurm command. Raises SlurmError if it is not there, fails, or does not end."""
+    """Run a Slurm command and return its output. Raises SlurmError if it is missing, fails or times out."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, input=given)
     except FileNotFoundError as error:

@@ -1,8 +1,8 @@
-"""One task of a sweep's Slurm job: the first makes a Ray cluster and runs the sweep on it, the others join with a node.
+"""One task of a sweep's Slurm job: the first task starts a Ray cluster and runs the sweep on it, the others join it.
 
-Tasks find each other by a file in the results folder that all nodes see. A node whose Ray ends joins again while the
-sweep goes on. A sweep that is asked to stop, before its time limit or for another job, is requeued, and goes on from
-its run folders; one that was cancelled is not.
+The tasks find each other through a file in the results folder, which all nodes share. A node whose Ray process ends
+rejoins while the sweep runs. A job that Slurm asks to stop, before its time limit or to make room for another job, is
+requeued, and the sweep resumes from its run folders; a cancelled job is not requeued.
 """
 
 import argparse
@@ -25,16 +25,16 @@ from pathlib import Path
 from dpfbo.formats.files import replace_text
 
 _POLL_SECONDS = 0.5
-_AGAIN_SECONDS = 3.0  # pause before a node joins again
-_END_SECONDS = 15.0  # that a Ray node has to end
-_QUESTIONS = 3  # to a Slurm that does not answer
-_LOST_SECONDS = 60.0  # without the first node's Ray, until the others end
-_HEAD_SECONDS = 300.0  # that the other nodes wait for the first
+_AGAIN_SECONDS = 3.0  # pause before a node rejoins
+_END_SECONDS = 15.0  # time that a process has to end before it is killed
+_QUESTIONS = 3  # attempts to query a Slurm that does not answer
+_LOST_SECONDS = 60.0  # a node ends when it has not reached the head for this time
+_HEAD_SECONDS = 300.0  # longest wait for the head
 
 
 @dataclass(frozen=True)
 class Head:
-    """The first node's Ray: its address, its secret, and its folder for temporary files."""
+    """The Ray head, on the first node: its address, authentication token and folder for temporary files."""
 
     address: str
     token: str
@@ -49,11 +49,11 @@ class Head:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one task of the job; returns its exit code."""
+    """Run one task of the job and return its exit code."""
     args = _parse(argv)
     if args.inside:
         _wait_for_nodes(args.inside, args.wait_for_nodes)
-        from runners.sweep import command  # here, because the other tasks need none of it
+        from runners.sweep import command  # imported here, because the other tasks do not need it
 
         return command.main([*args.arguments, "launcher=local", f"sweep.address='{os.environ['RAY_ADDRESS']}'"])
     job = f"{os.environ['SLURM_JOB_ID']}-{os.environ.get('SLURM_RESTART_COUNT', '0')}"
@@ -65,25 +65,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code = _lead(meeting, args, signals)
     finally:
-        meeting.unlink(missing_ok=True)  # the others end
+        meeting.unlink(missing_ok=True)  # without this file the other tasks end
     again = int(os.environ.get("SLURM_RESTART_COUNT", "0")) < args.max_requeues
     if signals and code != 0 and again and _runs():
-        print("asked to stop: requeued, to go on where it was", flush=True)
+        print("asked to stop: requeued, to resume from the run folders", flush=True)
         subprocess.run(["scontrol", "requeue", os.environ["SLURM_JOB_ID"]], check=False)
     return code
 
 
 def _lead(meeting: Path, args: argparse.Namespace, signals: Sequence[int]) -> int:
-    """Start the head, tell the others where it is, and run the sweep, until it ends or a signal asks for the end.
+    """Start the head, write its address to `meeting`, and run the sweep until it ends or a signal arrives.
 
-    Slurm sends a signal to Ray's own processes, too. A process that is connected to Ray may then hang or be ended by
-    it, so that the sweep is a process of its own.
+    Slurm signals Ray's processes, too, and a process that is connected to Ray may then hang or be killed. The sweep
+    therefore runs in a process of its own.
     """
-    from ray.util import get_node_ip_address  # here, because signals are heard by now
+    from ray.util import get_node_ip_address  # imported here, after the signal handler is installed
 
     host, port = get_node_ip_address(), _free_port()
-    folder = Path(tempfile.mkdtemp(prefix="dp-", dir="/tmp"))  # a short path, because Ray's sockets are below it
-    head = Head(f"{host}:{port}", secrets.token_hex(32), f"{folder}/r")  # Ray opens its own folder for everybody
+    folder = Path(tempfile.mkdtemp(prefix="dp-", dir="/tmp"))  # short, because Ray's socket paths begin with it
+    head = Head(f"{host}:{port}", secrets.token_hex(32), f"{folder}/r")  # Ray makes /r accessible to all
     place = [f"--node-ip-address={host}", f"--port={port}", f"--temp-dir={head.folder}", "--include-dashboard=false"]
     own = [f"--folder={args.folder}", f"--cpus={args.cpus}", f"--gpus={args.gpus}"]
     own += [f"--wait-for-nodes={args.wait_for_nodes}", f"--inside={os.environ.get('SLURM_NNODES', '1')}"]
@@ -101,7 +101,7 @@ def _lead(meeting: Path, args: argparse.Namespace, signals: Sequence[int]) -> in
 
 
 def _end(process: subprocess.Popen[bytes], terminate: bool = True) -> None:
-    """Wait for the end of a process for some seconds, then kill it."""
+    """Wait `_END_SECONDS` for a process to end, then kill it. terminate: send it SIGTERM first."""
     if terminate:
         process.terminate()
     try:
@@ -112,7 +112,7 @@ def _end(process: subprocess.Popen[bytes], terminate: bool = True) -> None:
 
 
 def _join(meeting: Path, args: argparse.Namespace) -> int:
-    """Be a node of the cluster until the first task ends."""
+    """Wait for the head, and run a node of its cluster until the first task ends."""
     give_up = time.monotonic() + _HEAD_SECONDS
     while not meeting.exists():
         if time.monotonic() > give_up:
@@ -149,7 +149,7 @@ def _be_a_node(meeting: Path, head: Head, args: argparse.Namespace) -> int:
 
 @contextmanager
 def _ray_node(args: argparse.Namespace, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Ray on this node, until the end of the block. Ports are those that are free: a node may hold several jobs."""
+    """Run Ray on this node within the block, on free ports, because a node may hold several jobs."""
     free = [f"--{name}=0" for name in ("min-worker-port", "max-worker-port", "dashboard-agent-listen-port")]
     resources = [f"--num-cpus={args.cpus}", f"--num-gpus={args.gpus}"]
     start = [sys.executable, "-m", "ray.scripts.scripts", "start", *options, *free, *resources, "--block"]
@@ -162,7 +162,7 @@ def _ray_node(args: argparse.Namespace, *options: str) -> Iterator[subprocess.Po
 
 
 def _wait_for_nodes(count: int, seconds: float) -> None:
-    """Wait until Ray has as many nodes; after so many seconds go on with those that are there."""
+    """Wait until Ray has `count` nodes, or until `seconds` have passed."""
     import ray
 
     give_up, there = time.monotonic() + max(seconds, _HEAD_SECONDS), 0
@@ -182,7 +182,7 @@ def _wait_for_nodes(count: int, seconds: float) -> None:
 
 
 def _runs() -> bool:
-    """True if Slurm still has the job as running: it was neither cancelled nor requeued by somebody else."""
+    """Return True if Slurm still lists the job as running, so that nobody else has cancelled or requeued it."""
     ask = ["squeue", "--noheader", "--jobs", os.environ["SLURM_JOB_ID"], "--format=%T"]
     for _ in range(_QUESTIONS):
         with suppress(OSError, subprocess.SubprocessError):
@@ -207,12 +207,12 @@ def _free_port() -> int:
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m runners.sweep.slurm_job", description=__doc__)
-    parser.add_argument("--folder", type=Path, required=True, help="where the tasks meet")
+    parser.add_argument("--folder", type=Path, required=True, help="folder of the file with the head's address")
     parser.add_argument("--cpus", type=int, required=True, help="CPUs of each node")
     parser.add_argument("--gpus", type=int, required=True, help="GPUs of each node")
     parser.add_argument("--wait-for-nodes", type=float, default=300.0, help="seconds to wait for Ray on all nodes")
-    parser.add_argument("--max-requeues", type=int, default=100, help="after so many the job ends")
-    parser.add_argument("--inside", type=int, default=0, help="run the sweep, once Ray has so many nodes")
+    parser.add_argument("--max-requeues", type=int, default=100, help="number of requeues after which the job ends")
+    parser.add_argument("--inside", type=int, default=0, help="run the sweep once Ray has this number of nodes")
     parser.add_argument("arguments", nargs="*", help="command line of runners.sweep")
     return parser.parse_args(argv)
 

@@ -1,9 +1,9 @@
-"""Trials on disk: the plan of a sweep and the state of each trial, from files alone.
+"""Read and write the files of a sweep: the plan, and the records from which the state of each trial follows.
 
 results/<experiment>/sweep.json                    the planned trials
 results/<experiment>/<setting>/<seed>/failure.json the error of a trial, until it runs again
                                      preemptions.jsonl a line for every time that its node or process went away
-                                     stopped.json      where `sweep.scheduler` stopped it, until it runs again
+                                     stopped.json      the last round, if `sweep.scheduler` stopped the trial early
 
 This module imports neither Ray nor torch: any machine that sees the files can watch a sweep.
 """
@@ -28,14 +28,14 @@ PHASES: tuple[Phase, ...] = ("done", "running", "interrupted", "failed", "waitin
 
 PLAN = "sweep.json"
 FAILURE, STOPPED = "failure.json", "stopped.json"
-_LONGEST_NAME, _LARGEST_SEED = 200, 10**18  # of a setting's folder
+_LONGEST_NAME, _LARGEST_SEED = 200, 10**18  # of a setting's folder, of a seed's folder
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One setting with one seed. setting: its hash. label: its overrides, shortened. metric, rng: None if not known.
+    """One setting with one seed.
 
-    rng: `privacy.rng`.
+    label: the setting's overrides, shortened. setting: its hash. rounds, metric, rng (`privacy.rng`): None if unknown.
     """
 
     label: str
@@ -52,7 +52,7 @@ class Trial:
         return self.setting, self.seed
 
     def folder(self, experiment: Path, labelled: Sequence[str] | None = None) -> RunFolder:
-        """The run folder of the trial in the folder of its experiment. labelled: see `find_run`."""
+        """Return the trial's run folder, given the folder of its experiment. labelled: see `find_run`."""
         if (experiment / self.setting).exists():
             return RunFolder(experiment / self.setting / str(self.seed))
         return trial_folder(experiment, self.setting, self.seed, self.rounds, labelled)
@@ -60,12 +60,12 @@ class Trial:
 
 @dataclass(frozen=True)
 class TrialState:
-    """The state of a trial; None for a value that is not known.
+    """The state of a trial; an unknown value is None.
 
-    mean: metric after `round`, over the agents. epsilon: spent so far by the trial's `accountant`, inf if there is no
-    finite one. delta, relation, accountant: known for finished trials. preemptions: how often its node or process went
-    away while it ran. quantiles: of the final metric over the agents by percent, for finished trials of many agents.
-    stopped_by: the scheduler that stopped it early, which makes it an interrupted one.
+    mean: the mean of the metric over the agents after `round`. epsilon: spent so far, according to `accountant`; inf if
+    it is not finite. delta, relation, accountant: known for finished trials. preemptions: how often the trial's node or
+    process went away while it ran. quantiles: the quantiles of the agents' final metric by percent, for finished trials
+    of many agents. stopped_by: the scheduler that stopped the trial early, whose phase is then "interrupted".
     """
 
     phase: Phase
@@ -81,7 +81,7 @@ class TrialState:
     stopped_by: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """`state` (the phase) and the other fields, with None for an epsilon that is not finite."""
+        """Return the fields as a dict, the phase as `state`, and None for an epsilon that is not finite."""
         fields = asdict(self)
         finite = self.epsilon is not None and math.isfinite(self.epsilon)
         return {"state": fields.pop("phase"), **fields, "epsilon": self.epsilon if finite else None}
@@ -91,13 +91,13 @@ States = dict[tuple[str, int], TrialState]  # by the key of the trial
 
 
 def states_of(experiment: Path, trials: Iterable[Trial]) -> States:
-    """The states of many trials in the folder of their experiment, which is listed once."""
+    """Return the states of many trials of one experiment, whose folder is listed only once."""
     labelled = labelled_folders(experiment)
     return {t.key: state(t.folder(experiment, labelled.get(t.setting, ()))) for t in trials}
 
 
 def state(folder: RunFolder) -> TrialState:
-    """The state of the trial whose records are in `folder`."""
+    """Return the state of the trial whose records are in `folder`."""
     summary = read_object(folder.path / "summary.json")
     if summary is not None and (done := finished(summary)) is not None:
         return done
@@ -115,13 +115,13 @@ def state(folder: RunFolder) -> TrialState:
 
 
 def _stopped(stopped: dict[str, Any], reached: dict[str, Any]) -> TrialState:
-    """The state of a trial that a scheduler stopped; progress.json may be some rounds behind."""
+    """Return the state of a trial that a scheduler stopped, whose progress.json may be some rounds behind."""
     values = {name: stopped[name] for name in ("round", "mean") if isinstance(stopped.get(name), int | float)}
     return TrialState("interrupted", **{**reached, **values}, stopped_by=str(stopped.get("by")))
 
 
 def finished(summary: dict[str, Any]) -> TrialState | None:
-    """The state in the content of a summary.json; None if it is not one."""
+    """Return the state of a finished trial, given the content of its summary.json; None if that is not a summary."""
     try:
         accountant = summary["accountant"]
         return TrialState(
@@ -134,7 +134,7 @@ def finished(summary: dict[str, Any]) -> TrialState | None:
 
 
 def quantiles_in(summary: dict[str, Any]) -> dict[str, float] | None:
-    """The quantiles of the final metric over the agents in a summary.json; None for few agents, or no numbers."""
+    """Return the quantiles of the agents' final metric from a summary.json; None if absent (few agents) or invalid."""
     final = summary.get("final")
     found = final.get("quantiles") if isinstance(final, dict) else None
     if not isinstance(found, dict) or not found:
@@ -144,7 +144,7 @@ def quantiles_in(summary: dict[str, Any]) -> dict[str, float] | None:
 
 
 def record_failure(folder: RunFolder, error: str, traceback: str) -> None:
-    """Write failure.json: the error in one sentence, its traceback, when and on which machine."""
+    """Write failure.json: the error in one sentence, its traceback, the time and the machine's name."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     record = {"error": error, "traceback": traceback, "time": now, "host": socket.gethostname()}
     folder.path.mkdir(parents=True, exist_ok=True)
@@ -152,7 +152,7 @@ def record_failure(folder: RunFolder, error: str, traceback: str) -> None:
 
 
 def record_preemption(folder: RunFolder, reason: str) -> None:
-    """Add a line to preemptions.jsonl: when, after which round, and why the process of a trial went away."""
+    """Add a line to preemptions.jsonl: when, after which round and why a trial's node or process went away."""
     progress = folder.progress()
     after = None if progress is None else progress.round
     now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -162,19 +162,19 @@ def record_preemption(folder: RunFolder, reason: str) -> None:
 
 
 def record_stop(folder: RunFolder, scheduler: str, last: TrialState) -> None:
-    """Write stopped.json: the scheduler that stopped a trial, after which round, and the metric there."""
+    """Write stopped.json: the scheduler that stopped a trial, the last round, and the mean metric after it."""
     record = {"by": scheduler, "round": last.round, "mean": last.mean}
     replace_text(folder.path / STOPPED, json.dumps(record) + "\n")
 
 
 def forget_failure(folder: RunFolder) -> None:
-    """Remove failure.json and stopped.json: the trial runs again."""
+    """Remove failure.json and stopped.json, because the trial runs again."""
     for name in (FAILURE, STOPPED):
         (folder.path / name).unlink(missing_ok=True)
 
 
 def write_plan(experiment: Path, trials: Iterable[Trial]) -> None:
-    """Write sweep.json: these trials, beside those of earlier sweeps of the same experiment.
+    """Add these trials to sweep.json, which keeps those of earlier sweeps of the experiment.
 
     Raises ResultsError if the folder cannot be written.
     """
@@ -188,16 +188,16 @@ def write_plan(experiment: Path, trials: Iterable[Trial]) -> None:
 
 
 def read_plan(experiment: Path) -> list[Trial]:
-    """The trials of sweep.json; none if it is missing, unreadable or names what is no folder of the experiment.
+    """Return the trials of sweep.json; none if it is missing, unreadable or has one outside the experiment's folder.
 
-    The run folders are the truth.
+    Only the run folders are authoritative.
     """
     found = _planned(experiment)
     return found if all(map(_names_a_folder, found)) else []
 
 
 def names_no_folders(experiment: Path) -> bool:
-    """True if sweep.json has trials that cannot be in the experiment's folder, for which `read_plan` leaves all out."""
+    """Return True if sweep.json has a trial outside the experiment's folder, so that `read_plan` returns none."""
     return not all(map(_names_a_folder, _planned(experiment)))
 
 
@@ -210,7 +210,7 @@ def _planned(experiment: Path) -> list[Trial]:
 
 
 def _names_a_folder(trial: Trial) -> bool:
-    """True if the setting and the seed that a file says are names of folders in that of the experiment."""
+    """Return True if a trial's setting and seed, read from a file, are valid names of folders in the experiment's."""
     name, seed = trial.setting, trial.seed
     if not isinstance(name, str) or not isinstance(seed, int) or not isinstance(trial.label, str):
         return False
@@ -219,7 +219,7 @@ def _names_a_folder(trial: Trial) -> bool:
 
 
 def known_trials(experiment: Path) -> list[Trial]:
-    """The planned trials of an experiment, then its plain runs."""
+    """Return the planned trials of an experiment, then the runs in its folder that no sweep planned."""
     planned = read_plan(experiment)
     labelled = labelled_folders(experiment)
     known = {t.folder(experiment, labelled.get(t.setting, ())).path for t in planned}
@@ -228,8 +228,8 @@ def known_trials(experiment: Path) -> list[Trial]:
 
 
 def seeds_in_words(seeds: Sequence[int]) -> str:
-    """Seeds in short: `0..4, 7`."""
-    runs = groupby(enumerate(sorted(seeds)), key=lambda pair: pair[1] - pair[0])  # equal within consecutive seeds
+    """Return the seeds as ranges, such as `0..4, 7`."""
+    runs = groupby(enumerate(sorted(seeds)), key=lambda pair: pair[1] - pair[0])  # constant over consecutive seeds
     ends = [(run[0][1], run[-1][1]) for run in (list(group) for _, group in runs)]
     return ", ".join(str(first) if first == last else f"{first}..{last}" for first, last in ends)
 
@@ -240,11 +240,11 @@ def holds_a_run(folder: Path) -> bool:
 
 
 def _found(folder: Path) -> Trial:
-    """The trial of a run that no sweep planned, from its files."""
+    """Return the trial of a run that no sweep planned, reconstructed from its files."""
     setting, summary = folder.parent.name, read_object(folder / "summary.json") or {}
     progress = RunFolder(folder).progress()
     rounds = summary.get("rounds", progress.rounds if progress is not None else None)
-    label, _, name = setting.rpartition("-")  # of a run by itself; a trial's folder has the hash alone
+    label, _, name = setting.rpartition("-")  # only a run outside of a sweep has a label before the hash
     words = [str(summary[key]) for key in ("problem", "algorithm") if key in summary]
     label = summary.get("label") or label or " ".join(words)
     return Trial(f"{label} {name[:6]}".strip(), (), setting, int(folder.name), rounds, summary.get("metric"))

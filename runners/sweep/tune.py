@@ -1,7 +1,7 @@
-"""Ray Tune schedules each trial, and restarts it if its node or process goes away.
+"""Run trials on Ray Tune, which schedules them and restarts a trial whose node or process goes away.
 
-The run folders are the truth. Tune's own state is in a temporary folder, and a resumed sweep is planned anew from the
-run folders.
+Only the run folders are authoritative: Tune keeps its own state in a temporary folder, and a resumed sweep is planned
+anew from the run folders.
 """
 
 import logging
@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-# set before Ray is imported: Tune writes no log files and does not change the folder
+# set before Ray is imported: Tune writes no log files and does not change the working directory
 os.environ |= {"RAY_CHDIR_TO_TRIAL_DIR": "0", "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1"}
 os.environ |= {"TUNE_GLOBAL_CHECKPOINT_S": "1e9", "TUNE_MAX_PENDING_TRIALS_PG": "4"}  # no state, no long queue
 os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"  # Ctrl-C interrupts the sweep, as it does a single run
@@ -44,10 +44,10 @@ Planned = tuple[PlannedSetting, Trial]
 
 @contextmanager
 def cluster(options: SweepOptions) -> Iterator[None]:
-    """Connect to Ray, or start one on this machine, and shut that down at the end.
+    """Connect to Ray, or start it on this machine, and disconnect or shut it down at the end of the block.
 
-    A connection that this process had before stays. Raises ConnectionError if there is no Ray at the address,
-    ValueError if no node can ever hold a trial.
+    A connection that this process already has is used and kept. Raises ConnectionError if there is no Ray at the
+    address, ValueError if no node can ever hold a trial.
     """
     if ray.is_initialized():
         if options.ray:
@@ -65,9 +65,9 @@ def cluster(options: SweepOptions) -> Iterator[None]:
             raise ConnectionError(f"Ray cannot be used: {' '.join(str(error).split())}") from error
         _check_resources(options)
         if threading.current_thread() is threading.main_thread():
-            # a batch system sends SIGTERM: it is treated like Ctrl-C, and Ray's handler would end with its own report
+            # SIGTERM, which batch systems send, is treated like Ctrl-C; Ray's handler would exit with its own report
             signal.signal(signal.SIGTERM, before if callable(before) else signal.default_int_handler)
-        with no_standard_output():  # Ray tells of dead nodes there
+        with no_standard_output():  # where Ray reports dead nodes
             yield
     finally:
         with no_standard_output():
@@ -77,7 +77,7 @@ def cluster(options: SweepOptions) -> Iterator[None]:
 
 
 def run_trials(todo: Sequence[Planned], options: SweepOptions, table: ProgressTable) -> list[str]:
-    """Run the trials, as many at a time as fit, and update the progress table; returns their warnings.
+    """Run the trials, as many at a time as fit, and update the progress table; return their warnings.
 
     Raises ConnectionError if the cluster is lost.
     """
@@ -87,8 +87,8 @@ def run_trials(todo: Sequence[Planned], options: SweepOptions, table: ProgressTa
     left, stopping, settings = list(reversed(planned)), options.early_stopping, [setting for setting, _ in todo]
     listener = _Listener(table, planned, None if stopping is None else stopping.scheduler)
     bundle = {"CPU": options.cpus_per_trial, "GPU": options.gpus_per_trial}
-    held = {name: count for name, count in bundle.items() if count} or {"memory": 1.0}  # Tune must hold something
-    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # errors of trials come to the listener
+    held = {name: count for name, count in bundle.items() if count} or {"memory": 1.0}  # Tune must reserve a resource
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # the listener reports trials' errors
     with tempfile.TemporaryDirectory(prefix="dpfbo-sweep-") as storage, no_standard_output():
         tuner = tune.Tuner(
             tune.with_resources(
@@ -101,7 +101,7 @@ def run_trials(todo: Sequence[Planned], options: SweepOptions, table: ProgressTa
                 ),
                 tune.PlacementGroupFactory([held]),
             ),
-            param_space={"trial": tune.sample_from(lambda _: left.pop())},  # in order
+            param_space={"trial": tune.sample_from(lambda _: left.pop())},  # trials start in order
             tune_config=tune.TuneConfig(
                 num_samples=len(planned),
                 reuse_actors=True,  # importing the library takes seconds, a trial may take less
@@ -125,20 +125,20 @@ def run_trials(todo: Sequence[Planned], options: SweepOptions, table: ProgressTa
 
 
 def _scheduler(stopping: EarlyStopping, settings: Sequence[PlannedSetting]) -> TrialScheduler:
-    """Tune's scheduler for the trials of one seed, which reads `round` and `mean` of the reports."""
+    """Create Tune's scheduler for the trials of one seed; it reads `round` and `mean` of their reports."""
     mode = "min" if settings[0].lower_is_better else "max"
     read: dict[str, Any] = {"time_attr": "round", "metric": "mean", "mode": mode, "grace_period": stopping.grace_period}
     if stopping.scheduler == "median":
-        read["min_time_slice"] = math.inf  # no trial makes way for one that waits: it would have to start again
+        read["min_time_slice"] = math.inf  # never pause a trial for a waiting one: it would have to restart
         return MedianStoppingRule(**read, min_samples_required=stopping.min_samples_required)
     longest = max(setting.rounds for setting in settings)
     return ASHAScheduler(**read, reduction_factor=stopping.reduction_factor, max_t=longest)
 
 
 class _SeedBySeed(FIFOScheduler):
-    """Compares the trials of each seed with each other: among seeds, an easy one would win whatever its setting.
+    """A scheduler that compares only trials of the same seed, because an easy seed would win with any setting.
 
-    A median rule keeps all results of all trials: it gets only the two numbers that it reads.
+    The median rule keeps all results of all trials, so that they are reduced to the two numbers that it reads.
     """
 
     def __init__(self, make: Callable[[], TrialScheduler]) -> None:
@@ -164,9 +164,9 @@ class _SeedBySeed(FIFOScheduler):
 
 
 class _Listener(tune.Callback):
-    """Updates the progress table from Tune's callbacks, and collects the trials' warnings by their kind.
+    """A callback of Tune that updates the progress table, and collects the trials' warnings by their format string.
 
-    scheduler: the name of the one that stops trials early, if there is one.
+    scheduler: the name of the scheduler that stops trials early; None without one.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class _Listener(tune.Callback):
         self.warnings: dict[str, list[str]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """No state: Tune keeps its callbacks on disk for a restore that never happens here."""
+        """Return no state, because Tune saves callbacks only for a restore, which never happens here."""
         return {}
 
     def on_trial_start(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
@@ -191,10 +191,10 @@ class _Listener(tune.Callback):
             self.warnings.setdefault(kind, []).append(text)
 
     def on_trial_recover(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
-        """Note that the process of a trial went away; Tune starts it again, and it goes on from its checkpoint."""
+        """Record that the process of a trial went away; Tune restarts the trial, which resumes from its checkpoint."""
         setting, ours = self._planned[trial.config["trial"]]
         folder, error = ours.folder(setting.folder), _last_error(trial)
-        if "Traceback" not in error:  # a process that could not run it has not been preempted
+        if "Traceback" not in error:  # an error in the worker is not a preemption
             with suppress(OSError):
                 record_preemption(folder, cause_of_death(error))
         self._table.update(ours, state(folder))
@@ -209,7 +209,7 @@ class _Listener(tune.Callback):
         shrink_tune_trial(trial)
 
     def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
-        """Record the failure of a trial whose process died too often and could not record it."""
+        """Record the failure of a trial whose process died more than `sweep.max_retries` times."""
         setting, ours = self._planned[trial.config["trial"]]
         folder = ours.folder(setting.folder)
         now = state(folder)
@@ -225,15 +225,15 @@ class _Listener(tune.Callback):
 
 
 class _TensorBoard(tune.Callback):
-    """Writes the metric and epsilon of each trial for TensorBoard: results/EXPERIMENT/tensorboard/LABEL-HASH/SEED."""
+    """A callback that writes metrics and epsilons for TensorBoard: results/EXPERIMENT/tensorboard/LABEL-HASH/SEED."""
 
     def __init__(self, planned: Mapping[tuple[int, int], Planned]) -> None:
-        from tensorboardX import SummaryWriter  # of Tune's own packages; it takes a second
+        from tensorboardX import SummaryWriter  # a dependency of Tune, whose import takes a second
 
         self._planned, self._writer, self._writers = planned, SummaryWriter, dict[str, SummaryWriter]()
 
     def __getstate__(self) -> dict[str, Any]:
-        """No state, as for the listener."""
+        """Return no state, as in `_Listener`."""
         return {}
 
     def on_trial_result(
@@ -258,7 +258,7 @@ class _TensorBoard(tune.Callback):
 
 
 def _last_error(trial: TuneTrial) -> str:
-    """The text of the last error that Tune wrote of a trial."""
+    """Return the text of the last error that Tune recorded for a trial; empty if there is none."""
     try:
         return Path(trial.error_file).read_text().rpartition("Failure # ")[2] if trial.error_file else ""
     except OSError:
@@ -266,9 +266,9 @@ def _last_error(trial: TuneTrial) -> str:
 
 
 def cause_of_death(error: str) -> str:
-    """A few words for the death of a trial's process, from Ray's account of it."""
+    """Describe in a few words why a trial's process died, given Ray's error message."""
     if "Traceback" in error:  # the process is alive, but could not import a module, for example
-        return f"its process could not run it: {error.strip().splitlines()[-1].strip()}"
+        return f"its process could not run the trial: {error.strip().splitlines()[-1].strip()}"
     if "OOM" in error or "memory pressure" in error or "OUT_OF_MEMORY" in error:
         return "its process died: its node was short of memory, or it was killed"
     if "node" in error and ("has died" in error or "drain" in error or "preempt" in error):

@@ -34,8 +34,8 @@ from runners.executor.ray.shard_sums import ShardSums
 class AgentReport:
     """The report of an agent actor to the driver on one round.
 
-    packed: its record, see `dpfbo.records.packed`; Ray moves arrays without copies. seconds: by phase. cpu_seconds: of
-    its process. failures: the sentence and the traceback of each failed evaluation.
+    packed: the round's record as arrays (`dpfbo.records.packed`), which Ray moves without copies. seconds: wall time by
+    phase. cpu_seconds: CPU time of the actor's process. failures: the message and traceback of each failed evaluation.
     """
 
     round: int
@@ -51,7 +51,7 @@ class AgentReport:
 
 @contextmanager
 def _failures() -> Iterator[list[logging.LogRecord]]:
-    """Collect the failed evaluations within this block; the driver, which has the run folder, reports them."""
+    """Collect log records of failed evaluations within the block, for the driver, which has the run folder."""
     log, handler = logging.getLogger(PROBLEMS), BufferingHandler(sys.maxsize)
     log.addHandler(handler)
     log.propagate = False
@@ -69,11 +69,11 @@ class AgentActor:
         self._settings, self._range, self._working_directory = settings, (first, last), working_directory
 
     def __repr__(self) -> str:
-        """The name in Ray's lists, logs and dashboard."""
+        """Return the name in Ray's lists, logs and dashboard."""
         return f"dpfbo agents {self._range[0]}-{self._range[1] - 1}"
 
     def start(self, history: Sequence[RoundRecord], observed: RoundRecord | None = None) -> Placement:
-        """Build the agents, see `Shard.restore`. A method, because Ray hides the errors of constructors."""
+        """Build the agents and restore their rounds (`Shard.restore`); no constructor, because Ray hides its errors."""
         enter(self._working_directory, self._settings.executor.threads)
         self._experiment = federated(experiment_of(self._settings))
         self._device = device(self._settings.executor.device, bool(ray.get_gpu_ids()))
@@ -89,7 +89,7 @@ class AgentActor:
 
     @ray.method(num_returns=2)
     def step(self, t: int, broadcast: Broadcast | None, send: bool) -> tuple[AgentReport, np.ndarray | None]:
-        """Do round t; returns the report for the driver, and with `send` the messages (n x M) for the server."""
+        """Do round t; return the report for the driver and, with `send`, the messages (n x M) for the server."""
         self._shard.take_seconds()
         begin = time.process_time()
         with _failures() as failures:
@@ -100,28 +100,28 @@ class AgentActor:
         return AgentReport(t, packed(turn.record), self._shard.take_seconds(), cpu_seconds, said), sent
 
     def add_up(self, t: int, rows: Tensor, weights: Tensor, mechanism: Mechanism) -> PartialSum:
-        """The part of these agents in the joint vector (P x M) of round t."""
+        """Add up the messages of the agents `rows` of this shard: their part of the joint vector (P x M) of round t."""
         return self._shard.add_up(t, rows, weights, mechanism)
 
 
 @ray.remote
 class ServerActor:
-    """The server of a run. It alone chooses S_t, adds the noise and writes the ledger, one process at a time.
+    """The server of a run: it alone samples the agents S_t, adds noise and writes the ledger, one process at a time.
 
-    A round comes back as three objects, the private diagnostics of a simulation separate. Ray puts a large object, such
-    as a broadcast, into memory that every process on the node maps, agents included; a small one goes to the driver
-    alone.
+    A round returns three objects, so that the private diagnostics of a simulation are separate from the broadcast. Ray
+    puts a large object, such as a broadcast, into memory that is mapped by every process on the node, agents included,
+    and sends a small one only to the driver.
     """
 
     def __init__(self, settings: FederatedSettings, folder: str, working_directory: str) -> None:
         self._settings, self._folder, self._working_directory = settings, folder, working_directory
 
     def __repr__(self) -> str:
-        """The name in Ray's lists, logs and dashboard."""
+        """Return the name in Ray's lists, logs and dashboard."""
         return "dpfbo server"
 
     def start(self) -> Placement:
-        """Open the ledger and build the server on it."""
+        """Open and lock the ledger, and build the server, which charges to it."""
         enter(self._working_directory, self._settings.executor.threads)
         files = RunFolder(Path(self._folder))
         held = files.hold_ledger()
@@ -140,10 +140,10 @@ class ServerActor:
     def round(
         self, t: int, late: Tensor | None, M: int, sizes: Sequence[int], *parts: np.ndarray | None
     ) -> RoundOutput:
-        """One round from all shards' messages. parts: n x M for each shard, None for a late one. sizes: n of each."""
+        """Do the server's part of a round. parts: n x M messages of each shard, None if late. sizes: n of each."""
         if not parts:
             return self._server.round(t, None, None)
-        # a part of another shape would shift the rows after it: as NaN, its messages are rejected
+        # a part of the wrong shape would shift the rows after it: replaced by NaN, its messages are rejected
         whole = [
             part if isinstance(part, np.ndarray) and part.shape == (n, M) else np.full((n, M), np.nan)
             for n, part in zip(sizes, parts, strict=True)
@@ -152,5 +152,5 @@ class ServerActor:
 
     @ray.method(num_returns=3)
     def round_by_shards(self, t: int, late: Tensor | None, firsts: Sequence[int], shards: Sequence[Any]) -> RoundOutput:
-        """One round from the shards' sums over the messages that this server chose."""
+        """Do the server's part of a round with the shards' sums of the messages that this server samples."""
         return self._server.round(t, ShardSums(t, firsts, shards), late)

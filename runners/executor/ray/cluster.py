@@ -1,4 +1,4 @@
-"""The Ray cluster of a run, and how the agents are spread over it."""
+"""Connect to the Ray cluster of a run, and divide the agents among actors on it."""
 
 import logging
 import math
@@ -19,16 +19,16 @@ from runners.executor.deployment import ExecutorError
 from runners.private_apis import let_ray_choose_its_ports, resolve_ray_address
 
 _ACTOR_BYTES = 400e6  # bytes of a process with torch and its objects, rounded up
-_CPU_STEP = 1e-3  # CPUs; a share of a CPU is rounded down to a multiple
-_ROUNDING = 1e-9  # actors; tolerance, so that 7 / 0.07 counts as 100
-_MANY = 1_000_000  # actors on a node without limits
-_CONNECT_SECONDS = 10.0  # seconds that the head of a cluster has to answer
-_TREE_NUMBERS = 2_000_000  # N x M above which the shards add up the messages
+_CPU_STEP = 1e-3  # CPUs; a share of a CPU is rounded down to a multiple of this
+_ROUNDING = 1e-9  # actors; tolerance for rounding errors, so that 7 / 0.07 counts as 100
+_MANY = 1_000_000  # actors on a node that sets no limit
+_CONNECT_SECONDS = 10.0  # timeout of a connection to the head of a cluster
+_TREE_NUMBERS = 2_000_000  # number of values in all messages, N x M, above which the shards add up the messages
 
 
 @contextmanager
 def connected(executor: RayExecutor) -> Iterator[None]:
-    """Connect to Ray: the connection of this process, the cluster at `address`, or a new one on this machine.
+    """Connect to Ray: by this process's connection, to the cluster at `address`, or to a new one on this machine.
 
     Only a connection made here is shut down at the end. Raises ExecutorError if there is no such cluster.
     """
@@ -82,7 +82,10 @@ def check_reachable(address: str | None) -> None:
 
 @dataclass(frozen=True)
 class Layout:
-    """The agent actors: agents [first, last) and CPUs of each. tree: they add up the chosen agents' messages."""
+    """The division of the agents among actors. ranges: the agents [first, last) of each actor. num_cpus: of each.
+
+    tree: True if the actors add up the sampled agents' messages. sentence: a description for the log.
+    """
 
     ranges: list[tuple[int, int]]
     num_cpus: float
@@ -91,10 +94,10 @@ class Layout:
 
 
 def layout(executor: RayExecutor, experiment: FederatedExperiment) -> Layout:
-    """Cut N agents into actors that fit on the cluster. Raises ExecutorError where they do not fit.
+    """Divide N agents among actors that fit on the cluster. Raises ExecutorError if they do not fit.
 
-    With `aggregation=auto` the actors add up the messages where these have more than 2 million numbers in all, N x M:
-    16 MB a round. Sums of the same messages in another order differ in their last digits.
+    With `aggregation=auto` the actors add up the messages if these have more than 2 million values in total (N x M,
+    16 MB per round). Sums of the same messages in another order differ in their last digits.
     """
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     cpus, gpus, memory = (sum(node.get(kind, 0.0) for node in nodes) for kind in ("CPU", "GPU", "memory"))
@@ -123,7 +126,7 @@ def layout(executor: RayExecutor, experiment: FederatedExperiment) -> Layout:
 
 
 def _asked(executor: RayExecutor) -> dict[str, float]:
-    """What each actor needs of its node."""
+    """Return the resources that each actor needs on its node."""
     cpus = executor.num_cpus
     if cpus is None:
         cpus = 1.0 if executor.agents_per_actor == "auto" else 0.0
@@ -136,17 +139,17 @@ def _asked_in_words(executor: RayExecutor) -> str:
 
 
 def _room(executor: RayExecutor, nodes: Sequence[dict[str, float]]) -> int:
-    """The number of actors that the nodes can hold, each on one node."""
+    """Return the number of actors that fit on the nodes, each on a single node."""
     asked = _asked(executor)
     room = 0
     for node in nodes:
-        has = {"memory": math.inf, **node}  # a node may not tell its memory
+        has = {"memory": math.inf, **node}  # a node may not report its memory
         room += math.floor(min(_MANY, *(has.get(kind, 0.0) / n + _ROUNDING for kind, n in asked.items() if n)))
     return room
 
 
 def _fair_share(k: int, cpus: Sequence[float]) -> float:
-    """The largest share of a CPU, at most 1, at which the nodes hold k actors; 0 where no node has a CPU."""
+    """Return the largest share of a CPU, at most 1, with which k actors fit on the nodes; 0 if no node has a CPU."""
     shares = {min(1.0, math.floor(c / j / _CPU_STEP) * _CPU_STEP) for c in set(cpus) for j in range(1, k + 1)}
     fitting = [s for s in shares if s > 0 and sum(math.floor(c / s + _ROUNDING) for c in cpus) >= k]
     return max(fitting, default=0.0)

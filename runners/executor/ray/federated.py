@@ -1,7 +1,8 @@
-"""executor=ray of a federated run: agent actors with some agents each, and a server actor; any may die at any moment.
+"""Run a federated experiment on Ray: actors with some agents each, and a server actor, any of which may die.
 
 The driver keeps the finished rounds. It places a dead actor again, sends it the rounds of its agents and repeats the
-round in progress. All of it follows from settings and seed, so the records are those of a run without deaths.
+round in progress. What is repeated follows from settings and seed, or, for unseeded noise, is the release that the
+server saved. The records are therefore those of a run without deaths.
 """
 
 import logging
@@ -31,16 +32,16 @@ from runners.executor.ray.actors import AgentActor, AgentReport, ServerActor
 from runners.executor.ray.cluster import Layout, layout
 from runners.executor.ray.supervision import Actor, RayActors, answer, beside_driver, strategy
 
-_OBJECTIVE_SHARE = 0.3  # of a round, above which the objective may be why the run has actors
+_OBJECTIVE_SHARE = 0.3  # share of objectives in the rounds' time above which executor=local is not recommended
 
 logger = logging.getLogger(__name__)
 
 
 class RayFederation(RayActors):
-    """The actors of one run: the `Population` of `federation.run`, and its `Aggregator`, which asks the server."""
+    """The actors of one run, as the `Population` of `federation.run` and its `Aggregator`, which calls the server."""
 
     done: FederatedResult
-    seconds = agents_cpu_seconds = objective_seconds = 0.0  # of the rounds that this process has driven
+    seconds = agents_cpu_seconds = objective_seconds = 0.0  # totals of the rounds that this process has run
 
     def __init__(self, experiment: FederatedExperiment, folder: RunFolder, done: FederatedResult) -> None:
         settings, here = experiment.settings, os.getcwd()
@@ -82,14 +83,14 @@ class RayFederation(RayActors):
         return done
 
     def round(self, t: int, messages: "RayStep | None") -> RoundOutput:
-        """The server's round with the messages of a step, or without any."""
+        """Do the server's part of a round, with the messages of a step or none; repeat it if an actor dies."""
         while True:
             try:
                 return tuple(answer(list(self._ask(t, messages))))
             except RayError as error:
                 self.heal(error)
                 if messages is not None:
-                    messages.begin()  # the server's own calls to the shards must come after it
+                    messages.begin()  # the shards repeat the round before the server asks them for sums
                     ray.wait(messages.reports, num_returns=len(messages.reports))
 
     def _ask(self, t: int, step: "RayStep | None") -> Any:
@@ -116,10 +117,10 @@ class RayFederation(RayActors):
         }  # fmt: skip
 
     def _faster_local(self) -> bool:
-        """True if one core does the agents' steps in less time than the rounds took.
+        """Return True if one core does the agents' steps in less time than the rounds took.
 
-        In one process, with all agents in one batch, the steps take even less CPU time than in the actors. False for
-        a run that waits for its objectives, which actors evaluate in parallel.
+        In one process, with all agents in one batch, the steps take even less CPU time than in the actors. False with
+        GPUs, or if the rounds wait for objectives, which actors evaluate in parallel.
         """
         waiting = self.objective_seconds > _OBJECTIVE_SHARE * self.seconds or self.executor.num_gpus
         return not waiting and self.agents_cpu_seconds < self.seconds
@@ -130,7 +131,7 @@ class RayFederation(RayActors):
             return [actor.handle.start.remote()]
         ids, observed = torch.arange(*actor.arguments[1:3]), self.done.observed
         done = [cut(record, ids) for record in self.done.rounds]
-        if observed is not None and observed.round < len(done):  # it is among the finished rounds by now
+        if observed is not None and observed.round < len(done):  # that round is finished by now
             observed = None
         return [actor.handle.start.remote(done, None if observed is None else cut(observed, ids))]
 
@@ -139,7 +140,7 @@ class RayFederation(RayActors):
 class RayStep:
     """A round that the agent actors have begun.
 
-    broadcast, reports, sent: references to objects. arrived: by shard, True if its messages came in time.
+    broadcast, reports, sent: references to Ray objects. arrived: for each shard, True if its messages came in time.
     """
 
     deployment: RayFederation
@@ -154,8 +155,8 @@ class RayStep:
     whole: RoundRecord | None = None
 
     def begin(self) -> None:
-        """Ask every agent actor for the round; an actor that has done it already returns the same answer."""
-        send = self.send and not self.deployment.layout.tree  # in a tree the server asks for sums
+        """Start the round in every agent actor; an actor that has done it already returns the same answer."""
+        send = self.send and not self.deployment.layout.tree  # with tree aggregation, the server asks for sums
         pairs = [s.handle.step.remote(self.t, self.broadcast, send) for s in self.deployment.shards]
         self.reports, self.sent = [p[0] for p in pairs], [p[1] for p in pairs]
 
@@ -194,7 +195,7 @@ class RayStep:
 
 
 def _has_answer(ref: Any) -> bool:
-    """True if a finished call has an answer, False if its actor died."""
+    """Return True if a finished call has an answer, False if its actor died."""
     try:
         answer(ref)
     except RayError:
@@ -203,7 +204,7 @@ def _has_answer(ref: Any) -> bool:
 
 
 def _worker_settings(settings: FederatedSettings, layout: Layout) -> FederatedSettings:
-    """The settings for actors: an objective that starts processes starts one for each CPU of its actor."""
+    """Return the settings for actors, whose objectives with `n_jobs` start one process for each CPU of the actor."""
     node = settings.problem.node
     if "n_jobs" not in node:
         return settings

@@ -1,7 +1,7 @@
 """The modeler of an outsourced run as a Ray actor.
 
-Its process gets the brief and the released values, and no settings, seed or problem. Nothing that this module imports
-can build a problem.
+Its process gets the brief (public settings and GP), the released values, indices and measurements, but no settings,
+seed or problem. Nothing that this module imports can build a problem.
 """
 
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ class ModelerActor:
     """The modeler in its own process. A repeated call changes nothing and returns the same answer."""
 
     def __repr__(self) -> str:
-        """The name in Ray's lists, logs and dashboard."""
+        """Return the name in Ray's lists, logs and dashboard."""
         return "dpfbo modeler"
 
     def begin(self, brief: Brief, working_directory: str, threads: int) -> Placement:
-        """Build the modeler. A method, because Ray hides the errors of constructors."""
+        """Build the modeler; not in the constructor, because Ray hides its errors."""
         enter(working_directory, threads)
         self._modeler = LocalModeler(brief)
         return self.placement()
@@ -31,7 +31,7 @@ class ModelerActor:
         return this_process("cpu")
 
     def start(self, values: Tensor) -> int:
-        """Begin with the released values and no measurements; returns the number of candidates."""
+        """Begin with the released values and no measurements; return the number of candidates."""
         self._proposed: tuple[int, int] | None = None
         self._observed = -1
         return self._modeler.start(values)

@@ -12,7 +12,7 @@ from runners.executor.deployment import use_threads
 
 @dataclass(frozen=True)
 class Placement:
-    """The place of a process. memory: bytes; on Linux a shared page counts in part for each process."""
+    """The place and memory of an actor's process. memory: bytes; on Linux the proportional set size."""
 
     node: str
     pid: int
@@ -28,7 +28,7 @@ def enter(folder: str, threads: int) -> None:
 
 
 def this_process(device: str) -> Placement:
-    """The place of this process, whose tensors are on `device`."""
+    """Return the placement of this process, whose tensors are on `device`."""
     return Placement(ray.get_runtime_context().get_node_id(), os.getpid(), device, _memory())
 
 

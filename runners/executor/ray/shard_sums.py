@@ -1,4 +1,4 @@
-"""Tree aggregation: every shard adds up its chosen agents' messages, and the server the sums of the shards."""
+"""Tree aggregation: every shard adds up its sampled agents' messages, and the server adds up the shards' sums."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from dpfbo.federated.mechanism import Mechanism, PartialSum
 class ShardSums:
     """The messages of a round that stay in their shards (`dpfbo.federated.mechanism.Contributions`).
 
-    The order of all additions follows from the chosen agents alone. firsts: first agent of each shard, ascending.
-    shards: handles of their actors.
+    The order of all additions depends only on the chosen agents and the division into shards. firsts: first agent of
+    each shard, ascending. shards: handles of their actors.
 
     Guarantee:
         The server trusts every shard to clip its agents' messages, and to keep secret which of them were chosen. A
@@ -40,13 +40,13 @@ class ShardSums:
         zero = torch.zeros(len(weights), n_features, dtype=torch.float64)
         sums = [_usable(s, zero, len(ids)) for s, ids in zip(ray.get(asked), parts, strict=True)]
         total = sum((s.total for s in sums), zero)
-        if not bool(torch.isfinite(total).all()):  # finite sums whose sum is not
+        if not bool(torch.isfinite(total).all()):  # the total of finite sums may overflow
             return PartialSum(zero, 0, len(chosen))
         return PartialSum(total, sum(s.n_clipped for s in sums), sum(s.n_rejected for s in sums))
 
 
 def _usable(part: PartialSum, zero: Tensor, k: int) -> PartialSum:
-    """A shard's sum over k messages; if it is unusable, zero, with all k rejected."""
+    """Return a shard's sum over k messages, or, if it is unusable, zero with all k messages rejected."""
     if isinstance(part, PartialSum) and isinstance(part.total, Tensor) and part.total.dtype == torch.float64:
         counts = 0 <= part.n_clipped <= k and 0 <= part.n_rejected <= k
         if counts and part.total.shape == zero.shape and bool(torch.isfinite(part.total).all()):

@@ -1,4 +1,4 @@
-"""The actors of a Ray and the GPU memory that they hold, as its dashboard tells them, in a table."""
+"""List the actors of a Ray cluster and the GPU memory that they hold, as its dashboard reports them."""
 
 import os
 import shutil
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-if Path("~/.ray/auth_token").expanduser().exists():  # set before Ray is imported: a Ray that asks for a token gets it
+if Path("~/.ray/auth_token").expanduser().exists():  # set before Ray is imported, so that Ray sends the token
     os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 from ray.exceptions import AuthenticationError
@@ -17,14 +17,14 @@ from ray.util.state.exception import RayStateApiException
 from rich.table import Table
 
 _TRIAL = "run_trial"  # Tune's name for the process of a sweep's trial
-_LIMIT = 10_000  # actors, the most that Ray tells
+_LIMIT = 10_000  # largest number of actors that Ray lists
 
 
 def actors() -> list[dict[str, Any]]:
-    """The living actors of the Ray at RAY_ADDRESS, or of the one on this machine.
+    """Return the living actors of the Ray at RAY_ADDRESS, or of the one on this machine.
 
-    `gpu_memory` is in MB and comes from `nvidia-smi`, so it is None on other machines. Raises ConnectionError if no
-    dashboard answers.
+    `gpu_memory` is in MB and comes from `nvidia-smi`, so it is None for actors on other machines. Raises
+    ConnectionError if no dashboard answers.
     """
     try:
         found = list_actors(detail=True, limit=_LIMIT, raise_on_missing_output=False)
@@ -49,7 +49,7 @@ def actors() -> list[dict[str, Any]]:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """A row for each actor."""
+    """Return a table with a row for each actor."""
     result = Table()
     for name in ("actor", "state", "node", "pid", "CPUs", "GPUs", "GPU memory, MB"):
         left = name in ("actor", "state", "node")
@@ -61,14 +61,14 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _gpu_memory() -> dict[int, int]:
-    """The GPU memory of the processes on this machine, in MB by process id."""
+    """Return the GPU memory in MB of the processes on this machine, by process id."""
     if (program := shutil.which("nvidia-smi")) is None:
         return {}
     ask = [program, "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"]
     memory: dict[int, int] = {}
     for line in subprocess.run(ask, capture_output=True, text=True, timeout=30).stdout.splitlines():
         pid, _, used = line.partition(",")
-        if pid.strip().isdecimal() and used.strip().isdecimal():  # a driver may not know the memory
+        if pid.strip().isdecimal() and used.strip().isdecimal():  # the driver may not report the memory
             memory[int(pid)] = memory.get(int(pid), 0) + int(used)
     return memory
 
@@ -81,5 +81,5 @@ def _addresses() -> list[str]:
 
 
 def _sentence(error: Exception) -> str:
-    """Ray's error without its traceback and advice."""
+    """Return the first sentence of Ray's error, without its traceback and advice."""
     return " ".join(str(error).split(". ")[0].split())[:300]

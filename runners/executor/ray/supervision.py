@@ -1,4 +1,4 @@
-"""Supervision of a run's Ray actors, of either family: an actor that dies is placed again."""
+"""Supervise the Ray actors of a federated or outsourced run: an actor that dies is placed again."""
 
 import logging
 from abc import ABC, abstractmethod
@@ -19,15 +19,15 @@ from runners.executor.ray.process import Placement
 
 logger = logging.getLogger(__name__)
 
-_MAX_UNEXPLAINED = 3  # failed calls in a row while every actor answers; the run then ends
-_MOST_EXCUSED = 10  # preemptions of an actor in one round; more count as its own deaths
-_NO_MEMORY = ("NODE_OUT_OF_MEMORY", "low on memory")  # in Ray's words for a worker killed by its memory monitor
-_REASON_CHARACTERS = 400  # length of Ray's error in our sentence
+_MAX_UNEXPLAINED = 3  # failed calls in a row while every actor answers, after which the run ends
+_MOST_EXCUSED = 10  # preemptions of an actor in one round; further ones count as restarts
+_NO_MEMORY = ("NODE_OUT_OF_MEMORY", "low on memory")  # in Ray's error if its memory monitor killed a worker
+_REASON_CHARACTERS = 400  # longest quotation of Ray's error in a message
 
 
 @dataclass
 class Actor:
-    """One actor of the run. options, arguments: for every placement. opens_ledger: if its start does."""
+    """An actor of the run. options, arguments: for creating it. opens_ledger: True if its start opens the ledger."""
 
     name: str
     cls: Any
@@ -37,7 +37,7 @@ class Actor:
     handle: Any = None
     restarts: int = 0
     death: RayError | None = None
-    excused: tuple[int, int] = (0, 0)  # the last round in which its death was not its fault, and how often then
+    excused: tuple[int, int] = (0, 0)  # the last round with preemptions (`_excused`), and their number in it
 
     def create(self) -> None:
         self.handle = self.cls.options(**self.options).remote(*self.arguments)
@@ -48,7 +48,7 @@ class Actor:
             self.handle = None
 
     def alive(self) -> bool:
-        """True if the actor answers, once it has finished its calls; else `death` is Ray's account of its end."""
+        """Return True if the actor answers, which it does after its pending calls; else set `death` to Ray's error."""
         try:
             ray.get(self.handle.placement.remote())
         except RayError as error:
@@ -58,7 +58,7 @@ class Actor:
 
 
 class RayActors(ABC):
-    """The actors of one run, placed again when they die. done: the finished rounds, kept up to date by the run."""
+    """The actors of one run, which are placed again if they die. done: the finished rounds, to which the run adds."""
 
     def __init__(self, executor: RayExecutor, done: Result) -> None:
         self.executor, self.done = executor, done
@@ -68,7 +68,7 @@ class RayActors(ABC):
 
     @abstractmethod
     def _begin(self, actor: Actor) -> list[Any]:
-        """Start an actor that was just created with all that it needs. The first answer is its Placement."""
+        """Start a newly created actor, and return references to its answers, the first of which is its Placement."""
 
     @abstractmethod
     def place(self) -> None:
@@ -87,7 +87,7 @@ class RayActors(ABC):
             actor.kill()
 
     def ask(self, actor: Actor, method: str, *arguments: Any) -> Any:
-        """The answer of an actor to a call, which is repeated if the actor dies."""
+        """Call a method of an actor and return its answer; repeat the call if the actor dies."""
         while True:
             try:
                 reply = answer(getattr(actor.handle, method).remote(*arguments))
@@ -126,22 +126,22 @@ class RayActors(ABC):
         self._start(dead)
 
     def _excused(self, actor: Actor) -> bool:
-        """True if a dead actor is not at fault: its node is gone or drains, or Ray killed it for another's memory.
+        """Return True if a death counts as a preemption: the node is gone, drains or is short of memory.
 
-        After `_MOST_EXCUSED` such deaths in one round it counts as at fault, because they may have another cause.
+        After `_MOST_EXCUSED` such deaths in one round it counts as the actor's fault, which may be the real cause.
         """
         place, alive = self.placements.get(actor.name), {node["NodeID"] for node in ray.nodes() if node["Alive"]}
         lost = place is not None and place.node not in alive
         no_memory = any(words in str(actor.death) for words in _NO_MEMORY)
         if not (lost or no_memory or getattr(actor.death, "preempted", False)):
             return False
-        self.placements.pop(actor.name, None)  # its next place is not known before it answers
+        self.placements.pop(actor.name, None)  # the new placement is unknown until the actor answers
         round, times = actor.excused
         actor.excused = len(self.done.rounds), times + 1 if round == len(self.done.rounds) else 1
         return actor.excused[1] <= _MOST_EXCUSED
 
     def _places(self) -> dict[str, Any]:
-        """The entries of the summary about the places of the actors."""
+        """Return the entries of the summary about the placements of the actors."""
         for actor in self.actors:
             with suppress(RayError):  # a dead actor keeps the placement of its start
                 self.placements[actor.name] = answer(actor.handle.placement.remote())
@@ -153,7 +153,7 @@ class RayActors(ABC):
         }  # fmt: skip
 
     def _start(self, actors: Sequence[Actor]) -> None:
-        """Create and start actors. The one that opens the ledger starts last: a refused run leaves no ledger behind."""
+        """Create and start actors; the one that opens the ledger comes last, so that a refused run leaves no ledger."""
         for actor in actors:
             actor.create()
         for opens_ledger in (False, True):
@@ -163,12 +163,12 @@ class RayActors(ABC):
                 try:
                     self.placements[actor.name] = self._placement(actor, first)
                     answer(others)
-                except RayError as error:  # dead again: its next call fails, and `heal` counts it
+                except RayError as error:  # the next call to it fails, and `heal` counts this death
                     logger.debug("the actor of %s died at its start: %s", actor.name, error)
                     ray.kill(actor.handle)
 
     def _placement(self, actor: Actor, ref: Any) -> Placement:
-        """The first answer of an actor, which may have to wait for a place."""
+        """Return an actor's first answer, its Placement; it may have to wait for free resources."""
         limit = self.executor.placement_timeout
         try:
             return answer(ref, limit)
@@ -180,7 +180,7 @@ class RayActors(ABC):
 
 
 def answer(refs: Any, timeout: float | None = None) -> Any:
-    """`ray.get` that raises the error of the actor's code, or RayError if an actor, a node or an object was lost."""
+    """Call `ray.get`; raise the error of the actor's code, or RayError if an actor, a node or an object was lost."""
     try:
         return ray.get(refs, timeout=timeout)
     except RayTaskError as error:
@@ -190,12 +190,12 @@ def answer(refs: Any, timeout: float | None = None) -> Any:
 
 
 def beside_driver() -> dict[str, Any]:
-    """Options of the actor that writes the ledger: on the driver's node, where the run folder is."""
+    """Return the options of the actor that writes the ledger: it runs on the driver's node, where the run folder is."""
     node = ray.get_runtime_context().get_node_id()
     return {"num_cpus": 0, "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)}
 
 
 def strategy(placement: str) -> str:
-    """Ray's scheduling strategy; never the placement group of a Tune trial, which has no room."""
+    """Return Ray's scheduling strategy, which is never the placement group of a Tune trial, since that has no room."""
     inside = placement == "DEFAULT" and get_current_placement_group() is not None
     return "SPREAD" if inside else placement

@@ -1,4 +1,4 @@
-"""The keys of a sweep that end trials with poor metrics early, by a scheduler of Ray Tune."""
+"""The keys of a sweep for stopping trials with poor metrics early, by a scheduler of Ray Tune."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -11,9 +11,9 @@ SCHEDULERS = ("asha", "median")
 
 @dataclass(frozen=True)
 class EarlyStopping:
-    """`sweep.scheduler` and `sweep.scheduler_options`, which have Tune's names and count rounds.
+    """The values of `sweep.scheduler` and `sweep.scheduler_options`, named as in Ray Tune; time is counted in rounds.
 
-    reduction_factor: of asha alone. min_samples_required: of median alone.
+    reduction_factor: only for asha. min_samples_required: only for median.
     """
 
     scheduler: str
@@ -33,7 +33,7 @@ class EarlyStopping:
 
     @staticmethod
     def of(scheduler: str | None, options: Mapping[str, Any]) -> "EarlyStopping | None":
-        """None without a scheduler."""
+        """Create the options; return None if there is no scheduler."""
         for key in options:
             checks.one_of("a key of sweep.scheduler_options", key, [f.name for f in fields(EarlyStopping)[1:]])
         return None if scheduler is None else EarlyStopping(scheduler, **options)

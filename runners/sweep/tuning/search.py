@@ -1,7 +1,7 @@
-"""A search for settings: the values to try next, given what the earlier ones gave.
+"""Search for settings: suggest the values to try next, given the outcomes of the earlier ones.
 
 A search has no state of its own. sweep.json lists the settings that were suggested, the run folders have their metrics,
-and the next suggestions are a function of these and of `sweep.search_seed`. So a killed search goes on.
+and the next suggestions are a function of these and of `sweep.search_seed`. A killed search can thus be continued.
 """
 
 import math
@@ -23,7 +23,7 @@ SEARCHES, OBJECTIVES = ("optuna", "random"), ("final", "curve")
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """The keys of a sweep that say how to search. batch: settings suggested together, before any has its metric."""
+    """The keys of a sweep for a search. batch: number of settings suggested together, before any has a metric."""
 
     search: str
     num_samples: int
@@ -39,14 +39,14 @@ class SearchOptions:
         checks.integer("sweep.search_seed", self.seed, minimum=0)
 
 
-Words = dict[str, str]  # by key: a value in words
+Words = dict[str, str]  # the value of each key, as it stands in an override
 
 
 @dataclass(frozen=True)
 class SettingOutcome:
-    """The outcome of a setting. value: the mean of its seeds' objectives; None if a seed failed or has none.
+    """The outcome of a setting. value: the mean objective over its seeds; None if a seed failed or has no objective.
 
-    stopped: the first round after which a scheduler stopped a seed; None if none was stopped.
+    stopped: the earliest round after which a scheduler stopped one of the seeds; None if it stopped none.
     """
 
     value: float | None
@@ -54,7 +54,7 @@ class SettingOutcome:
 
     @staticmethod
     def of(objective: str, trials: Sequence[tuple[RunFolder, TrialState]]) -> "SettingOutcome":
-        """The outcome of the trials of a setting, which have ended, in these folders and states."""
+        """Compute the outcome of a setting from the run folders and states of its trials, which have all ended."""
         values = [_objective(objective, folder, state) for folder, state in trials if state.phase != "failed"]
         known = [value for value in values if value is not None and math.isfinite(value)]
         stopped = [state.round or 0 for _, state in trials if state.stopped_by is not None]
@@ -64,7 +64,7 @@ class SettingOutcome:
 def suggestions(
     options: SearchOptions, space: Space, found: Sequence[tuple[Words, SettingOutcome]], lower_is_better: bool
 ) -> Iterator[Words]:
-    """Values to try after those `found`, without end; the same ones may come again."""
+    """Yield values to try after those in `found`, without end and possibly with repetitions."""
     if options.search == "optuna":
         return _by_optuna(f"{options.seed} {len(found)}", space, found, lower_is_better)
     return _at_random(options.seed, space, len(found))
@@ -79,7 +79,7 @@ def _at_random(seed: int, space: Space, first: int) -> Iterator[Words]:
 def _by_optuna(
     seed: str, space: Space, found: Sequence[tuple[Words, SettingOutcome]], lower_is_better: bool
 ) -> Iterator[Words]:
-    """Suggestions of Optuna's TPE sampler; those that have no metric yet count as poor, so that they differ."""
+    """Yield suggestions of Optuna's TPE sampler; those without a metric count as poor, so that a batch is diverse."""
     with needing("optuna", "sweep.search=optuna"):
         import optuna
         from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution

@@ -73,7 +73,7 @@ def test_results_that_a_node_does_not_see_are_a_failure(tmp_path, monkeypatch):
     cfg = compose("algorithm=ts", "tracker.wandb.mode=disabled", f"results_dir={tmp_path}/absent")
     told = run_trial({"trial": (0, 3)}, {0: (names_of(cfg).setting, OmegaConf.to_container(cfg))}, str(tmp_path))
     state = json.loads(told["told"])["state"]
-    assert state["phase"] == "failed" and "is not on this node: all nodes need one results_dir" in state["error"]
+    assert state["phase"] == "failed" and "is not on this node: all nodes must share one results_dir" in state["error"]
     assert list(tmp_path.iterdir()) == []
 
 
