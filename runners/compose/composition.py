@@ -52,7 +52,7 @@ class Composition:
             own = None if OmegaConf.is_interpolation(given.privacy, "z") else given.privacy.z
             if own not in (None, z):  # the command line gave it, or an earlier calibration
                 raise ValueError(
-                    f"privacy.z must be left out where privacy.epsilon={epsilon!r} says what it is, got {own!r}"
+                    f"privacy.z must be left out where privacy.epsilon={epsilon!r} determines it, got {own!r}"
                 )
             filled["privacy.z"] = z
         experiment.plan  # noqa: B018

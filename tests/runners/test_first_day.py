@@ -49,7 +49,7 @@ MISTAKES = [
     ("run privacy.epsilon=0", "privacy.epsilon must be a finite number above 0, got 0"),
     ("run privacy.epsilon=-1", "privacy.epsilon must be a finite number above 0, got -1"),
     ("run privacy.epsilon=one", "privacy.epsilon must be a finite number above 0, got 'one'"),
-    ("run privacy.epsilon=1 privacy.z=2", "privacy.z must be left out where privacy.epsilon=1 says what it is, got 2"),
+    ("run privacy.epsilon=1 privacy.z=2", "privacy.z must be left out where privacy.epsilon=1 determines it, got 2"),
     ("run privacy.delta=0", "privacy.delta must lie in (0, 1), got 0"),
     ("run privacy.delta=2", "privacy.delta must lie in (0, 1), got 2"),
     ("run privacy.z=inf", "privacy.z (noise_multiplier) must be a finite number of at least 0, got inf"),

@@ -207,7 +207,7 @@ def test_a_run_with_a_target_says_what_it_cost(tmp_path):
         (["privacy.budget.epsilon=1", "privacy.accountant=gdp"], "privacy.budget needs an accountant whose epsilon is"),
         (["privacy.accountant=gdp", "privacy.rng=os"], "privacy.accountant must be one whose epsilon is a guarantee"),
         (["privacy.epsilon=-1"], "privacy.epsilon must be a finite number above 0, got -1"),
-        (["privacy.epsilon=2", "privacy.z=7"], "privacy.z must be left out where privacy.epsilon=2 says what it is"),
+        (["privacy.epsilon=2", "privacy.z=7"], "privacy.z must be left out where privacy.epsilon=2 determines it"),
         (["privacy.epsilon=2", "~privacy.S"], "setting 'S' is missing"),
         (["privacy.budget=null"], "privacy.budget must have epsilon, delta and when_spent, got None"),
         (["privacy.epsilon=0.02", "privacy.accountant=moments"], "cannot be met"),
