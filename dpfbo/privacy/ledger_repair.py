@@ -45,13 +45,13 @@ class _ReadLine:
 
 
 def repaired(content: bytes) -> RepairedLedger | None:
-    """Make a valid ledger from the lines of a damaged one; return None if it has no fault.
+    """Make a valid ledger from the lines of a damaged one; return None if `content` has no fault.
 
     Every readable charge stays, with its digest. A line that is unreadable or modified, and a round without a line, are
     charged at the largest q and the smallest z of all readable lines. A removed line that leaves no gap between the
     rounds goes unnoticed.
 
-    Raises LineFault if no intact line bounds the cost of a damaged one, or a line is of a newer format.
+    Raises LineFault if no line is intact, so that nothing bounds the cost of the others, or a line has a newer format.
     """
     try:
         read_lines(content)

@@ -54,7 +54,7 @@ def check_claims(experiment: OutsourcedExperiment) -> None:
 
 
 def trials_of(transform: Transform) -> int:
-    """Return the number of releases of each table that the attacks need, the default of --trials."""
+    """Return how often the attacks need each table to be released; this is the default of --trials."""
     if isinstance(getattr(transform, "noise", None), DiscreteGaussian):
         return SLOW
     return FEW if isinstance(transform, RandomProjection) else TRIALS

@@ -115,7 +115,7 @@ def message(n: int, k: int, s: RunShape, rates: Rates) -> Work:
 
 
 def search(s: RunShape, M: int) -> Work:
-    """Count the maximisation of one function of M features in a box, whose last Newton step is in double precision."""
+    """Count the operations of maximising one function of M features in a box; the last Newton step is in double."""
     derivatives = M * (6 * s.D + 2 * s.D * s.D + 8)
     screening = work(flops32=s.candidates * M * (2 * s.D + 4), cos32=s.candidates * M)
     climbing = work(flops32=(s.starts + 1) * derivatives, cos32=2 * (s.starts + 1) * M)

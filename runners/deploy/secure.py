@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class MaskedSite:
-    """The part of a site that sends its message only masked. It opens the site's folder for one answer at a time.
+    """Answers the server for a site whose message leaves it masked. Each answer opens the site's folder and closes it.
 
     Args:
         site: The site's folder.

@@ -40,7 +40,7 @@ def run_folder_of(run: "RunIdentity", single: bool) -> RunFolder:
 def trial_folder(
     experiment: Path, setting: str, seed: int, rounds: int | None, labelled: Sequence[str] | None = None
 ) -> RunFolder:
-    """Return the folder of a sweep's trial: an existing one with `rounds` rounds, even a plain run's, or a new one."""
+    """Return the folder of a sweep's trial: an existing one with `rounds` rounds, by whatever command, or a new one."""
     known = find_run(experiment, setting, seed, labelled)
     if known is not None and rounds in (None, (read_object(known / "summary.json") or {}).get("rounds", rounds)):
         return RunFolder(known)

@@ -57,7 +57,7 @@ class Unreleased:
 
 
 class CandidateRows(Protocol):
-    """The rows of each candidate, which only the curator knows."""
+    """For each candidate, the rows of the table that its measurement may use; only the curator knows them."""
 
     def __len__(self) -> int: ...
 

@@ -28,9 +28,10 @@ _TREE_NUMBERS = 2_000_000  # number of values in all messages, N x M, above whic
 
 @contextmanager
 def connected(executor: RayExecutor) -> Iterator[None]:
-    """Connect to Ray: by this process's connection, to the cluster at `address`, or to a new one on this machine.
+    """Connect to the cluster at `address` or to a new one on this machine, unless this process is connected already.
 
-    Only a connection made here is shut down at the end. Raises ExecutorError if there is no such cluster.
+    Only a connection made here is shut down at the end. Raises ExecutorError if it fails, for example because no
+    cluster answers at `address`.
     """
     if ray.is_initialized():
         yield
