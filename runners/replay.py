@@ -70,7 +70,7 @@ def _replay(folder: Path, allow: Sequence[str]) -> int:
 
 
 def recorded(folder: Path, allow: Sequence[str], option: str) -> tuple[DictConfig, dict[str, Any]]:
-    """Return the configuration of a finished run, to be run in this process without a tracker, and its summary.
+    """Return the configuration of a finished run, changed to run in this process without a tracker; and its summary.
 
     allow, option: see `compose.instantiate.check_targets`. Raises ResultsError if there is no readable finished run,
     ValueError if its configuration names a class or function that is not allowed.

@@ -18,8 +18,8 @@ COLOURS = {HOLDS: "green", CONTRARY: "red", SAME: "cyan", OPEN: "yellow", NOT_RU
 
 FAMILIES = f"""The claims about one figure or table are a family: the chance that any of its verdicts is wrong is at
 most {100 * LEVEL:g} % (Holm's correction). "Holds" and "contrary" are significant differences in the claimed or the
-opposite direction; "level within m" is a difference significantly smaller than m of the number that was to be
-beaten. All else is "not decided", with the number of units that would decide four times in five."""
+opposite direction; "level within 5 %" is a difference that is significantly smaller than 5 % of the number that was to
+be beaten. All else is "not decided", with the number of seeds or functions that would decide it with 80 % power."""
 RULE = f"""Tests are one-sided t tests of differences between settings, seed by seed. The independent unit is a
 function, or a seed with its own split of real data; the number of a unit is the mean over its agents. A slope per step
 is the least-squares slope over the ranks of the settings, the best as claimed first; it is level if the whole change
@@ -128,7 +128,7 @@ def markdown(found: Sequence[JudgedClaim], facts: Mapping[str, str] | None = Non
     *kinds_of_claims, together = summary(found)
     lines = ["# Claims", "", " ".join(FAMILIES.split()), "", f"**{together}**", ""]
     lines += [f"- {line}" for line in kinds_of_claims]
-    lines += ["", "| figure | verdicts | what it shows |", "|---|---|---|"]
+    lines += ["", "| figure | verdicts | what is claimed or compared |", "|---|---|---|"]
     figures: dict[str, list[JudgedClaim]] = {}
     for f in found:
         if f.verdict != NOT_RUN:

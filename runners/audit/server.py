@@ -67,8 +67,8 @@ def audit(
 ) -> AuditReport:  # fmt: skip
     """Check the whole run, then replay its first rounds in two worlds, unless trials = 0.
 
-    thorough: a hundred times the draws of noise and S_t. on_step: called after each check, and after each trial of both
-    worlds.
+    thorough: a hundred times the draws of noise and S_t. on_step: called after each check and each trial; a trial
+    runs in both worlds.
     """
     begin, whole = time.monotonic(), target_of(experiment)
     target = worst_case(whole)
