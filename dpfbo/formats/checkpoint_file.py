@@ -53,7 +53,7 @@ def round_path(folder: Path, t: int) -> Path:
 
 
 def queries_of(folder: Path, t: int, columns: Sequence[str]) -> "pa.Table | None":
-    """Read the queries of round t from its file, as columns of rounds.parquet; None if the file is absent or incomplete.
+    """Read the queries of round t from its file, as columns of rounds.parquet; None if it is absent or incomplete.
 
     Raises the errors of `read_file`.
     """
