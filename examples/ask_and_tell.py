@@ -50,7 +50,7 @@ def main(rounds=5, folder=None):
         server = dpfbo.Coordinator(dpfbo.create_study(SPACE, rounds=rounds, **AGREED), folder / "server")
         for n in range(2):
             server.receive(n, wait_for(folder / f"message{n}.bin"))
-        send(server.release(), folder / "broadcast.bin")  # the ledger on disk is charged before it returns
+        send(server.release(), folder / "broadcast.bin")  # charges the ledger on disk, then returns
         print(f"released once, epsilon {server.epsilon:.2f}")
         for n, (configuration, value) in enumerate(done.get()):
             print(f"site {n}: {value:.3f} at {configuration}")

@@ -21,7 +21,7 @@ class OwnRegion:
     rounds: int = 5
 
     def level(self, round):
-        """Return a number that is the same for all rounds with equal weights; the accountant analyses these once."""
+        """Return the same number for all rounds with equal weights: the accountant analyses such rounds once."""
         return float(round < self.rounds)
 
     def __call__(self, round, assignment, P):

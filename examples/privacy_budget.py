@@ -19,12 +19,10 @@ def main(agents=200, rounds=20, folder=None):
     )
     print("z = 1:", {name: round(epsilon, 2) for name, epsilon in study.plan.totals().items()})
 
-    # Find the noise for epsilon 2, and the number of rounds with that noise that epsilon 1.5 pays for.
+    # Find the noise for epsilon 2, and how many rounds epsilon 1.5 pays for at this noise.
     calibrated = study.calibrated(2.0)
     affordable = calibrated.plan.limited(1.5).affordable()
-    print(
-        f"epsilon 2 needs z = {calibrated.mechanism.noise_multiplier}; epsilon 1.5 pays for {affordable} rounds of it"
-    )
+    print(f"epsilon 2 needs z = {calibrated.mechanism.noise_multiplier}; epsilon 1.5 pays for {affordable} such rounds")
 
     # Run the study: the ledger on disk is charged before each broadcast leaves the server.
     ledger = dpfbo.Ledger(Path(mkdtemp() if folder is None else folder) / "ledger.jsonl")

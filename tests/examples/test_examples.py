@@ -53,7 +53,7 @@ def test_ask_and_tell(example, tmp_path, capsys):
 def test_privacy_budget(example, tmp_path, capsys):
     assert example("privacy_budget").main(agents=20, rounds=5, folder=tmp_path) == pytest.approx(2, rel=1e-3)
     said = capsys.readouterr().out
-    assert re.search(r"epsilon 2 needs z = [\d.]+; epsilon 1.5 pays for [1-4] rounds of it", said)
+    assert re.search(r"epsilon 2 needs z = [\d.]+; epsilon 1.5 pays for [1-4] such rounds", said)
     assert "5 broadcasts, epsilon 2.00 at delta 1e-05, relation zero-out" in said
 
 

@@ -83,11 +83,11 @@ def _of_mechanisms():
     m = mechanisms
     bad = {
         "no clipping": ("messages are summed as they come", m.NoClipping),
-        "divide by subset size": ("a mean over those chosen, no sum over q", m.DividesBySubset),
+        "divide by subset size": ("the sum is divided by the number of chosen agents, not by q", m.DividesBySubset),
         "bare when empty": ("no noise when S_t is empty", m.BareWhenEmpty),
         "uniform when empty": ("a uniform vector when S_t is empty", m.UniformWhenEmpty),
         "q halved": ("the ledger has half the sampling probability", m.HalfQ),
-        "effective on tight": ("effective z_t charged, noise tight already", m.EffectiveOnTight),
+        "effective on tight": ("noise of the tight sensitivity, effective z_t charged", m.EffectiveOnTight),
         "NaN passed": ("a NaN message makes the sum NaN", m.PassesNaN),
         "scaled after clipping": ("clipped messages are doubled", m.ScalesAfterClipping),
         "clip by region": ("clipped to S, not to S / sqrt(P)", m.ClipsByRegion),
@@ -111,7 +111,7 @@ def _of_noise():
         "noise shared": ("the same noise in every region", noise.shared_by_regions),
         "noise repeated": ("the same noise in every round", noise.same_in_every_round),
         "noise not Gaussian": ("uniform, of the claimed deviation", noise.uniform),
-        "noise of the choice": ("noise and S_t of the same draws", noise.of_the_choice),
+        "noise of the choice": ("noise and S_t are made of the same draws", noise.of_the_choice),
         "bare feature": ("one feature of twelve has no noise", noise.one_bare_feature),
         "noise truncated": ("none beyond four deviations", noise.truncated),
         "noise in single precision": ("its low bits are zero", noise.in_single_precision),
@@ -122,7 +122,7 @@ def _of_noise():
     }  # fmt: skip
     for name, (words, add) in bad.items():
         yield name, words, sound(_noisy(add))
-    words = "odd rounds from 3 on repeat the noise of the one two before"
+    words = "odd rounds from 3 on repeat the noise of the round two before"
     yield "noise of an earlier round", words, long(_noisy(noise.repeated_in_odd_rounds))
 
 
@@ -133,11 +133,11 @@ def _of_choice():
         ("chosen together", "one draw chooses all agents or none", sound(m.OneDraw(*TIGHT))),
         ("same subset", "S_t is drawn once for all rounds", sound(m.SameSubset(*TIGHT))),
         ("longest chosen", "S_t are those with the longest messages", sound(m.LongestChosen(*TIGHT))),
-        ("S_t of an earlier round", "the same of the choice", long(m.ChoiceOfAnEarlierRound(*TIGHT))),
+        ("S_t of an earlier round", "odd rounds repeat an earlier S_t", long(m.ChoiceOfAnEarlierRound(*TIGHT))),
         ("fixed size as Poisson", half, sound(m.FixedSizeAsPoisson(*TIGHT))),
         ("one size of many", "100 of 200 agents chosen, q = 0.5 charged", many(m.FixedSizeAsPoisson(*TIGHT))),
         ("chosen 2 % too often", "q is 2 % larger than charged", many(m.ChosenTooOften(*TIGHT, excess=0.02))),
-        ("chosen 5 % too often", "the same by 5 %, with 12 agents", sound(m.ChosenTooOften(*TIGHT, excess=0.05))),
+        ("chosen 5 % too often", "5 % larger q than charged, 12 agents", sound(m.ChosenTooOften(*TIGHT, excess=0.05))),
     ]
 
 
@@ -150,7 +150,7 @@ def _of_charges():
     return [
         ("schedule on paper", "2z charged by schedule, z applied", sound(m.ScheduleOnPaper(*TIGHT, schedule=doubled))),
         ("tight as paper later", "round 2 has noise of the tight sensitivity, effective z_t charged", later),
-        ("multiplier of the next round", "from round 2 on each is charged at the next one's z", next_multiplier),
+        ("multiplier of the next round", "from round 2 on, each is charged at the z of the next", next_multiplier),
         (
             "charge of the next round", "z and sigma of the ledger are the next round's",
             long(stepwise, s.ChargesTheNextRound),
@@ -164,9 +164,9 @@ def _of_charges():
         ("sum kept", "the checkpoint holds the sum without noise", sound(kind=s.KeepsTheSum)),
         ("accountant optimistic", "epsilon 2 % too small", sound(accountant=a.Optimistic())),
         ("accountant one round short", "the last round left out", sound(accountant=a.OneRoundShort())),
-        ("accountant one-sided", "one order of the two worlds", sound(accountant=a.OneSided())),
+        ("accountant one-sided", "only one order of the two worlds counts", sound(accountant=a.OneSided())),
         ("accountant of another delta", "twice the delta", sound(accountant=a.AnotherDelta())),
-        ("curve one round short", "records one round behind", sound(accountant=a.OptimisticCurve())),
+        ("curve one round short", "epsilon in the records is one round behind", sound(accountant=a.OptimisticCurve())),
     ]  # fmt: skip
 
 

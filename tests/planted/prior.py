@@ -204,13 +204,13 @@ def planted():
         ("noise of the mean", "noise of the sum divided by N twice", sound(mechanisms.NoiseOfTheMean(*TIGHT))),
         ("design from data", "the last initial points follow the first observations", greedy),
         ("ranked together", "observations are ranked among those of all agents", sound(shard=PoolingShard)),
-        ("own statistics in public", "broadcast: each agent's prior", sound(kind=OwnStatisticsInPublic)),
-        ("evidence from raw sums", "shares of variance from the sum without noise", sound(kind=RawEvidence)),
-        ("inference from raw sums", "all but the release from the sum without noise", sound(kind=RawSums)),
-        ("designs of senders", "the public sums leave out who sent nothing", sound(kind=SumsOfSenders)),
+        ("own statistics in public", "the broadcast has a prior mean of each agent", sound(kind=OwnStatisticsInPublic)),
+        ("evidence from raw sums", "evidence and shares of variance of the noise-free sum", sound(kind=RawEvidence)),
+        ("inference from raw sums", "all but the release comes from the sum without noise", sound(kind=RawSums)),
+        ("designs of senders", "the public sums leave out agents that sent nothing", sound(kind=SumsOfSenders)),
         ("features from messages", "the length-scale that fits the messages best", sound(kind=FeaturesOfMessages)),
         (
-            "second release free", "a second one over points that follow messages",
+            "second release free", "a second, uncharged release over points that follow messages",
             sound(kind=SecondReleaseFree, rounds=2),
         ),
     ]  # fmt: skip

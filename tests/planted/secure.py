@@ -281,10 +281,10 @@ def planted():
     return [
         ("masks reused", "the second attempt has the masks of the first", sound(SameSeeds, terms=AttemptlessTerms)),
         ("one pair bare", "sites 1 and 3 share no mask", sound(OnePairBare)),
-        ("no margin", "a noise share has the variance over N", sound(kind=SharesWithoutMargin)),
-        ("noise of two sites", "every second site has the noise of the one before", sound(kind=SharesOfPairs)),
+        ("no margin", "a noise share has only the variance sigma^2 / N", sound(kind=SharesWithoutMargin)),
+        ("noise of two sites", "every second site has the noise of the site before", sound(kind=SharesOfPairs)),
         ("seeds of 32 bits", "seeds are hashes of 32 bits", sound(ShortSeeds)),
-        ("seeds of 64 bits", "seeds are 64 bits, twice", sound(PaddedSeeds)),
+        ("seeds of 64 bits", "a seed is 64 bits, repeated", sound(PaddedSeeds)),
         ("seeds from elsewhere", "keys are made of other seeds than those drawn", sound(SeedsOfTheirOwn)),
         ("survivors unsigned", "signatures of the list are not verified", sound(UnsignedSurvivors)),
         ("one signature", "one site's signature of the list is enough", sound(FewSignatures)),
