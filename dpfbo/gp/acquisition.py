@@ -37,7 +37,7 @@ class BoxCandidates:
     """Candidates in a box, all pairs `(left_i, right_j)` of points in the first D1 and in the other D2 axes.
 
     left: a x D1; right: b x D2, both sorted by cell; a and b are powers of two. conditional: the box if it has
-    conditions, which may relate left to right coordinates; else None.
+    conditions, because these may relate left to right coordinates; else None.
     """
 
     left: Tensor
