@@ -169,7 +169,7 @@ class PathwiseDraw:
 
 
 def maximizers_in_box(draw: PathwiseDraw, acquisition: Acquisition, points: Tensor) -> Tensor:
-    """Climb by BFGS from the best candidate and the starts; return best ends, n x D. points: candidates, then starts."""
+    """Climb by BFGS from the best candidate and starts; return best ends, n x D. points: candidates, then starts."""
     candidates, starts = points[:, : acquisition.n_candidates], points[:, acquisition.n_candidates :]
     starts = torch.cat([_best(candidates, draw.blockwise(candidates))[:, None], starts], 1)  # n x k x D
     if acquisition.max_iterations == 0:
