@@ -24,7 +24,7 @@ _GAIN = 2.0  # assumed limit of an ascent's gain, in units of `spread (h / l)^2`
 _BORDER = 2.0  # assumed limit of the extra gain if the start is less than h from a border, in units of `spread h / l`
 _SWEEPS = 2  # final searches along all discrete axes, each followed by an ascent along the continuous axes
 _SURFACE = 2**22  # values in a block of improvement surfaces, over all points and models
-_SCREENED = 512  # most points at which a surface or a posterior draw is evaluated at once
+_SCREENED = 512  # most points evaluated at once: of a surface on a grid, or of a posterior draw in a box
 _SURFACE_STARTS = 5  # number of ascents on each improvement surface
 _SLOPE = 1e-2  # slope of the log improvement, per unit-cube coordinate, below which an ascent ends
 _LOG_GAIN = 1e-5  # relative gain in log improvement below which a step ends the ascent
@@ -37,7 +37,7 @@ class BoxCandidates:
     """Candidates in a box, all pairs `(left_i, right_j)` of points in the first D1 and in the other D2 axes.
 
     left: a x D1; right: b x D2, both sorted by cell; a and b are powers of two. conditional: the box if it has
-    conditions, which may relate left to right coordinates; else None.
+    conditions, because these may relate left to right coordinates; else None.
     """
 
     left: Tensor
@@ -93,10 +93,10 @@ class Acquisition:
     On a grid, `maximize` and `maximize_shared` are exact. In a box, the candidates are shifted Sobol points. The box is
     divided into cells, and the best candidate of each of the best `1 + n_starts` cells is a start. If there are
     discrete axes, every start is moved to the best value of each discrete axis in turn. Starts close to a better one in
-    the same sub-region (`Regions`) are dropped, and so are, without discrete axes, starts that are too low to become
-    the best. Newton's method climbs from each remaining start. An ascent may leave the cell of its start, but not the
-    sub-region in which it began. It ends early if it is not expected to become the best. With discrete axes, the best
-    end point is moved in the same way and climbs again, and this is done twice.
+    the same sub-region (`Regions`) are dropped. If there are no discrete axes, starts too low to lead to the largest
+    maximum are dropped as well. Newton's method climbs from each remaining start. An ascent may leave the cell of its
+    start, but not the sub-region in which it began. It ends early if it is not expected to reach the largest maximum.
+    With discrete axes, the best end point is moved in the same way and climbs again, and this is done twice.
 
     In a box, `maximize_improvement` climbs with BFGS from the best candidates of the 5 best cells, whatever n_starts
     is, and each ascent may cross the whole box; discrete axes are treated in the same way.
@@ -270,7 +270,7 @@ def _other_values(function: FeatureFunction | ImprovementSurface, points: Tensor
 def _ascend(
     function: FeatureFunction, x0: Tensor, owner: Tensor, limits: newton.Limits, mixed: MixedBox | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Climb from x0, b x D, on the functions `owner` (b), each in its region; return the end points and values."""
+    """Climb from x0, b x D, on the functions of index `owner` (b), each in its region; return end points and values."""
     region = function.regions.region_of(x0)
     lower, upper = function.regions.bounds(region, x0.dtype)
     if mixed is not None:

@@ -5,13 +5,13 @@ Model j has a kernel k_j, a noise variance v_j and a factor r_j of a known mean 
     y = c 1 + r_j g(x) + f + e,    f ~ GP(0, s^2 k_j),    e ~ N(0, s^2 v_j)
 
 If r_j = 0, k_j is the SE kernel k_l of one length-scale; if r_j > 0, it is `own k_l(x, x') + psi(x)' covariance
-psi(x')` (see `KnownMean`). The prior of c is flat, that of `1 / s^2` a Gamma distribution with nu degrees of freedom
-and mean 1. With `K = k_j(x, x) + v_j I`, `p = 1' K^-1 1` and S the least squared length of `K^-1/2 (y - r_j g - c 1)`
-over c, the restricted log likelihood of a model from t observations is, up to a constant,
+psi(x')` (see `KnownMean`). The prior of c is flat; `1 / s^2` has a Gamma prior with nu degrees of freedom and mean 1.
+Let `K = k_j(x, x) + v_j I` and `p = 1' K^-1 1`, and let S be the minimum over c of `|K^-1/2 (y - r_j g - c 1)|^2`. The
+restricted log likelihood of a model from t observations is, up to a constant,
 
     -(1/2) (t - 1 + nu) log s^2 - (1/2) log |K| - (1/2) log p,    s^2 = (S + nu) / (t - 1 + nu)
 
-and its posterior at a new point x has mean `r_j g(x) + c + k' K^-1 (y - r_j g - c 1)` and variance
+The posterior at a new point x, with the minimising c, has mean `r_j g(x) + c + k' K^-1 (y - r_j g - c 1)` and variance
 `s^2 (k_j(x, x) - k' K^-1 k + (1 - 1' K^-1 k)^2 / p)`, k being the covariances of x and the observed points (universal
 kriging). The agent maximises the expected improvement, averaged over models by their posterior probabilities.
 """
@@ -36,7 +36,7 @@ from dpfbo.space.domain import CLUSTERS, Grid
 _NU = 1.0  # nu, degrees of freedom of the Gamma prior of 1 / s^2, whose mean is 1
 _LENGTH = (math.log(0.4), 0.7)  # mean and standard deviation of the prior of log(length-scale)
 _FLAT = 1e-12  # observations count as equal if their standard deviation is at most this fraction of the largest |y|
-_MOST_POINTS = 2048  # most points of a grid whose kernels are tabulated, in 32 MB each
+_MOST_POINTS = 2048  # most points of a grid whose kernels are tabulated; then a table takes up to about 150 MB
 LEAST_WEIGHT = 0.01  # models less probable than this fraction of the most probable one are left out
 MODELS = 12  # an agent averages at most this number of models, the most probable ones
 _DRAW_JITTER = 1e-6  # added to the variances of a draw, relative to s^2
@@ -158,8 +158,8 @@ class AveragedGP:
     ) -> tuple[Tensor, Tensor] | None:
         """Find the grid rows of largest expected improvement (n) and `Fitted.shared` (n) by compiled code.
 
-        index: n x t, rows of the observations; psi: G x M, features of the grid. A row of -1 is left to tensor
-        operations. Returns None for `ts`, without compiled code, or if the grid is too large for tables.
+        index: n x t, rows of the observations; psi: G x M, features of the grid. Where a row is -1, tensor operations
+        have to find it. Returns None for `ts`, without compiled code, or if the grid is too large for tables.
         """
         if self.acquisition != "ei" or len(grid.points) > _MOST_POINTS or not computes(y, grid.points):
             return None
@@ -189,7 +189,7 @@ class AveragedGP:
         )
 
     def kernels(self, a: Places, b: Places, known: KnownMean | None) -> Tensor:
-        """Return all k_l between points and, with a known mean, all `own k_l + psi' covariance psi'`, n x C x s x t."""
+        """Return all k_l between a and b and, if known, all `own k_l + psi(a)' covariance psi(b)`, n x C x s x t."""
         plain = scaled_kernels(a.x, b.x, self.lengthscales)
         if known is None or a.psi is None or b.psi is None:
             return plain

@@ -1,7 +1,7 @@
 """Padding and splitting of batches, so that the result of a row does not depend on the other rows of its batch.
 
-Libraries compute small matrix products, and the last rows of large ones, by different code, which rounds differently.
-An agent's queries would then depend on the other agents in its process. Such batches are padded with repeated rows.
+For small matrix products, and for the last rows of large ones, libraries use other code, which rounds differently. An
+agent's queries would then depend on the other agents in its process. Such batches are padded with repeated rows.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 PRODUCTS = 2  # smallest batch of matrix products that is rounded like a larger batch
-ROWS = 16  # a single matrix product whose number of rows is a multiple of this rounds rows like a larger one
+ROWS = 16  # a single matrix product with a multiple of this many rows rounds each row as a larger product does
 _BLOCK = 2**22  # entries of the largest tensor of a block on a CPU
 _ACCELERATOR_BLOCK = 2**27  # the same on an accelerator: 1 GB
 
@@ -57,7 +57,7 @@ def in_blocks(function: Callable[[Tensor], Tensor], n: int, rows_at_once: int, d
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Use one thread per tensor operation: more would compete with threads for other blocks, and round differently."""
+    """Use one thread per tensor operation: more would compete with other blocks' threads and round differently."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -24,8 +24,8 @@ from dpfbo.space.regions import Regions
 
 METHODS = ("rff", "exact", "gpytorch")
 _NOISE_FLOOR = 1e-5  # least variance of the observation noise in a draw
-_TENSORS = 8  # tensors of t x F numbers for each agent while it draws, with t observations and F features
-_REACH = 7.0  # length-scales beyond which the SE kernel counts as 0 (its spectrum: inverse ones): exp(-24.5) = 2e-11
+_TENSORS = 8  # number of t x F tensors that a draw of one agent takes, with t observations and F features
+_REACH = 7.0  # the SE kernel counts as 0 beyond 7 l, and its spectrum beyond 7 / l: exp(-24.5) = 2e-11
 
 Normals = Callable[[int, Tensor, int], Tensor]  # maps (octave, rows, size) to standard normals, len(rows) x size
 
@@ -38,12 +38,12 @@ class ConfidenceScale:
 
     By Theorem 2 of Chowdhury and Gopalan (2017), `|f - mu| <= beta_t sd` for all t and x with probability at least
     1 - delta / 4, as the maintainers read Algo. 2. In the theorem, gamma is the largest information gain of any t - 1
-    observations. Here it is that of the agent's own observations, which is no larger; the proof begins with it. The
+    observations. Here it is the gain of the agent's own ones, which is no larger; the proof begins with that gain. The
     bound needs `noise = 1 + 2 / T` (`dpfbo.federated.theory.regularization`) and a kernel that is given, not fitted.
 
     Args:
-        norm_bound: B, an upper bound of an objective's norm in the RKHS of the agent's kernel, in its model's units.
-        noise_sd: R, the sub-Gaussian constant of the observation noise; its standard deviation if it is normal.
+        norm_bound: B, an upper bound of an objective's norm in the RKHS of the agent's kernel, in the units of its GP.
+        noise_sd: R, the sub-Gaussian constant of the observation noise; for normal noise, the standard deviation.
         delta: A probability, which is not the delta of differential privacy.
 
     Raises:
@@ -70,7 +70,7 @@ class ConfidenceScale:
 
 @dataclass(frozen=True)
 class OwnDraw:
-    """A draw from the posterior of each agent's own GP, whose maximiser the agent queries.
+    """A draw from the posterior of each agent's own GP; the agent queries the draw's maximiser.
 
     Args:
         method: `rff` draws with new random features of the agent's length-scale; `exact` draws without approximation,
@@ -131,7 +131,7 @@ class OwnDraw:
             return draw.maximizers(domain, acquisition, self.n_features)
         if isinstance(hyper, KernelParameters):
             raise SettingError("method", f"must be gpytorch for {hyper.own.extensions[0]}, got {self.method!r}")
-        if self.scale is not None:  # a draw given y / beta is the scaled draw over beta: it has the same maximiser
+        if self.scale is not None:  # a draw given y / beta is the scaled draw divided by beta: the same maximiser
             L = hyperparameters.gram_cholesky(embedded(domain, x), hyper, noise)
             gain = L.diagonal(dim1=1, dim2=2).log().sum(1) - 0.5 * y.shape[1] * noise.log()
             y = y / self.scale.beta(gain)[:, None]
@@ -199,7 +199,7 @@ def exact_draw_on_grid(
         f = f0 + k(grid, x) (K + noise I)^-1 (y - f0(x) - e)
 
     The prior draw f0 is a random Fourier series on a circle of length `1 + 7 l`; its kernel equals the SE kernel on
-    [0, 1] to 1e-10. Agents whose length-scales lie in one octave share the circle of the largest l and its basis.
+    [0, 1] to 1e-10. Agents whose length-scales lie in one octave share the circle and the basis of its largest l.
     index: n x t, the rows of the observed points; y: n x t; noise: n; e: n x t, drawn noise; normals: for f0.
     """
     L = hyperparameters.gram_cholesky(grid[index][..., None], hyper, noise)

@@ -20,7 +20,7 @@ _ACCELERATOR_BLOCK = 100_000_000  # features evaluated at once on an accelerator
 
 @dataclass(frozen=True)
 class RandomFeatures:
-    """A batch of B feature maps `phi_j(x) = cos(s_j . x + b_j) / norm`, where the norm gives `phi(x)` unit length.
+    """A batch of B feature maps `phi_j(x) = cos(s_j . x + b_j) / norm`, where the norm scales `phi(x)` to unit length.
 
     `phi(x) . phi(x')` approximates the SE kernel `exp(-|x - x'|^2 / (2 l^2))` (Rahimi and Recht 2007). The paper's
     App. B scales every phi(x) to unit norm, which makes `|phi(x) . w| <= |w|`.

@@ -69,7 +69,7 @@ class Draw:
         """Return the draws as functions, each with n_features random features."""
         (n, t, D), F, freedom = self.x.shape, n_features, KERNELS[self.posterior.hyper.own.kernel]
         s = self._normal("frequencies", F * D).view(n, F, D)
-        if freedom:  # Matern: t-distributed, a normal vector over the root of an independent mean square
+        if freedom:  # Matern: t-distributed frequencies, normal vectors divided by the root of a mean square
             s = s / self._normal("scales", F * freedom).view(n, F, freedom).square().mean(2, keepdim=True).sqrt()
         b = 2 * math.pi * self.streams.uniform("own_draw/phases", self.agents, self.round, F)
         e = self.noise.sqrt()[:, None] * self._normal("noise", t)
@@ -169,7 +169,7 @@ class PathwiseDraw:
 
 
 def maximizers_in_box(draw: PathwiseDraw, acquisition: Acquisition, points: Tensor) -> Tensor:
-    """Climb by BFGS from the best candidate and all starts to the best ends, n x D. points: candidates, then starts."""
+    """Climb by BFGS from the best candidate and starts; return best ends, n x D. points: candidates, then starts."""
     candidates, starts = points[:, : acquisition.n_candidates], points[:, acquisition.n_candidates :]
     starts = torch.cat([_best(candidates, draw.blockwise(candidates))[:, None], starts], 1)  # n x k x D
     if acquisition.max_iterations == 0:

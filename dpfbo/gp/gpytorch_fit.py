@@ -38,7 +38,7 @@ def fit(x: Tensor, y: Tensor, own: OwnGP) -> KernelParameters:
 
 
 def log_likelihood(hyper: KernelParameters, x: Tensor, y: Tensor, models: Models) -> tuple[Tensor, Tensor]:
-    """Return the log marginal likelihood plus the log prior densities, divided by t (N), and its gradient (N x p).
+    """Return `(log marginal likelihood + log prior densities) / t`, N, and its gradient, N x p.
 
     An agent whose covariance has no Cholesky factor gets -inf; halving the batch again and again isolates this agent.
     """
@@ -57,13 +57,13 @@ def log_likelihood(hyper: KernelParameters, x: Tensor, y: Tensor, models: Models
 
 
 def information(hyper: KernelParameters, x: Tensor, models: Models) -> Tensor:
-    """Return the Fisher information of the raw parameters over t, `tr(A^-1 A_i A^-1 A_j) / (2 t)`, N x p x p.
+    """Return the Fisher information of the raw parameters, divided by t: `tr(A^-1 A_i A^-1 A_j) / (2 t)`, N x p x p.
 
     A is the covariance of the observations at x, N x t x D, and A_i its difference quotient by parameter i. The result
     is the identity if A has no Cholesky factor.
     """
     (n, p), t = hyper.raw.shape, x.shape[1]
-    # each agent's parameters, unchanged and then with one of them moved
+    # each agent's parameters p + 1 times: unchanged, then with each of them moved in turn
     moved = hyper.raw[:, None] + _DIFFERENCE * torch.eye(p + 1, p, dtype=x.dtype, device=x.device).roll(1, 0)
     at = x[:, None].expand(-1, p + 1, -1, -1).flatten(0, 1)
     model = models.of(KernelParameters(hyper.own, moved.flatten(0, 1)), at, at[..., 0])

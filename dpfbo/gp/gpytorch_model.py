@@ -21,7 +21,7 @@ from torch import Tensor
 from dpfbo.gp.own_gp import BOUNDS, KERNELS, AnyHyperparameters, KernelParameters, OwnGP
 
 _BOUNDS = {**BOUNDS, "warp": (0.1, 10.0)}
-_SPREAD = {"noise": 3.0, "variance": 2.0, "lengthscale": 1.0, "warp": 0.75}  # of normal priors of the logarithms
+_SPREAD = {"noise": 3.0, "variance": 2.0, "lengthscale": 1.0, "warp": 0.75}  # sd of the logarithms' priors
 _EDGE = 1e-7  # distance from 0 and 1 within which the warp is constant: its slope may be infinite there
 
 
@@ -68,7 +68,7 @@ class AgentsModel(gpytorch.models.ExactGP):
                     module.register_prior(f"{raw}_prior", prior, raw)
 
     def inputs(self, x: Tensor) -> Tensor:
-        """Warp points, n x k x D, if the model has a warp; the kernel is evaluated there."""
+        """Return the inputs of the kernel at points, n x k x D: the points, warped if the model has a warp."""
         return x if self.warp is None else self.warp(x)
 
     def forward(self, x: Tensor) -> gpytorch.distributions.MultivariateNormal:

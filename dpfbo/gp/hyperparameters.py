@@ -36,7 +36,7 @@ def start(own: OwnGP, n_agents: int, dimension: int, device: torch.device) -> An
 
 
 def fit_own(x: Tensor, y: Tensor, own: OwnGP, kernel_parameters: bool = False) -> AnyHyperparameters:
-    """Fit all agents' hyper-parameters to x (N x t x D), y (N x t). kernel_parameters: keep GPyTorch's raw ones."""
+    """Fit every agent to x, N x t x D, and y, N x t. kernel_parameters: return the raw parameters of a GPyTorch fit."""
     if own.fit == "closed_form":
         return fit(x, y, own.start(len(x), x.device))
     from dpfbo.gp import gpytorch_fit
@@ -183,7 +183,7 @@ def _fit(x: Tensor, y: Tensor, start: Hyperparameters) -> Hyperparameters:
 
 
 def best_variance(yy: Tensor, eta: Tensor, t: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the best variance within the bounds (N), a mask of free ones, and a mask where the noise is at a bound."""
+    """Return the best variances within the bounds (N), a mask of those inside, and a mask of the noises at a bound."""
     (low_v, high_v), (low_n, high_n) = BOUNDS["variance"], BOUNDS["noise"]
     low, high, best = low_n / eta, high_n / eta, yy / t
     v = best.clamp(low.clamp(min=low_v), high.clamp(max=high_v))

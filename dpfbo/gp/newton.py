@@ -15,8 +15,8 @@ from dpfbo.gp import batches, optimize
 Function = Callable[..., tuple[Tensor, Tensor, Tensor]]
 
 ARMIJO = 1e-4
-HOPE = 2.0  # largest further decrease expected of a start, over `-d.g` (1/2 for a quadratic; tests count lost starts)
-NEAR = 0.02  # fraction of the box: coordinates closer to a bound than this, and than the radius, may move to it at once
+HOPE = 2.0  # assumed limit of a start's further decrease, in units of `-d.g` for the next step d; 1/2 for a quadratic
+NEAR = 0.02  # fraction of the box: coordinates closer to a bound than this and than the radius may move to it at once
 SHORTER = 0.25  # radius after a step that failed, relative to the length of this step
 _RUNNING = 0.7  # share of running problems below which finished ones are removed from the batch
 FLATTEST = 1e-6  # smallest curvature, relative to the largest, that a step divides by
@@ -60,13 +60,13 @@ def minimize(
     function: Function, x0: Tensor, lower: Tensor, upper: Tensor, longest: Tensor, limits: Limits,
     data: Sequence[Tensor], group: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Minimise B functions of D variables, each within its own box (lower, upper: B x D); returns points and values.
+    """Minimise B functions of D variables, each within its own box (lower, upper: B x D); return points and values.
 
-    A step is `-|H|^-1 g`, with the absolute eigenvalues of the Hessian, on the coordinates that are not held at a
-    bound, and no longer than the radius. A step that decreases the value too little is not taken, and the radius
-    shrinks; any other doubles it, up to `longest` (B). data: tensors with one row per problem, for the function. group:
-    B, if only the best problem of each group matters: a problem ends as soon as `HOPE` times its predicted decrease
-    would not reach its group's best value. A problem that is not finite at x0 stays there, and its value is infinite.
+    A step is `-|H|^-1 g` on the coordinates that are not held at a bound, shortened to the radius; |H| is the Hessian
+    with absolute eigenvalues. A step that decreases the value too little is not taken, and the radius shrinks; any
+    other step doubles the radius, up to `longest` (B). data: tensors with one row per problem, for the function. group:
+    each problem's group, B, if only the best of a group matters: a problem ends as soon as `HOPE` times its predicted
+    decrease would not reach its group's best value. A problem that is not finite at x0 stays there with value infinity.
     """
     (B, D), device = x0.shape, x0.device
     if B == 0:
@@ -124,7 +124,7 @@ def _moved(function: Function, b: _Problems, d: Tensor, length: Tensor, running:
 
 
 def _step(x: Tensor, g: Tensor, H: Tensor, radius: Tensor, fixed: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute the next step of each problem, b x D, and its length, b; a coordinate near a bound moves to the bound."""
+    """Compute the next step of each problem, b x D, and its length, b; coordinates near a bound ahead move to it."""
     D = x.shape[1]
     room = torch.where(g > 0, fixed[:, :D], fixed[:, D : 2 * D]) - x
     held = room.abs() <= torch.minimum(fixed[:, 2 * D : 3 * D], radius[:, None])

@@ -21,7 +21,7 @@ _JITTER = 1e-4  # added to the diagonal of the kernel matrix of the inducing poi
 def scaled_kernels(a: Tensor, b: Tensor, lengthscales: Sequence[float]) -> Tensor:
     """Compute SE kernels whose length-scales grow with the dimension, `exp(-|x - x'|^2 / (2 l^2 D / 3))`.
 
-    Distances in the unit cube grow like sqrt(D) with the dimension D, so that the same l serve every D.
+    Distances in the unit cube grow like sqrt(D) with the dimension D, so with this scaling the same l serve every D.
 
     Args:
         a: Embedded points, `... x n x D`.
@@ -91,7 +91,7 @@ class NystromFeatures:
         return psi[: len(points)].unflatten(0, u.shape[:2])
 
     def coefficients(self) -> Tensor:
-        """Return the covariance, L x M x M, of the weights w of `f = psi . w` for draws f with each of the kernels.
+        """Return the covariance, L x M x M, of the weights w of `f = psi . w` for draws f under each kernel.
 
         The weights of f are those that give its values at U: `w = R^-1 f(U)`. The covariance is computed once.
         """
@@ -104,7 +104,7 @@ class NystromFeatures:
         return torch.linalg.solve_triangular(self.root, half.mT, upper=False)
 
     def mean_variance(self, covariances: Tensor) -> Tensor:
-        """Average over U the variance of `psi . w` about its mean over U, L numbers. covariances: of w, L x M x M."""
+        """Return the expected variance of the values of `psi . w` at U, L numbers. covariances: of w, L x M x M."""
         K = self.root @ covariances @ self.root.mT
         return K.diagonal(dim1=1, dim2=2).mean(1) - K.mean((1, 2))
 

@@ -17,7 +17,7 @@ Function = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor | None]]
 
 _ARMIJO = 1e-4
 _MAX_BACKTRACKS = 12
-_HOPE = 6.0  # largest further decrease expected of a start, over `-d.g` (1/2 for a quadratic; tests count lost starts)
+_HOPE = 6.0  # assumed limit of a start's further decrease, in units of `-d.g` for the next step d; 1/2 for a quadratic
 _NEAR = 1e-6  # fraction of the box: coordinates closer to a bound than this count as lying on it
 _MATRICES = 2**19  # matrices whose eigenvalues are computed at once
 _FLATTEST = 1e-6  # smallest curvature, relative to the largest, that a Newton step divides by
@@ -55,13 +55,13 @@ def minimize(
     function: Function, x0: Tensor, lower: Tensor, upper: Tensor, step: Tensor, stopping: Stopping = Stopping(),
     group: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Minimise B functions of D variables, each within its own box (lower, upper: B x D); returns points and values.
+    """Minimise B functions of D variables, each within its own box (lower, upper: B x D); return points and values.
 
     After a BFGS step that decreases the value too little, or a Newton step that does not decrease it, a step along the
     negative gradient follows before the problem counts as converged. step: B, the length of steps along the gradient,
-    and of the longest Newton step. group: B, if only the best problem of each group matters: a problem then ends as
-    soon as `_HOPE` times its predicted decrease would not reach its group's best value. A problem that is not finite at
-    x0 stays there.
+    and of the longest Newton step. group: each problem's group, B, if only the best of a group matters: a problem then
+    ends as soon as `_HOPE` times its predicted decrease would not reach its group's best value. A problem that is not
+    finite at x0 stays there.
     """
     function = _padded(function)
     x, rows = x0.clamp(lower, upper), torch.arange(len(x0), device=x0.device)
@@ -118,7 +118,7 @@ def _padded(function: Function) -> Function:
 
 
 def _direction(b: _Batch, lower: Tensor, upper: Tensor, step: Tensor, newton: bool) -> Tensor:
-    """Return descent directions, b x D; a coordinate near a bound that descent would push across moves to the bound."""
+    """Return descent directions, b x D; a coordinate close to a bound that descent would cross moves to it."""
     near = torch.minimum(_projected_gradient(b, lower, upper), _NEAR * (upper - lower).amax(1))[:, None]
     to_lower, to_upper = (b.x - lower <= near) & (b.g > 0), (upper - b.x <= near) & (b.g < 0)
     held = to_lower | to_upper
@@ -151,12 +151,12 @@ def eigh(matrices: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _projected_gradient(b: _Batch, lower: Tensor, upper: Tensor) -> Tensor:
-    """Return the largest entry of each projected gradient, b; a NaN in it makes it NaN, which ends the problem."""
+    """Return the largest entry of each projected gradient, b; NaN if one entry is NaN, which ends the problem."""
     return ((b.x - b.g).clamp(lower, upper) - b.x).abs().amax(1)
 
 
 def _line_search(function: Function, b: _Batch, direction: Tensor, lower: Tensor, upper: Tensor) -> _Batch:
-    """Backtrack along the projected direction until the Armijo condition holds; a problem where it never does stays."""
+    """Backtrack along the projected direction until the Armijo condition holds; if it never does, the point stays."""
     new, ok, slope = _trial(function, b, direction, lower, upper)
     todo = (~ok).nonzero()[:, 0]
     if len(todo) == 0:

@@ -26,22 +26,23 @@ class AgentSampler(BaseSampler):
     """Chooses the parameters of a site's Optuna study with the site's `dpfbo.Agent`.
 
     Completed trials that the Optuna study already contains enter the agent's model (`Agent.tell`). A pruned or failed
-    trial counts as the worst value so far; a trial that was enqueued with other parameters counts with those. A trial
-    in state RUNNING keeps its point. After a process has died, its trials must be ended (by Optuna's heartbeats, or
-    `study.tell(number, state=FAIL)`); otherwise their initial points are given to other trials as well.
+    trial counts as the worst value so far. A trial that was enqueued with other parameters is an evaluation of those.
+    A trial in state RUNNING keeps its point. After a process has died, its trials must be ended (by Optuna's heartbeats
+    or by `study.tell(number, state=FAIL)`); otherwise their initial points are given to other trials as well.
 
     Args:
         agent: The site's agent, with a folder, from which a restarted process continues.
         exchange: A function that sends the site's message to the server and returns the broadcast that follows, or
-            None if it is not available yet. It is called before each trial, with the same message until the broadcast
-            arrives. Algorithms that send no messages need none.
+            None if the broadcast is not available yet. It is called before a trial if a message is due, and with the
+            same message before each later trial until the broadcast arrives. Algorithms that send no messages do not
+            need it.
 
     Raises:
         SettingError: The agent's study has no named parameters.
         MissingPackage: Optuna is not installed.
 
     Guarantee:
-        The guarantees of `dpfbo.Agent` and `dpfbo.Coordinator` apply, whose messages and broadcasts are used unchanged.
+        The guarantees of `dpfbo.Agent` and `dpfbo.Coordinator` apply: their messages and broadcasts are used unchanged.
         Earlier trials do not enter the message of the private prior.
 
     Example:
@@ -73,7 +74,7 @@ class AgentSampler(BaseSampler):
         """Return the agent's next configuration.
 
         Raises:
-            SettingError: The Optuna study has several objectives or another direction than the agent.
+            SettingError: The Optuna study has several objectives or a direction other than the agent's.
             StateError: A message is due, and there is no `exchange`.
         """
         with self._lock:

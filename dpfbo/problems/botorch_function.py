@@ -30,8 +30,8 @@ class BotorchFunction(GeneratedProblem):
     f is BoTorch's `function` (its negative if BoTorch minimises it), minus its mean and divided by its standard
     deviation over a Sobol sequence. top is the maximum of f, found from its published maximiser, or, if BoTorch
     states none, the best value of the sequence. fold reflects points at the faces of the cube. g_n is a smooth random
-    function with length-scale 0.3 and N(0, 1) values. The exponential is positive, so the maximum of every y_n is
-    `top`, at a point of its own; where f is near its mean 0, the factor adds about -perturbation g_n.
+    function with length-scale 0.3 and N(0, 1) values. The exponential is positive, so if top is f's maximum, every y_n
+    has the maximum top, at a point of its own. Where f is near its mean 0, the factor adds about -perturbation g_n.
 
     Points x are in BoTorch's bounds; values are computed on the CPU. The metric is noiseless simple regret in units of
     f's standard deviation; for a function without a stated maximiser it is the noiseless best value so far.
@@ -123,7 +123,7 @@ class BotorchFunction(GeneratedProblem):
 
     @cached_property
     def _maximiser(self) -> Tensor | None:
-        """The best point that searches from the published maximisers find, in the unit cube, D; None without any."""
+        """The best unit-cube point, D, that searches from BoTorch's published maximisers find; None if it has none."""
         if self._botorch._optimizers is None:
             return None
         low, high = self._botorch.bounds

@@ -14,7 +14,7 @@ from dpfbo.outsourced.hyperparameters import Belief
 from dpfbo.outsourced.table import Table
 from dpfbo.rng import Streams
 
-_LEAST_NOISE = 1e-12  # divided by the variance; with less, posteriors of repeated measurements lose their precision
+_LEAST_NOISE = 1e-12  # least noise variance, relative to the prior variance; with less, posteriors lose precision
 
 
 class OneCurator:
@@ -83,7 +83,8 @@ def random_ranks(n: int, seed: int) -> np.ndarray:
 def lowest(ranks: np.ndarray, n_rows: int | None, problem: str) -> np.ndarray:
     """Return the indices of the n_rows lowest ranks (None: all), lowest first; SettingError if there are fewer ranks.
 
-    A record's rank does not depend on the other records. Replacing one record therefore replaces at most one row.
+    A record's rank does not depend on the other records. If each row is one record, replacing one record therefore
+    replaces at most one row (with n_rows=None, it may add or remove one instead).
     """
     if n_rows is not None and n_rows > len(ranks):
         raise SettingError("n_rows", f"must be at most {len(ranks)} for {problem}, got {n_rows}")

@@ -45,7 +45,7 @@ class EvaluationError(RuntimeError):
 
 
 class EvaluationRecord(Protocol):
-    """The evaluations that a run has made; `Custom` looks up each evaluation first, and adds those that it makes."""
+    """The evaluations of a run: `Custom` looks each one up before it makes it, and adds those that it makes."""
 
     def known(self, agent: int, round: int, place: int, x: np.ndarray) -> float | None:
         """Return the value of an earlier evaluation, NaN if it failed; None if there was no such evaluation.
@@ -59,7 +59,7 @@ class EvaluationRecord(Protocol):
 
 @dataclass(frozen=True)
 class Custom:
-    """Uses a function `f(agent, x) -> y` as the objective of every agent, and calls it once for each query.
+    """Uses a function `f(agent, x) -> y` as the objective of every agent; each call evaluates one query.
 
     Args:
         function: A callable, or `package.module:name`, importable from the working directory.
@@ -78,7 +78,7 @@ class Custom:
         n_jobs: The number of parallel calls, each in its own process if above 1; -1 for one call per CPU.
         timeout: The seconds after which a call counts as failed and its process is ended; None for no limit.
         name: The problem's name in records.
-        record: The record of evaluations: those that it holds are not repeated, new ones are added. None for no record.
+        record: The record of evaluations. Those in it are not repeated, and new ones are added. None for no record.
 
     Raises:
         SettingError: Bounds or parameters are wrong, or the function cannot be imported.

@@ -93,7 +93,7 @@ def check_settings(problem: Any) -> None:
 
 
 def power_of_ten(x: Tensor) -> Tensor:
-    """Return 10^x, rounded the same in every batch; torch.pow rounds by a number's position in the tensor."""
+    """Return 10^x, rounded alike in every batch; torch.pow's rounding depends on a number's position in the tensor."""
     return torch.exp(math.log(10) * x)
 
 

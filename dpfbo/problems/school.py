@@ -94,7 +94,7 @@ class Schools:
         return Schools(*(part.to(rows.device) for part in kept))
 
     def normalised_mse(self, ridge: Tensor, gamma: Tensor) -> Tensor:
-        """Return the validation error of each school's kernel ridge regression over that of its training mean, N.
+        """Return the validation error of each school's kernel ridge regression divided by its training mean's error, N.
 
             |validation - K* a|^2 / |validation|^2,   a = (K + ridge I)^-1 train
 

@@ -31,7 +31,7 @@ def _kernel_root(grid_size: int, lengthscale: float) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Synthetic(GeneratedProblem):
-    """Maximises one GP draw on a grid of [0, 1], to which each agent adds plus or minus `perturbation` at each point.
+    """Maximises one GP draw on a grid of [0, 1]; each agent adds plus or minus `perturbation` to it at each point.
 
     The draw is scaled to [0, 1]; both signs are equally likely. The metric is noiseless simple regret against the
     agent's own optimum.

@@ -57,7 +57,7 @@ class Axis(Conditional, ABC):
 
     @property
     def middle(self) -> float:
-        """The number in natural units at the coordinate 1/2, which an inactive parameter has."""
+        """The number in natural units at the coordinate 1/2; an inactive parameter has this number."""
         return float(self.natural(torch.tensor(0.5, dtype=torch.float64, device="cpu")))
 
     @abstractmethod
@@ -132,8 +132,8 @@ class _Interval(Axis):
     def _grid(self) -> tuple[float, float, float]:
         """The a, b and c for which `(a + k b) / c` is the k-th value of an axis with a step.
 
-        They are whole numbers, which avoids rounding errors: 0.1 + 2 x 0.1 is (1 + 2) / 10 = 0.3. Only if `lower` and
-        `step` have too many decimals, they are floats.
+        They are whole numbers, which avoids rounding errors: 0.1 + 2 x 0.1 is (1 + 2) / 10 = 0.3. Where whole numbers
+        would exceed 2^53, they are `lower`, `step` and 1.
         """
         lower, step = map(_decimal, (self.lower, self.step))
         c = math.lcm(lower.denominator, step.denominator)
@@ -211,13 +211,13 @@ class Float(_Interval):
         lower: The smallest value.
         upper: The largest value.
         log: True to search the logarithm of the number; `lower` must then be above 0.
-        step: The distance of consecutive values `lower, lower + step, ..`; None for all numbers. As in Optuna, the last
+        step: The distance between the values `lower, lower + step, ..`; None for all numbers. As in Optuna, the last
             value is the largest that is at most `upper`. Values are decimal numbers, such as 0.3 for 0.1 + 2 x 0.1.
         when: The condition under which the parameter is active, see `Space`.
 
     Raises:
-        SettingError: The bounds are not finite, `lower` is not below `upper`, or `step` is not positive, too long for
-            the bounds, or given with `log`.
+        SettingError: The bounds are not finite, `lower` is not below `upper`, or `step` is not positive, is too large
+            for the bounds, or is given with `log`.
 
     Example:
         >>> from dpfbo import Float, Space
@@ -237,12 +237,12 @@ class Integer(_Interval):
         lower: The smallest value.
         upper: The largest value.
         log: True to search the logarithm of the number; `lower` must then be at least 1.
-        step: The distance of consecutive values, as for `Float`; a whole number.
+        step: The distance between consecutive values, as for `Float`; a whole number.
         when: The condition under which the parameter is active, see `Space`.
 
     Raises:
-        SettingError: A bound or `step` is not a whole number, `lower` is not below `upper`, or `step` is too long for
-            the bounds, or given with `log`.
+        SettingError: A bound or `step` is not a whole number, `lower` is not below `upper`, or `step` is too large
+            for the bounds, or is given with `log`.
 
     Example:
         >>> from dpfbo import Integer

@@ -88,7 +88,7 @@ def requirements(parameters: Mapping[str, Any], deciding: tuple[type, ...]) -> d
 def _required(
     name: str, when: Mapping[str, Iterable[Value]], parameters: Mapping[str, Any], found: Mapping[str, Requirements]
 ) -> Requirements:
-    """Return the requirements of the parameter `name`. found: the requirements of its parents, at least."""
+    """Return the requirements of the parameter `name`. found: requirements by name, at least of its parents."""
     required: Requirements = {}
     for parent, values in when.items():
         try:

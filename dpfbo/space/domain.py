@@ -71,7 +71,7 @@ class Grid(_InBox):
     """A finite set of points that lies in a box.
 
     Args:
-        points: G x D natural points.
+        points: The points in natural units, G x D.
         lower: D lower bounds of the box.
         upper: D upper bounds of the box.
 
@@ -113,7 +113,7 @@ class Grid(_InBox):
 
     @cached_property
     def screening(self) -> tuple[Tensor, Tensor] | None:
-        """The rows of cluster centres, c, and the rows of the clusters, c x w; None for at most 512 points.
+        """The rows of the cluster centres, c, and of each cluster's points, c x w; None on grids of at most 512 points.
 
         Each row belongs to the cluster of the nearest centre. A cluster of fewer than w rows is padded with its centre.
         """

@@ -1,4 +1,4 @@
-"""Boxes with discrete axes: whole numbers, ordered levels and unordered choices beside continuous axes.
+"""Boxes with discrete axes (whole numbers, ordered levels, unordered choices) and perhaps continuous ones.
 
 A discrete value owns an interval of its axis in the unit cube; its coordinate is one point of the interval. Features
 and kernels are evaluated after points are snapped to these coordinates (Garrido-Merchan and Hernandez-Lobato 2020). An
@@ -19,7 +19,7 @@ from dpfbo.checks import SettingError
 from dpfbo.space.axes import Axis
 from dpfbo.space.conditions import Condition
 
-APART = 0.5  # distance of two choices in the embedding, whose other axes have length 1
+APART = 0.5  # distance between two choices in the embedding, where all other axes have length 1
 _TRIED = 20  # most values of a discrete axis that are tried in a search around a point
 
 
@@ -121,9 +121,9 @@ class MixedBox:
         return torch.cat(columns, -1)
 
     def pulled_back(self, slopes: Tensor) -> Tensor:
-        """Convert derivatives by embedded coordinates to derivatives by unit-cube ones, `... x D`; 0 on discrete axes.
+        """Convert derivatives with respect to embedded coordinates to unit-cube ones, `... x D`; 0 on discrete axes.
 
-        All axes are treated as active; the caller has to set the derivatives on inactive ones to 0 (see `active`).
+        All axes are treated as active; the caller has to set the derivatives on inactive axes to 0 (see `active`).
         """
         pulled = slopes.new_zeros(*slopes.shape[:-1], self.dimension)
         index = [i for i in range(self.dimension) if i not in self.discrete]

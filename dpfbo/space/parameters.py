@@ -123,7 +123,7 @@ class Space:
         return requirements(self.parameters, (Categorical, Ordinal, Integer))
 
     def _unmet(self, name: str, numbers: Mapping[str, float]) -> str | None:
-        """Return the parameter whose value makes `name` inactive, or None. numbers: of its parents' values, by name."""
+        """Return the parameter whose value makes `name` inactive, or None. numbers: those of its parents' values."""
         required = self._requirements[name].items()
         return next((parent for parent, allowed in required if numbers[parent] not in allowed), None)
 

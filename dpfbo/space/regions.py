@@ -65,8 +65,8 @@ class Regions:
     def bounds(self, region: Tensor, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
         """Return the lower and upper corners of closed boxes inside regions, `... -> ... x D` each.
 
-        Upper corners lie 1e-9 below a face that regions share; in single precision both corners lie 1e-6 away from it,
-        so that rounding cannot carry a point across.
+        Upper corners lie 1e-9 below a face that regions share. In single precision, upper and lower corners lie 1e-6
+        from such a face, so that rounding cannot carry a point across.
         """
         if self.P == 1:
             corner = torch.zeros(*region.shape, self.dimension, dtype=dtype, device=region.device)

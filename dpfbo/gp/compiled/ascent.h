@@ -17,7 +17,7 @@ typedef struct {
     long evaluations, n_starts, cells;
 } Rules;
 
-/* A map; phases and slopes are in half turns. Its M features include padding (0) to a multiple of DOUBLES. */
+/* A map; phases and slopes are in half turns. Its M features include padding to a multiple of DOUBLES. */
 typedef struct {
     long D, M;
     double *phase;  /* M */
@@ -37,7 +37,7 @@ typedef struct {
     int running;
 } Start;
 
-/* Value, gradient and Hessian of -g at state->x; inlined, so that the compiler knows a constant D. */
+/* Value, gradient and Hessian of -g at state->x; inlined, so that D can be a constant for the compiler. */
 INLINE void derivatives_in(const long D, const Map *map, const double *weight, State *state)
 {
     const long M = map->M;

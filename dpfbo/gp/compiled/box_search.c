@@ -5,7 +5,7 @@
 typedef struct {
     long D, M, P;
     long functions;        /* rows of the result */
-    long maps, weighted;   /* rows of the maps and of the weights; 1 is shared by all functions */
+    long maps, weighted;   /* rows of the maps and of the weights; 1 if all functions share them */
     long a, b;             /* candidates: all pairs of a points in the first half of the axes and b in the other */
     long parts[MOST_AXES]; /* number of parts of each axis; their product is P */
 } Sizes;

@@ -20,7 +20,7 @@ from dpfbo.space.domain import Grid
 MOST_AXES = 16
 _NUMBERS = ("armijo", "hope", "near", "shorter", "flattest", "tiny", "promise", "apart", "gain", "border", "edge")
 _LEAST_IMPROVEMENT = 1e-50  # smaller expected improvements lie beyond the table of `phi(u) + u Phi(u)`
-_DOUBLES, _FLOATS = 8, 32  # arrays are padded to multiples of these: one vector, and two vectors
+_DOUBLES, _FLOATS = 8, 32  # arrays are padded to multiples of these: one vector of doubles, two vectors of floats
 
 
 def _longs(*names: str) -> list[tuple[str, Any]]:

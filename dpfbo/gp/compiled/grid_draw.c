@@ -7,7 +7,7 @@
 
 #include "factor.h"
 
-enum { AGENTS = 8 }; /* whose values on the grid are computed as one matrix product */
+enum { AGENTS = 8 }; /* number of agents whose values on the grid are computed as one matrix product */
 
 typedef struct {
     long n, t;      /* agents, observations of each */

@@ -6,8 +6,8 @@
        residual = white z - r white g - c white 1,    c = (white 1)' (white z - r white g) / p
        score = -(t / 2) log s^2 - sum log diag L_j - (1/2) log p + prior,    s^2 = (|residual|^2 + 1) / t
 
-   The columns of all tables are first the cluster centres of `Grid.screening`, then the members of each cluster: eight
-   points that are evaluated together lie side by side. */
+   The columns of all tables are first the cluster centres of `Grid.screening`, then the members of each cluster. Eight
+   points that are evaluated together therefore lie side by side. */
 
 #include <string.h>
 
@@ -22,7 +22,7 @@ typedef struct {
     long kept;                    /* largest number of models that are averaged */
     long coarse, width, clusters; /* columns of cluster centres, columns of a cluster, clusters to search */
     long W;                       /* number of columns */
-    double own, least_weight;     /* least_weight: of an averaged model, over the largest weight */
+    double own, least_weight;     /* least_weight: of an averaged model, relative to the largest weight */
 } Sizes;
 
 typedef struct {

@@ -17,7 +17,7 @@ typedef long long Integers __attribute__((vector_size(64)));
 static const double PI = 3.14159265358979323846;
 static const double ROUND = 6755399441055744.0; /* 1.5 2^52: adding and subtracting it rounds to an integer */
 
-/* Taylor coefficients of cos(pi f) by f^2, and of sin(pi f) / f: the next one is below 2e-17 for |f| <= 1/2. */
+/* Taylor coefficients of cos(pi f) and sin(pi f) / f in powers of f^2; the next term is below 2e-17 for |f| <= 1/2. */
 #define N_TERMS 11
 static const double COS_TERMS[N_TERMS] = {
     1.0, -4.9348022005446793, 4.0587121264167682, -1.3352627688545895, 0.23533063035889320, -0.025806891390014060,

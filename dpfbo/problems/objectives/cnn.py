@@ -18,7 +18,7 @@ BATCH = 16  # images in a step
 MOMENTUM = 0.9
 
 _KERNELS = (5, 3)
-_NETWORKS = 64  # networks that are trained at once; more would need more memory and as much time
+_NETWORKS = 64  # networks that are trained at once; more at once would take more memory and no less time
 
 Parameters = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]  # weights and biases of the three layers
 

@@ -135,6 +135,6 @@ def _descend(
 
 
 def _softmax(logits: Tensor) -> Tensor:
-    """Return the softmax over classes, N x k x C x n; torch.softmax rounds by the number of data sets in the call."""
+    """Return the softmax over classes, N x k x C x n; torch.softmax's rounding depends on the number of data sets."""
     odds = (logits - logits.amax(2, keepdim=True)).exp()
     return odds / odds.sum(2, keepdim=True)

@@ -27,7 +27,7 @@ _DOMAINS = {
 class PlaceProblem(ScoreProblem):
     """A problem with one agent for each place of a csv file, in the order of the places' names.
 
-    A place's records (at most a number that the problem fixes, chosen at random) are split at random in two halves, one
+    At most a fixed number of each place's records is used, drawn at random. They are split at random in two halves, one
     for training and one for validation; features, and the target of a regression, are standardised by the training
     half. The objective is deterministic. Points x are hyper-parameters of the model; "log" marks axes that are searched
     on a logarithmic scale:
