@@ -1,9 +1,10 @@
 """The W&B runs (attempts to log) of a run folder: their ids and the places of their files.
 
-All online attempts of a run share one id until it is finished, so that the server has one curve. Each offline attempt
-has a new id, since W&B's service may still hold the id of a killed process, and replaces earlier ones that were not
-uploaded. All runs of an experiment share the folder `<results>/<experiment>/wandb`, where the ids of a run begin with a
-digest of its folder's name. wandb.json in the run folder has the last id, and whether the run was logged to the end.
+All online attempts of a run share one id until the run is finished, so that the server has one curve. Each offline
+attempt has a new id, since W&B's service may still hold the id of a killed process; it replaces earlier attempts that
+were not uploaded. All runs of an experiment share the folder `<results>/<experiment>/wandb`, where the ids of a run
+begin with a digest of its folder's name and its parent's. wandb.json in the run folder has the last id, and says
+whether the run was logged to the end.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 """Logging of finished runs to W&B from their files, as a tracker would have logged them while they ran.
 
 config.yaml, summary.json, rounds.parquet and server.parquet yield the same history, config, summary and tags, except
-for the seconds of each round, of which they have the sums. `show: auto` has the same effect as in a live run.
+for the seconds of each round: these files have only their sums. `show: auto` has the same effect as in a live run.
 """
 
 import importlib.util
@@ -61,7 +61,7 @@ def log_experiment(
 
     again: log also runs that W&B has, as new ones. only: folders of the runs to log, None for all; the summary covers
     the whole experiment. console: shows a progress bar for several runs, if it is a terminal. settings: `tracker.wandb`
-    of the summary, whose `artifacts` also apply to the runs; None for that of the first run. ended: see `log_summary`.
+    for the summary, None for that of the first run; its `artifacts` applies to the runs, too. ended: see `log_summary`.
     """
     found = LoggedExperiment()
     if mode == "disabled":
