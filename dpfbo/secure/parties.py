@@ -113,7 +113,7 @@ class SecureSite:
         return self.study.plan.epsilon(self.ledger.events())
 
     def respond(self, request: bytes) -> bytes:
-        """Answer a request of the server; the same request always gets the same bytes.
+        """Answer a request of the server; a repeated request gets the same bytes, unless the site was not ready.
 
         Args:
             request: The bytes from the server: a request of the secure sum, or the broadcast.
@@ -167,7 +167,7 @@ class SecureCoordinator:
 
     Guarantee:
         Privacy does not depend on the server: see `SecureSite`. The server's ledger has only the charge of the release;
-        a site's ledger has one for each attempt in which the site sent a masked vector.
+        a site's ledger has a charge for each attempt in which the site masked its vector.
 
     Raises:
         SettingError: The study trusts its server, or folder is None although releases are real (rng `os`).

@@ -75,10 +75,10 @@ def optimize(
 
     This is a simulation: one process holds the data of all agents.
 
-    Ctrl-C, `dpfbo.stop()` in a callback or a limit makes it return the result so far; `result.stopped` says why. With a
-    folder, the same call continues the study, also after an exception or a kill; the result is the same as without the
-    interruption. Each study has a subfolder, named by its algorithm, settings and seed: `python -m runners.status`,
-    `runners.board` and `analysis.figures` read its files.
+    After Ctrl-C, `dpfbo.stop()` in a callback, or a limit, the call returns the result so far; `result.stopped` says
+    why. With a folder, the same call continues the study, also after an exception or a kill; the result is the same as
+    without the interruption. Each study has a subfolder, named by its algorithm, settings and seed:
+    `python -m runners.status`, `runners.board` and `analysis.figures` read its files.
 
     Args:
         f: The objective. It receives the agent's number, 0..N-1, and a configuration, a dict of the space's parameters.

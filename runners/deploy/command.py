@@ -260,7 +260,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add["server"]("--step-timeout", type=float, default=None, metavar="SECONDS",
                   help="without an answer, after which it goes on without the missing sites (never)")  # fmt: skip
     add["server"]("--min-sites", type=int, default=None,
-                  help="how many answers may end a step; only with a trusted server (more than half)")  # fmt: skip
+                  help="fewest answers that end a step; with a trusted server only (more than half)")  # fmt: skip
     add["server"]("--ask-again", type=float, default=5.0, metavar="SECONDS", help="until it asks a site again")
     add["server"]("--lost", type=float, default=60.0, metavar="SECONDS", help="after which an answer counts as lost")
     add["server"]("--new-attempt", action="store_true",

@@ -72,6 +72,6 @@ def not_uploaded(folder: Path, id: str = "") -> list[Path]:
 
 
 def delete(attempts: Iterable[Path]) -> None:
-    """Delete attempts, after the one that replaces them has been opened."""
+    """Delete attempts. Call this only when the attempt that replaces them is open."""
     for attempt in attempts:
         shutil.rmtree(attempt, ignore_errors=True)

@@ -39,7 +39,7 @@ class WandbTracker:
 
     The fields are the settings `tracker.wandb`; invalid values raise ValueError. No method raises because of W&B, which
     is not imported before `start`, prints nothing and asks for no key. Only `start`, `finish` and `fail` wait for W&B,
-    within the limits above. "Stop" on the dashboard of an online run interrupts the process, as Ctrl-C does.
+    within this module's time limits. "Stop" on the dashboard of an online run interrupts the process, as Ctrl-C does.
     """
 
     mode: str = "offline"
