@@ -57,7 +57,7 @@ class SumTerms:
 
     @property
     def enough(self) -> dict[str, int]:
-        """The minimum number of answers in each step: N - max_dropouts up to `masked`, then the threshold for unmasking."""
+        """The minimum number of answers in each step: N - max_dropouts up to `masked`, then `noise.threshold`."""
         late = ("survivors", "unmask")
         return {step: self.noise.threshold if step in late else self.noise.survivors for step in STEPS}
 
