@@ -185,7 +185,7 @@ class Study:
         if not self.algorithm.sends:
             return "epsilon 0: nothing is sent or released"
         if epsilon is None:
-            return "epsilon none: the algorithm is not private, what is shared is sent as it is"
+            return "epsilon none: what is shared has no privacy guarantee"
         words = f"epsilon {epsilon_in_words(epsilon)} at {delta_in_words(plan.delta)}, {neighbours(plan.relation)}"
         words = f"{words}, by {plan.chosen}"
         if isinstance(self.mechanism, DistributedGaussian):
