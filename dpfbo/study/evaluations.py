@@ -19,7 +19,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # tqdm warns if a notebook has no widgets and it shows text instead
     from tqdm.auto import tqdm
 
-FILE, DESCRIPTION = "evaluations.jsonl", "optimization.json"  # `dpfbo.study.stored_result` writes the second
+FILE, DESCRIPTION = "evaluations.jsonl", "optimization.json"  # `dpfbo.study.stored_result` composes the second
 _SAME = 1e-9  # queries with a smaller relative difference are equal: another processor may round differently
 
 
