@@ -42,7 +42,7 @@ class SumError(WireError):
 
 @dataclass(frozen=True)
 class SumTerms:
-    """The public parameters of one secure sum. study: a digest. round: of the broadcast. size: M, a vector's length."""
+    """Public parameters of a secure sum. study: a digest. round: the broadcast's round. size: M, a vector's length."""
 
     study: str
     round: int
@@ -57,7 +57,7 @@ class SumTerms:
 
     @property
     def enough(self) -> dict[str, int]:
-        """The minimum number of answers by step: up to `masked` enough to carry the noise, then enough to unmask."""
+        """The minimum number of answers in each step: N - max_dropouts up to `masked`, then `noise.threshold`."""
         late = ("survivors", "unmask")
         return {step: self.noise.threshold if step in late else self.noise.survivors for step in STEPS}
 
@@ -118,7 +118,7 @@ class SiteAnswer:
 
     @staticmethod
     def decoded(data: bytes, terms: SumTerms) -> tuple[SiteAnswer, bytes]:
-        """Decode an answer and verify its signature; return both. Raises SumError for any other bytes."""
+        """Decode an answer of this sum, verify its signature and return the two. Raises SumError if either fails."""
         attempt, step, payload, site = _read(data, primitives.SIGNATURE_BYTES, terms)
         if type(site) is not int or not 0 <= site < terms.noise.n_sites:
             raise SumError(f"the answer's site must be a number from 0 to {terms.noise.n_sites - 1}")
@@ -172,7 +172,7 @@ def keyed(values: dict[int, bytes]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Advert:
-    """A site's public keys for shares (cipher) and masks in one attempt, and the commitment to its own mask's seed."""
+    """A site's public keys in one attempt, for shares and for masks, and the commitment to its own mask's seed."""
 
     cipher: bytes
     mask: bytes
@@ -190,7 +190,7 @@ class Advert:
 
 
 def view(adverts: dict[int, Advert]) -> bytes:
-    """Return the digest of the sites in U1 and their public keys, which must be equal at all sites."""
+    """Return the digest of the sites in U1 and their public keys; it must be the same at all sites."""
     return primitives.digest(b"dpfbo U1", *(_canonical({str(v): adverts[v].payload()}) for v in sorted(adverts)))
 
 

@@ -35,7 +35,7 @@ _ROUND = 0  # the round of the only release
 
 
 class SecureSite:
-    """One site of a study without a trusted server: an `Agent` whose message leaves only masked and noisy.
+    """One site of a study without a trusted server: an `Agent` that sends its message only with noise and masks.
 
     Call `agent.ask` and `agent.tell` as for any `Agent`; `respond` answers the server's requests, over any transport.
 
@@ -113,7 +113,7 @@ class SecureSite:
         return self.study.plan.epsilon(self.ledger.events())
 
     def respond(self, request: bytes) -> bytes:
-        """Answer a request of the server; the same request always gets the same bytes.
+        """Answer a request of the server; a repeated request gets the same bytes, unless the site was not ready.
 
         Args:
             request: The bytes from the server: a request of the secure sum, or the broadcast.
@@ -139,7 +139,7 @@ class SecureSite:
         self._journal.close()
 
     def _vector(self) -> Tensor:
-        """Round the site's message to integer steps and add a fresh share of the noise."""
+        """Round the site's message to integer steps and add a share of the noise (with rng `os`, always a new one)."""
         study, mechanism = self.study, _mechanism(self.study)
         M = study.agents.message_size
         message = wire.read_message(self.agent.unmasked_message(_ROUND), study.digest, M)[2]
@@ -166,7 +166,8 @@ class SecureCoordinator:
             state in memory, for a simulation.
 
     Guarantee:
-        Privacy does not depend on the server, see `SecureSite`. The server's ledger is a copy for convenience.
+        Privacy does not depend on the server: see `SecureSite`. The server's ledger has only the charge of the release;
+        a site's ledger has a charge for each attempt in which the site masked its vector.
 
     Raises:
         SettingError: The study trusts its server, or folder is None although releases are real (rng `os`).
@@ -205,7 +206,7 @@ class SecureCoordinator:
 
     @property
     def attempt(self) -> int:
-        """The attempt at the sum, from 1."""
+        """The number of the current attempt at the sum, from 1."""
         return self._sum.attempt
 
     @property

@@ -67,7 +67,7 @@ def agreed(private: bytes, public: bytes, purpose: bytes) -> bytes:
 
 
 def sealed(key: bytes, plain: bytes, context: bytes) -> bytes:
-    """Encrypt and authenticate by ChaCha20-Poly1305; `context` is authenticated only.
+    """Encrypt and authenticate by ChaCha20-Poly1305; `context` is authenticated but not part of the result.
 
     The nonce is random, because a site that is restored from a copy encrypts different shares with the same key.
     """

@@ -117,7 +117,7 @@ class SumServer:
         if found < least:
             raise StateError(
                 f"{found} of {self._terms.noise.n_sites} sites have answered step {step} and the sum needs {least}: "
-                "wait for others, or begin another attempt, which costs each site epsilon again if it had masked"
+                "wait for others, or begin another attempt, which costs epsilon again at each site that has masked"
             )
         if step == STEPS[-1]:
             self._sum = self._unmasked()  # raises for wrong shares, before the step is closed
@@ -154,7 +154,7 @@ class SumServer:
         self._answers[answer.step][answer.site], self._signatures[answer.step][answer.site] = answer, signature
 
     def _left(self, step: str) -> list[int]:
-        """Return the sites that a step asks: all in the first step, then those that answered the step before."""
+        """Return the sites to ask in a step: all in the first step, then those that answered the step before."""
         position = STEPS.index(step)
         if position == 0:
             return list(range(self._terms.noise.n_sites))

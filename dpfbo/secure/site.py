@@ -1,4 +1,4 @@
-"""One site's part in a secure sum: it answers the server's requests, and may be restarted between any two."""
+"""One site's part in a secure sum: it answers the server's requests, and may be restarted between two requests."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class SumSite:
 
     In each attempt the site draws its noisy vector and the keys of its masks once, and writes both to disk before it
     sends the public keys. Even if the folder is replaced by an older copy, each key masks only one vector. All masks
-    depend on the set of sites in the sum: copies of a site that mask its vector among different sites use other masks.
+    depend on the set of sites in the sum: if copies of a site mask its vector for different sets, their masks differ.
 
     Args:
         terms: The public parameters of the sum.
@@ -130,7 +130,7 @@ class SumSite:
             self._journal.forget(secret_file(self._terms, attempt))
 
     def _check_order(self, request: ServerRequest) -> None:
-        """Raise StateError unless the attempt is current or allowed and the step before was answered."""
+        """Raise StateError if the attempt is over or not allowed, or if this site has not answered the step before."""
         if request.attempt < self.attempt:
             raise StateError(f"attempt {request.attempt} is over: this site is in attempt {self.attempt}")
         if request.step == STEPS[0]:

@@ -56,7 +56,7 @@ class Algorithm:
         averaged_gp: The models whose expected improvement chooses an agent's queries; None for draws from `own_gp`.
 
     Raises:
-        SettingError: Settings contradict each other, or a setting has no effect beside the others.
+        SettingError: Settings contradict each other, or a setting has no effect together with the others.
 
     Example:
         >>> from dataclasses import replace

@@ -19,7 +19,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # tqdm warns if a notebook has no widgets and it shows text instead
     from tqdm.auto import tqdm
 
-FILE, DESCRIPTION = "evaluations.jsonl", "optimization.json"  # `dpfbo.study.stored_result` makes the second
+FILE, DESCRIPTION = "evaluations.jsonl", "optimization.json"  # `dpfbo.study.stored_result` composes the second
 _SAME = 1e-9  # queries with a smaller relative difference are equal: another processor may round differently
 
 
@@ -64,7 +64,7 @@ class Stop(BaseException):
 
 
 def stop() -> NoReturn:
-    """End the `dpfbo.optimize` that called this callback; it returns the result so far.
+    """End `dpfbo.optimize` from one of its callbacks; `dpfbo.optimize` returns the result so far.
 
     Example:
         >>> import dpfbo
@@ -102,7 +102,7 @@ class Evaluations:
     """All evaluations of one study; `dpfbo.problems.Custom` uses it as its `EvaluationRecord`.
 
     journal: contains the evaluations of earlier processes; each new one is appended before the callbacks are called.
-    progress: True for a progress bar; None for one if standard error is a terminal or this is a notebook.
+    progress: True for a progress bar; None for one only in a terminal (standard error) or a notebook.
 
     Raises:
         Stop: A limit is reached, or a callback ends the study.

@@ -166,7 +166,7 @@ class Optimization:
         return PairedComparison(self._name, other._name, metric, lower, tuple(agents.tolist()), mine, theirs)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write the finished rounds, the evaluations and the ledger to a new folder, for `load`.
+        """Write the finished rounds, the unfinished round's evaluations and the ledger to a new folder, for `load`.
 
         A study that ran with a folder is already in it. A saved result cannot be continued, and its ledger is a copy:
         make further charges to the original.
@@ -192,7 +192,7 @@ class Optimization:
         Nothing in the folder is executed or changed, and the objective is not needed.
 
         Args:
-            folder: The folder of a result, or one with the subfolder of a single result.
+            folder: The folder of a result, or a folder in which there is exactly one result, up to two levels down.
             ledger: The ledger that was passed to `dpfbo.optimize`; None for the one in the folder.
 
         Returns:

@@ -75,10 +75,10 @@ def optimize(
 
     This is a simulation: one process holds the data of all agents.
 
-    After Ctrl-C, `dpfbo.stop()` in a callback, or a limit, it returns the result so far; `result.stopped` says why.
-    With a folder, repeating the call continues the study, also after an exception or a kill, and gives the same result.
-    Each study has a subfolder, named by its algorithm, settings and seed, with the files of a run, which
-    `python -m runners.status`, `runners.board` and `analysis.figures` read.
+    After Ctrl-C, `dpfbo.stop()` in a callback, or a limit, the call returns the result so far; `result.stopped` says
+    why. With a folder, the same call continues the study, also after an exception or a kill; the result is the same as
+    without the interruption. Each study has a subfolder, named by its algorithm, settings and seed:
+    `python -m runners.status`, `runners.board` and `analysis.figures` read its files.
 
     Args:
         f: The objective. It receives the agent's number, 0..N-1, and a configuration, a dict of the space's parameters.
@@ -98,7 +98,7 @@ def optimize(
         n_init: The number of initial points of each agent.
         delta: The delta of epsilon of a private algorithm; None for N^-1.1, and at most .001 if rng is `os`.
         noise_multiplier: The noise multiplier z of a private algorithm, in place of epsilon.
-        rng: `seeded`; or `os`, to let the operating system draw the noise; it needs a folder or a ledger with a path.
+        rng: `seeded`; or `os`: the operating system draws the noise, and a folder or a ledger with a path is needed.
         ledger: The ledger that records the cost of each broadcast; None for one in the folder, or in memory.
         preset: The settings of the named algorithms that depend on the problem.
         acquisition: The search for the maximum of a function on a box.

@@ -33,7 +33,7 @@ _COLUMNS = 3  # panels in a row
 
 @dataclass(frozen=True)
 class ResultPlots:
-    """The plots of a result's finished rounds, as `result.plot`; calling it draws `history`.
+    """The plots of a result's finished rounds, which are its attribute `plot`; `result.plot()` draws `history`.
 
     Each method draws on the given axes, or on a new figure, and returns the axes. Every plot except `privacy` shows
     values of agents, which epsilon does not cover.
@@ -45,7 +45,7 @@ class ResultPlots:
         ledger: The ledger that recorded the cost of each broadcast.
 
     Raises:
-        MissingPackage: Matplotlib is not installed, or scikit-learn, which `importance` needs.
+        MissingPackage: Matplotlib is not installed, or for `importance` scikit-learn is not installed.
         SettingError: The result has too few rounds or values for the plot.
 
     Example:
@@ -108,11 +108,11 @@ class ResultPlots:
         return ax
 
     def slice(self, parameter: str | None = None, ax: Axes | None = None) -> Axes | np.ndarray:
-        """Draw the value of each query of all agents against one parameter, or against each, coloured by round.
+        """Draw the values of all agents' queries against one parameter or against each parameter, coloured by round.
 
         Args:
             parameter: The name of a parameter; None for all, side by side.
-            ax: The axes of one parameter; None for a new figure.
+            ax: The axes to draw on, only with one parameter; None for a new figure.
 
         Returns:
             The axes, or an array with the axes of each parameter.

@@ -36,7 +36,8 @@ class SharingPlan:
         signal: The expected correlation of the released mean with the mean of a release without noise, from 0 to 1.
         enough_epsilon: The smallest of .1, .25, .5, 1, 2, 4, 8 above `epsilon` at which N agents reach a signal of .5;
             None if there is none, or if `signal` is .5 or more.
-        enough_agents: The smallest of some numbers above N, up to 512, that reaches .5 at `epsilon`; else None.
+        enough_agents: The smallest of 8, 12, 16, 25, .., 512 above N at which the signal reaches .5 at `epsilon`; None
+            as for `enough_epsilon`.
     """
 
     n_agents: int

@@ -1,7 +1,7 @@
 """The folder from which `Optimization.load` restores a result, without the objective.
 
 `optimization.json` describes the study and the problem. The rounds are in `checkpoint/` if `dpfbo.optimize` wrote the
-folder, and in `rounds/` if `Optimization.save` did: without broadcasts, so that no run can continue from them.
+folder, and in `rounds/` if `Optimization.save` did; the latter lack the broadcasts, so that no run can continue.
 """
 
 import json

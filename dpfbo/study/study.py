@@ -131,7 +131,7 @@ class Study:
             raise SettingError(
                 "trust",
                 f"must be 'server' for algorithm={self.algorithm.name}: without a trusted server nobody keeps secret "
-                "who was sampled, so that sampling saves no epsilon; dp_prior does without sampling",
+                "who was sampled, so that sampling saves no epsilon; dp_prior needs no sampling",
             )
         if self.dropout.probability:
             rule = "must be 0 with trust=nobody: the simulation has all sites"
@@ -147,7 +147,7 @@ class Study:
     def views(self) -> dict[str, float]:
         """Epsilon for each kind of observer, at the study's delta, relation and accountant.
 
-        With a trusted server, the only key is `broadcasts`, which everybody sees. Without: `server` for the server with
+        With a trusted server, the only key is `broadcasts`, which everybody sees. Else: `server` for the server with
         up to `colluders` sites, `site` for another site, `outsider` for an observer of the broadcasts alone.
         """
         if not isinstance(self.mechanism, DistributedGaussian):
@@ -185,7 +185,7 @@ class Study:
         if not self.algorithm.sends:
             return "epsilon 0: nothing is sent or released"
         if epsilon is None:
-            return "epsilon none: the algorithm is not private, what is shared is sent as it is"
+            return "epsilon none: what is shared has no privacy guarantee"
         words = f"epsilon {epsilon_in_words(epsilon)} at {delta_in_words(plan.delta)}, {neighbours(plan.relation)}"
         words = f"{words}, by {plan.chosen}"
         if isinstance(self.mechanism, DistributedGaussian):
@@ -235,7 +235,7 @@ class Study:
 
     @cached_property
     def plan(self) -> PrivacyPlan:
-        """The planned broadcasts and their costs, unless a budget stops them earlier.
+        """The broadcasts of a run that no budget stops, and their costs.
 
         Raises SettingError if the noise over- or underflows, or if rng is `os` and the accountant computes only an
         approximation. Raises UnsupportedEvent if the accountant cannot analyse the mechanism.

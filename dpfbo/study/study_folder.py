@@ -63,7 +63,7 @@ class StudyFolder:
             yield
 
     def first_event(self, function: str, problem: Custom) -> dict[str, Any]:
-        """Return the first line of evaluations.jsonl, which names the study and the function of the other lines."""
+        """Return the first line of evaluations.jsonl: the study and the function to which the other lines belong."""
         return {"event": "study", "study": self.study.digest, "function": function, "maximize": problem.maximize}
 
     def restore(self, result: FederatedResult, ledger: Ledger) -> bool:

@@ -39,7 +39,7 @@ function notesOf(experiment, settings) {
   return [...new Set(known)].map((note) => experiment.notes[note]);
 }
 
-/** A chart with a line for each setting or, with epsilon on an axis, for each that spends some. x, y: columns of the curves. */
+/** A chart with a line for each setting or, if an axis shows epsilon, for each setting that spends epsilon. x, y: columns of the curves. */
 function lineChart(experiment, panel, settings, { title, x, y }) {
   const ofEpsilon = x === "epsilon" || y === "epsilon";
   const drawn = (ofEpsilon ? spending(settings) : settings).filter((s) => s.curve?.[y] && (!ofEpsilon || s.curve.epsilon.some((e) => e > 0)));

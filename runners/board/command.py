@@ -17,7 +17,7 @@ HELP = """A live page with progress, curves, privacy and best configurations of 
 
 Examples
   python -m runners.board results/mine                       serve the page on this machine until Ctrl-C
-  python -m runners.board results/fig2a results/fig2b        several experiments; `results` shows all in it
+  python -m runners.board results/fig2a results/fig2b        several experiments; `results`: all experiments in it
   python -m runners.board results/mine --file mine.html      write one file that needs no server
 
 The private records of real releases (privacy.rng=os) are not shown without --private."""
@@ -67,8 +67,8 @@ def _serve(args: argparse.Namespace) -> None:
         if not is_loopback(args.host):
             private = "and, with the secret in the address, private records of real releases; " * args.private
             print(
-                f"note: whoever reaches {args.host} can read names, settings, progress, epsilon, errors and, of "
-                f"simulations, curves and best configurations; {private}nothing is encrypted",
+                f"note: whoever reaches {args.host} can read names, settings, progress, epsilon and, of "
+                f"simulations, errors, curves and best configurations; {private}nothing is encrypted",
                 file=sys.stderr,
             )
         print(f"{server.url}  (Ctrl-C ends the board, not the runs)", flush=True)

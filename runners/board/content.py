@@ -141,7 +141,7 @@ def _spread(setting: ReadSetting) -> dict[str, float | None]:
 
 
 def _curve(setting: ReadSetting, visible: bool) -> dict[str, Any] | None:
-    """Return by round mean and standard error over the n seeds that reached it, and the largest epsilon before it."""
+    """Return for each round mean and standard error over its n seeds, and the largest epsilon before the round."""
     found = [r.curve for r in setting.readings if r.phase in _COUNTED and r.curve is not None]
     if not found:
         return None
@@ -193,7 +193,7 @@ def _panels(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _troubles(folder: ExperimentFolder, settings: Sequence[ReadSetting], private: bool) -> dict[str, Any]:
-    """Return the failed trials with their error messages, unless private, and the files that cannot be read."""
+    """Return the failed trials, with the error messages that may be shown, and the files that cannot be read."""
     failed: list[dict[str, Any]] = []
     faults: list[dict[str, Any]] = []
     if folder.fault is not None:

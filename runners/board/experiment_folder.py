@@ -15,7 +15,7 @@ from runners.board.trial_reading import TrialReading, UnreadableFile, epsilon_cu
 from runners.identity.places import labelled_folders
 from runners.sweep.trials import PLAN, Trial, holds_a_run, known_trials, names_no_folders
 
-_SETTLED_SECONDS = 5.0  # time since the last change of a folder from which a list of its trials is reused
+_SETTLED_SECONDS = 5.0  # a list of trials is reused if its folders have not changed for this time
 
 
 @dataclass(frozen=True)

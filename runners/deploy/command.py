@@ -44,7 +44,7 @@ The operator, on the server's machine:
 Each site, on its own machine, which needs only outgoing HTTPS:
   python -m runners.deploy site-key FOLDER                                     then send FOLDER/public.json
   python -m runners.deploy site FOLDER                                         with the files of PROJECT/for_sites in it
-  python -m runners.deploy status FOLDER                                       or result FOLDER: both stay at the site
+  python -m runners.deploy status FOLDER                                       or result FOLDER: neither sends anything
 
 PROJECT/README.md and PROJECT/for_sites/README.md list all steps. After a crash give the same command again."""
 
@@ -258,13 +258,14 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add["init"]("--authority", type=Path, help="certificate of its signer, if the sites' systems do not trust it")
     add["server"]("--bind", default="0.0.0.0", help="the address at which it listens (all)")
     add["server"]("--step-timeout", type=float, default=None, metavar="SECONDS",
-                  help="after which, without an answer, it goes on without the missing sites (never)")  # fmt: skip
-    add["server"]("--min-sites", type=int, default=None, help="answers with which a step may end (more than half)")
-    add["server"]("--ask-again", type=float, default=5.0, metavar="SECONDS", help="before it asks a site again")
+                  help="without an answer, after which it goes on without the missing sites (never)")  # fmt: skip
+    add["server"]("--min-sites", type=int, default=None,
+                  help="fewest answers that end a step; with a trusted server only (more than half)")  # fmt: skip
+    add["server"]("--ask-again", type=float, default=5.0, metavar="SECONDS", help="until it asks a site again")
     add["server"]("--lost", type=float, default=60.0, metavar="SECONDS", help="after which an answer counts as lost")
     add["server"]("--new-attempt", action="store_true",
                   help="give up a secure sum that cannot end, and begin another attempt, if sites allow")  # fmt: skip
-    add["site"]("--attempts", type=int, default=None, help="allowed at a secure sum; each one costs epsilon (1)")
+    add["site"]("--attempts", type=int, default=None, help="allowed attempts at a secure sum; each costs epsilon (1)")
     roster = commands.add_parser("roster", help="the sites' keys: add, show")
     actions = roster.add_subparsers(required=True, metavar="add|show", parser_class=Parser)
     for name, do in (("add", _roster_add), ("show", _roster_show)):

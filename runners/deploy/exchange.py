@@ -55,7 +55,7 @@ class _Request:
 
 
 class Exchange:
-    """The exchange of a server party with its sites, which sends the party's requests and passes on the answers."""
+    """The exchange of a server party with its sites: it passes on the party's requests and the sites' answers."""
 
     def __init__(
         self, server: ServerParty, post: Post, pace: Pace, clock: Callable[[], float] = time.monotonic

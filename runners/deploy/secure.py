@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class MaskedSite:
-    """Answers the server for a site whose message leaves it masked. Each answer opens the site's folder and closes it.
+    """Answers the server for a site that sends only masked messages; each answer opens and closes the site's folder.
 
     Args:
         site: The site's folder.

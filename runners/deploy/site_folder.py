@@ -71,7 +71,7 @@ class SiteFolder:
         return count
 
     def alone(self) -> AbstractContextManager[object]:
-        """Make other threads and processes that open the agent's state wait until the block ends."""
+        """Lock the agent's state within the block; other threads and processes that open it wait."""
         return self._locked("lock", _PATIENCE)
 
     @contextmanager
@@ -81,7 +81,7 @@ class SiteFolder:
             yield agent
 
     def running(self) -> AbstractContextManager[object]:
-        """Keep other processes from running this site within the block. Raises StateError if one runs it already."""
+        """Within the block, keep other processes from running this site. Raises StateError if one runs it already."""
         return self._locked("running", 0.0)
 
     def evaluate_next(self, evaluate: Callable[[dict[str, Any]], float | None]) -> str:
@@ -100,7 +100,7 @@ class SiteFolder:
         return EVALUATED
 
     def objective(self) -> Callable[[dict[str, Any]], float | None]:
-        """Load the function `evaluate` of the site's file, which may import files beside it.
+        """Load the function `evaluate` from the site's `objective.py`, which may import files of the same folder.
 
         A call prints to standard error, and raises StateError for any error. Loading raises StateError if the file does
         not define the function.

@@ -35,13 +35,13 @@ clientapp = "runners.deploy.flower.client_app:app"
 OPERATOR = """# The operator's part
 
 1. Install on this machine: `pip install 'dpfbo[flower]'`. Keep this folder: it holds the study, and later the ledger.
-2. Give every site the software, and ask it for the file `public.json` that `dpfbo deploy site-key` writes.
+2. Ask every site to install the software and to send you the file `public.json` that `dpfbo deploy site-key` writes.
 3. Add each site: `dpfbo deploy roster add {project} --agent 0 --keys public.json --name "first clinic"`.
 4. Read the fingerprint to the site by telephone: `dpfbo deploy roster show {project}`. It must be the same there.
 5. When the roster is complete, send each site the folder `for_sites`, which is public.
 6. Open port {port} of {host} for incoming HTTPS. The sites need no open port.
 7. Start the server: `dpfbo deploy server {project}`. After an interrupt or a crash give the same command again.
-8. With `--step-timeout 3600 --min-sites K` the server goes on without sites that stay silent for an hour.
+8. With `--step-timeout 3600` the server goes on without sites that stay silent for an hour, if enough have answered.
 9. See who is in which phase: `dpfbo deploy status {project}`.
 10. The server ends when every site has what it needs. {trust}
 """
@@ -49,14 +49,14 @@ OPERATOR = """# The operator's part
 SITE = """# A site's part
 
 1. Install: `pip install 'dpfbo[flower]'`. You need Python 3.11 or later, and outgoing HTTPS.
-2. Make your keys: `dpfbo deploy site-key FOLDER`. Send `FOLDER/public.json` to the operator. Nothing else leaves.
+2. Make your keys: `dpfbo deploy site-key FOLDER`. Send `FOLDER/public.json` to the operator, and no other file.
 3. Compare the fingerprint that the command printed with the one that the operator reads to you.
 4. Copy the files of `for_sites`, which the operator sends you, into FOLDER: study, roster, certificate, objective.
 5. Write your objective: the function `evaluate` in `FOLDER/objective.py`. It runs on your machine alone.
 6. Start: `dpfbo deploy site FOLDER`. After an interrupt or a crash give the same command again: no value is lost.
 7. The site makes {evaluations} evaluations, waits for the server after the first {n_init}, and ends with the study.
 8. See where it stands: `dpfbo deploy status FOLDER`.
-9. The best configuration, your epsilon and your ledger: `dpfbo deploy result FOLDER`. It stays with you.
+9. The best configuration, your epsilon and your ledger: `dpfbo deploy result FOLDER`. They stay with you.
 10. Keep FOLDER secret, and never start a copy of it: restore a backup only if the folder is lost.
 """
 

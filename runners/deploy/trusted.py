@@ -42,7 +42,7 @@ class TrustedSite:
 
 
 class TrustedServer:
-    """The server's part: it asks every site for its messages, and sends it the broadcasts.
+    """The server's part: it asks every site for its messages, and sends every site the broadcasts.
 
     A step is a round: each site first receives the broadcast of the round before, and then sends its message. In the
     last step, sites only receive the last broadcast.

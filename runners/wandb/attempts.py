@@ -1,9 +1,10 @@
 """The W&B runs (attempts to log) of a run folder: their ids and the places of their files.
 
-All online attempts of a run share one id until it is finished, so that the server has one curve. Each offline attempt
-has a new id, since W&B's service may still hold the id of a killed process, and replaces earlier ones that were not
-uploaded. All runs of an experiment share the folder `<results>/<experiment>/wandb`, where the ids of a run begin with a
-digest of its folder's name. wandb.json in the run folder has the last id, and whether the run was logged to the end.
+All online attempts of a run share one id until the run is finished, so that the server has one curve. Each offline
+attempt has a new id, since W&B's service may still hold the id of a killed process; it replaces earlier attempts that
+were not uploaded. All runs of an experiment share the folder `<results>/<experiment>/wandb`, where the ids of a run
+begin with a digest of its folder's name and its parent's. wandb.json in the run folder has the last id, and says
+whether the run was logged to the end.
 """
 
 import hashlib
@@ -71,6 +72,6 @@ def not_uploaded(folder: Path, id: str = "") -> list[Path]:
 
 
 def delete(attempts: Iterable[Path]) -> None:
-    """Delete attempts, after the one that replaces them has been opened."""
+    """Delete attempts. Call this only when the attempt that replaces them is open."""
     for attempt in attempts:
         shutil.rmtree(attempt, ignore_errors=True)

@@ -1,7 +1,7 @@
 """Logging of finished runs to W&B from their files, as a tracker would have logged them while they ran.
 
 config.yaml, summary.json, rounds.parquet and server.parquet yield the same history, config, summary and tags, except
-for the seconds of each round, of which they have the sums. `show: auto` has the same effect as in a live run.
+for the seconds of each round: these files have only their sums. `show: auto` has the same effect as in a live run.
 """
 
 import importlib.util
@@ -57,11 +57,12 @@ def log_experiment(
     experiment: Path, mode: str, again: bool = False, only: Container[Path] | None = None,
     console: Console | None = None, settings: Mapping[str, Any] | None = None, ended: str = "",
 ) -> LoggedExperiment:  # fmt: skip
-    """Log the finished runs of an experiment that W&B does not have yet, and the summary if it has changed.
+    """Log the finished runs of an experiment that were not logged before, and the summary if it has changed.
 
-    again: log also runs that W&B has, as new ones. only: folders of the runs to log, None for all; the summary covers
-    the whole experiment. console: shows a progress bar for several runs, if it is a terminal. settings: `tracker.wandb`
-    of the summary, whose `artifacts` also apply to the runs; None for that of the first run. ended: see `log_summary`.
+    again: log also runs that were logged before, as new ones. only: folders of the runs to log, None for all; the
+    summary covers the whole experiment. console: shows a progress bar for several runs, if it is a terminal. settings:
+    `tracker.wandb` for the summary, None for that of the first run; its `artifacts` applies to the runs, too. ended:
+    see `log_summary`.
     """
     found = LoggedExperiment()
     if mode == "disabled":
@@ -99,7 +100,7 @@ def log_experiment(
 def log_sweep(
     experiment: Path, finished: Container[Path], settings: Mapping[str, Any], console: Console, ended: str = ""
 ) -> None:
-    """If W&B is installed, log the runs in `finished` that it does not have yet, and the summary of the sweep.
+    """If W&B is installed, log the runs in `finished` that were not logged before, and the summary of the sweep.
 
     settings: `tracker.wandb` of the sweep. ended: see `log_summary`.
     """
@@ -108,7 +109,7 @@ def log_sweep(
 
 
 def log_finished(run: RunOnDisk, mode: str, artifacts: bool = False) -> bool | None:
-    """Log a finished run; return whether W&B accepted it, or None, with a warning, if it is in use or damaged."""
+    """Log a finished run; return whether W&B accepted it, or warn and return None if the run is in use or damaged."""
     before = read_note(run.folder)
     try:
         with RunFolder(run.folder).opened():

@@ -22,7 +22,7 @@ from runners.wandb.finished_runs import finished_runs
 from runners.wandb.upload import upload
 from runners.wandb.workspace import build, build_report, save, specification, title
 
-HELP = """Weights & Biases beside the files of a run: docs/guides/wandb.md.
+HELP = """Weights & Biases, in addition to the files of a run: docs/guides/wandb.md.
 
 Examples
   python -m runners.wandb sync                       upload every experiment in results (make wandb-sync)
@@ -175,8 +175,8 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add = command(backfill, "log finished runs from their files").add_argument
     add("--online", dest="mode", action="store_const", const="online", default="offline", help="log to the server")
     add("--again", action="store_true", help="also log runs that were logged before, as new runs")
-    add("--artifacts", action="store_true", help="also log their records, and the figures of sweep.report")
-    for do, help in ((workspace, "build a dashboard of an experiment"), (report, "build a report of one")):
+    add("--artifacts", action="store_true", help="also log the runs' records, and the figures of sweep.report")
+    for do, help in ((workspace, "build an experiment's dashboard"), (report, "build an experiment's report")):
         view = command(do, help)
         add, form = view.add_argument, view.add_mutually_exclusive_group()
         add("experiment", metavar="EXPERIMENT", help="experiment_name of the runs, which is their group in W&B")

@@ -50,7 +50,7 @@ class RunOnDisk:
 
     @property
     def is_logged(self) -> bool:
-        """True if W&B has all rounds of the run."""
+        """True if all rounds of the run were logged to W&B, online or offline."""
         note = read_note(self.folder)
         return note is not None and note.finished and note.rounds == self.summary["rounds"]
 

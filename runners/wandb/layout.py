@@ -34,7 +34,7 @@ METRICS = (
 )
 
 PATHS = ("results_dir", "data_dir", "file")  # settings that are paths on a machine
-# settings of the algorithm without effect if agents work alone
+# settings of the algorithm that have no effect if agents work alone
 _OF_SHARING = (
     "M", "lengthscale", "paired", "message", "message_noise", "message_center", "message_normalize", "momentum",
     "broadcasts", "follow",

@@ -29,10 +29,10 @@ logger = logging.getLogger(__name__)
 def log_summary(
     experiment: Path, runs: Sequence[RunOnDisk], settings: Mapping[str, Any], again: bool = False, ended: str = ""
 ) -> bool:
-    """Log the summary of an experiment's finished runs; return False if it is unchanged (unless `again`) or fails.
+    """Log the summary of an experiment's finished runs unless it is unchanged; return True if it was logged.
 
-    settings: `tracker.wandb`. ended: text of an alert that a sweep ended, or empty; no alert is sent again with the
-    text of the last one. A damaged file or a failure of W&B is logged as a warning.
+    settings: `tracker.wandb`. again: log also an unchanged summary. ended: text of the alert that a sweep ended, or
+    empty; the text of the last alert is not sent again. A damaged file or a failure of W&B is logged as a warning.
     """
     known = read_object(experiment / "wandb" / NOTE) or {}  # id, digest of the content, and alert of the last summary
     alert = ended if settings.get("alerts") and ended != known.get("alert") else ""

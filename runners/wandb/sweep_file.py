@@ -71,7 +71,7 @@ def _check(word: str) -> None:
     if name in ("seed", "again"):
         raise SweepError(f"{name} cannot be given to a sweep, use seeds, such as seeds=0..4 or seeds=0,1,5")
     if name.partition(".")[0] in _OF_A_SWEEP and value != "null":
-        raise SweepError(f"{word} is for runners.sweep: the agents of a W&B sweep run one run at a time, leave it out")
+        raise SweepError(f"{word} is for runners.sweep: the agents of a W&B sweep run one run at a time; leave it out")
     if name == "tracker.wandb.mode" and value != "online":
         raise SweepError(f"tracker.wandb.mode must be online in a W&B sweep, got {value!r}")
 

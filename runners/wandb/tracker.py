@@ -1,4 +1,4 @@
-"""Tracking of a run in Weights & Biases, which mirrors the result files and never stops a run.
+"""Tracking of a run in Weights & Biases, which mirrors the result files; a failure of W&B never stops the run.
 
 A tracker calls W&B in a thread of its own, in the order of the calls that it receives. At the first failure of any kind
 it logs one warning, and does nothing from then on.
@@ -39,7 +39,7 @@ class WandbTracker:
 
     The fields are the settings `tracker.wandb`; invalid values raise ValueError. No method raises because of W&B, which
     is not imported before `start`, prints nothing and asks for no key. Only `start`, `finish` and `fail` wait for W&B,
-    within the limits above. "Stop" on the dashboard of an online run interrupts the process, as Ctrl-C does.
+    within this module's time limits. "Stop" on the dashboard of an online run interrupts the process, as Ctrl-C does.
     """
 
     mode: str = "offline"
@@ -69,10 +69,10 @@ class WandbTracker:
         """Open the W&B run, and delete the files of the run's earlier attempts that were not uploaded.
 
         config: resolved settings, which may be nested. run_dir: the run's folder, which no other process uses.
-        tags: tags in addition to `released` if only released metrics are shown, else `simulation`. commit: of the code.
-        epsilon: before the first broadcast: 0, or None if agents send something without protection. setting, label:
-        hash and label of the settings. folder: parent of the folder `wandb`, which runs may share; None for run_dir.
-        refused: True for a run that will not begin; earlier attempts are then kept.
+        tags: further tags; `released` is added if only released metrics are shown, else `simulation`. commit: the
+        commit of the code. epsilon: the epsilon before the first broadcast: 0, or None if agents send something without
+        protection. setting, label: hash and label of the settings. folder: parent of the folder `wandb`, which runs may
+        share; None for run_dir. refused: True for a run that will not begin; earlier attempts are then kept.
         """
         if self.mode == "disabled":
             return
@@ -98,8 +98,8 @@ class WandbTracker:
     def log_round(self, round: int, metrics: dict[str, float | None]) -> None:
         """Log the finite metrics of one round at step `round`, without waiting for W&B.
 
-        The logged epsilon is that of the broadcasts before the round, on which its regret depends. `metrics["epsilon"]`
-        is that after the broadcast of this round; None or infinite if it is not finite.
+        The logged epsilon is that of the broadcasts before the round, on which the round's regret depends.
+        `metrics["epsilon"]` is the epsilon after the broadcast of this round; None or infinite if it is not finite.
         """
         if self._actions is None:
             return

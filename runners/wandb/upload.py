@@ -13,7 +13,7 @@ from runners.wandb.attempts import NOTE, not_uploaded, read_note
 
 AT_A_TIME = 200  # runs in one call of `wandb sync`
 LEAVE_SECONDS = 10.0  # time that `wandb` has to end after SIGINT
-POLL_SECONDS, GRACE_SECONDS = 1.0, 45.0  # between checks; after the last run, as W&B writes every 15 s
+POLL_SECONDS, GRACE_SECONDS = 1.0, 45.0  # between checks; since a run was last active, as W&B writes every 15 s
 
 
 def upload(experiments: Sequence[Path], follow: bool) -> int:

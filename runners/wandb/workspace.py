@@ -100,7 +100,7 @@ def specification(built: Any) -> dict[str, Any]:
 
 
 def save(built: Any) -> str:
-    """Store a workspace or a report in its project, by default of the API key's entity; return its address.
+    """Store a workspace or a report in its project and return its address. An empty entity stands for the API key's.
 
     Raises ConnectionError, with a message of one sentence, if there is no key or no server.
     """

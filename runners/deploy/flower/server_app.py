@@ -58,8 +58,8 @@ class FlowerPost:
 
     def __init__(self, grid: Grid, project: Project, lost: float) -> None:
         self._grid, self._project, self._lost = grid, project, lost
-        self._nodes: dict[int, int] = {}  # Flower's node by the site's number, of connected sites
-        self._sites: dict[int, int] = {}  # the site's number by Flower's node, also of nodes that have gone
+        self._nodes: dict[int, int] = {}  # Flower's node of each connected site, by the site's number
+        self._sites: dict[int, int] = {}  # the site's number by Flower's node; nodes that have gone remain in it
 
     def connected(self) -> set[int]:
         numbers = self._project.shared.roster.by_supernode()
@@ -124,7 +124,7 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def _end_with_the_server(project: Project) -> None:
-    """End this process when the server's process is gone, which holds a lock as long as it lives.
+    """End this process when the server's process, which holds a lock as long as it lives, is gone.
 
     Flower ends the ServerApp by a signal, but the main thread handles it only after its sleep between two attempts to
     connect, which may take minutes. The server's folder stays valid if the process ends at any moment.

@@ -37,8 +37,8 @@ Application = Callable[..., Any]  # an ASGI application
 def set_environment(home: Path) -> None:
     """Set the environment variables that Flower reads; call this before Flower is imported.
 
-    Flower then sends no telemetry, looks for no update, and runs the programs beside this Python. FLWR_LOG_LEVEL is
-    kept if it is set.
+    Flower then sends no telemetry, looks for no update, and runs the programs in the folder of this Python.
+    FLWR_LOG_LEVEL is kept if it is set.
 
     Args:
         home: The folder for Flower's files.

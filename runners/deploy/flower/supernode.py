@@ -75,9 +75,9 @@ class SuperNode:
         self._context: dict[str, Any] = {"folder": str(site.folder)}
 
     def wait_for_the_end(self) -> None:
-        """Return when the server says that the study has ended, or has not been reached for minutes.
+        """Return when the server says that the study has ended, or when it has not been reached for minutes.
 
-        Until then the server may repeat a request: it loses an answer if it is killed before the answer is on its disk.
+        Until then the server may repeat a request: if it is killed before an answer is on its disk, the answer is lost.
         """
         while not self._ended.wait(_PAUSE) and time.monotonic() - self._lost_at < _GONE:
             pass
