@@ -142,9 +142,6 @@ class Checkpoint:
             before = kept.digest
             yield kept.round
 
-    def read(self) -> list[Round]:
-        return list(self.rounds())
-
     def record(self, t: int) -> RoundRecord:
         """Read the queries of a round that was read or written before. Raises OSError if its file cannot be read."""
         return self._read_known(t).round.agents

@@ -69,7 +69,7 @@ class DesignSums:
     @batches.one_thread()  # so that every machine rounds alike
     def of(design: Design, features: NystromFeatures, n_agents: int) -> "DesignSums":
         """Compute the sums over the designs of agents 0..N-1, in blocks of bounded memory."""
-        n, D = 0, features.coefficients()
+        n, D = 0, features.coefficients
         A, Q = torch.zeros_like(D[0]), torch.zeros_like(D)
         size = max(1, _BLOCK // (design.n_init * features.size))
         for ids in torch.arange(n_agents, device="cpu").split(size):
@@ -96,7 +96,7 @@ def infer(values: Tensor, b: Tensor, noise: float, sums: DesignSums, features: N
     Returns:
         The broadcast; its mean and covariance are in units of an objective's standard deviation.
     """
-    D, A, rho = features.coefficients(), sums.A, _SHARED.to(b)
+    D, A, rho = features.coefficients, sums.A, _SHARED.to(b)
     kappa = sums.kappa  # L
     unit = features.mean_variance(D)  # L; kappa D_l is in units of a message, D_l / unit in those of an objective
     AD = A @ D  # L x M x M
@@ -127,7 +127,7 @@ def expected_signal(sums: DesignSums, features: NystromFeatures, noise: float) -
     variance without noise. It follows from public numbers: objectives are assumed to be draws from the model with its
     middle length-scales, and to share 70 % of their variance.
     """
-    D = features.coefficients()
+    D = features.coefficients
     middle = slice(len(D) // 4, len(D) - len(D) // 4)
     kappa, D, Q = (x[middle] for x in (sums.kappa, D, sums.Q))
     AD = sums.A @ D

@@ -172,21 +172,9 @@ class AveragedGP:
         prior = self._log_prior(known, r)
         kept = min(MODELS, int(prior.isfinite().sum()))
         return calls.grid_improvements(
-            order,
-            plain,
-            common,
-            own,
-            v,
-            mean,
-            r,
-            prior,
-            index,
-            self.transformed(y),
-            _improvements(),
-            kept,
-            LEAST_WEIGHT,
-            CLUSTERS,
-        )
+            order, plain, common, own, v, mean, r, prior, index, self.transformed(y), _improvements(), kept,
+            LEAST_WEIGHT, CLUSTERS,
+        )  # fmt: skip
 
     def kernels(self, a: Places, b: Places, known: KnownMean | None) -> Tensor:
         """Return all k_l between a and b and, if known, all `own k_l + psi(a)' covariance psi(b)`, n x C x s x t."""

@@ -90,15 +90,12 @@ class NystromFeatures:
         psi = torch.linalg.solve_triangular(self.root, k, upper=False).mT
         return psi[: len(points)].unflatten(0, u.shape[:2])
 
-    def coefficients(self) -> Tensor:
-        """Return the covariance, L x M x M, of the weights w of `f = psi . w` for draws f under each kernel.
-
-        The weights of f are those that give its values at U: `w = R^-1 f(U)`. The covariance is computed once.
-        """
-        return self._coefficients
-
     @cached_property
-    def _coefficients(self) -> Tensor:
+    def coefficients(self) -> Tensor:
+        """The covariance, L x M x M, of the weights w of `f = psi . w` for draws f under each kernel.
+
+        The weights of f are those that give its values at U: `w = R^-1 f(U)`.
+        """
         K = scaled_kernels(self.inducing, self.inducing, self.lengthscales)
         half = torch.linalg.solve_triangular(self.root, K, upper=False)  # R^-1 K_l
         return torch.linalg.solve_triangular(self.root, half.mT, upper=False)

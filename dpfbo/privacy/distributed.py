@@ -98,12 +98,6 @@ class DistributedNoise:
         """Return the factor `1 + 2^-17 sqrt(M)` by which rounding enlarges the sensitivity. size: M."""
         return 1.0 + 2.0 ** -(BITS + 1) * math.sqrt(size)
 
-    def gap(self, scale: float) -> float:
-        """Return the natural logarithm of the guarantee's `gap`, for noise of `scale` steps."""
-        n, s2 = self.n_sites, scale**2 / self.honest
-        terms = [-2 * math.pi**2 * s2 * k / (k + 1) for k in range(1, n)]
-        return math.log(10) + max(terms) + math.log(sum(math.exp(x - max(terms)) for x in terms))
-
     def share(self, site: int, scale: float, size: int, entropy: Entropy, round: int) -> Tensor:
         """Draw a site's share, M integers, of noise of `scale` steps.
 

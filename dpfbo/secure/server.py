@@ -10,21 +10,8 @@ from torch import Tensor
 
 from dpfbo.formats.journal import Journal, StateError
 from dpfbo.privacy.distributed import modular
-from dpfbo.secure import primitives
-from dpfbo.secure.messages import (
-    STEPS,
-    Advert,
-    ServerRequest,
-    SiteAnswer,
-    SumError,
-    SumTerms,
-    by_site,
-    consent,
-    keyed,
-    raw,
-    text,
-    view,
-)
+from dpfbo.secure import messages, primitives
+from dpfbo.secure.messages import STEPS, Advert, ServerRequest, SiteAnswer, SumError, SumTerms
 from dpfbo.secure.site import SEALED, Masks, commitment
 
 
@@ -171,7 +158,7 @@ class SumServer:
 
     def _for_shares(self, site: int) -> dict[str, object]:
         signatures = self._signatures["keys"]
-        return {"adverts": {str(v): [ad.payload(), text(signatures[v])] for v, ad in self._adverts.items()}}
+        return {"adverts": {str(v): [ad.payload(), messages.text(signatures[v])] for v, ad in self._adverts.items()}}
 
     def _for_masked(self, site: int) -> dict[str, object]:
         sent = {v: answer.payload["shares"][str(site)] for v, answer in self._answers["shares"].items() if v != site}
@@ -181,7 +168,7 @@ class SumServer:
         return {"survivors": sorted(self._answers["masked"])}
 
     def _for_unmask(self, site: int) -> dict[str, object]:
-        return {"signatures": keyed(dict(sorted(self._signatures["survivors"].items())))}
+        return {"signatures": messages.keyed(dict(sorted(self._signatures["survivors"].items())))}
 
     def _check(self, answer: SiteAnswer) -> None:
         """Raise SumError unless the answer contains everything that the later steps need."""
@@ -189,34 +176,36 @@ class SumServer:
         if step == "keys":
             Advert.of(payload)
         elif step == "shares":
-            sent = by_site(payload, "shares", N)
+            sent = messages.by_site(payload, "shares", N)
             if set(sent) != set(self._adverts) - {answer.site}:
                 raise SumError(f"site {answer.site} must send a share to every other site")
             for part in sent.values():
-                raw(part, SEALED)
+                messages.raw(part, SEALED)
         elif step == "masked":
-            raw(payload.get("masked"), 4 * self._terms.size)
+            messages.raw(payload.get("masked"), 4 * self._terms.size)
         elif step == "survivors":
-            wanted = consent(view(self._adverts), sorted(self._answers["shares"]), self.survivors)
+            wanted = messages.consent(messages.view(self._adverts), sorted(self._answers["shares"]), self.survivors)
             if payload != wanted:
                 raise SumError(f"site {answer.site} must sign the keys, shares and survivors that it was shown")
         else:
             survivors = set(self.survivors)
             for name, sites in (("self", survivors), ("pair", set(self._answers["shares"]) - survivors)):
-                shares = by_site(payload, name, N)
+                shares = messages.by_site(payload, name, N)
                 if set(shares) != sites:
                     raise SumError(f"site {answer.site} must send a share for every site of {name}")
                 for share in shares.values():
-                    raw(share, primitives.SHARE_BYTES)
+                    messages.raw(share, primitives.SHARE_BYTES)
 
     def _unmasked(self) -> Tensor:
         """Remove all masks from the sum of the masked vectors. Raises StateError if a site sent a wrong share."""
         terms, adverts, survivors = self._terms, self._adverts, self.survivors
         revealing = primitives.coefficients(sorted(self._answers["unmask"])[: terms.noise.threshold])
         shared = sorted(self._answers["shares"])
-        masks, total = Masks(terms, self.attempt, view(adverts), tuple(shared)), np.zeros(terms.size, np.uint32)
+        masks = Masks(terms, self.attempt, messages.view(adverts), tuple(shared))
+        total = np.zeros(terms.size, np.uint32)
         for site in survivors:
-            total = total + np.frombuffer(raw(self._answers["masked"][site].payload["masked"], 4 * terms.size), "<u4")
+            masked = messages.raw(self._answers["masked"][site].payload["masked"], 4 * terms.size)
+            total = total + np.frombuffer(masked, "<u4")
             seed = self._seed("self", site, revealing)
             if commitment(terms, self.attempt, site, seed) != adverts[site].commitment:
                 raise StateError(f"the shares for the mask of site {site} are wrong: nothing is released")
@@ -233,7 +222,8 @@ class SumServer:
         """Reconstruct a site's seed from the answers of the sites in `coefficients`."""
         entries = {v: self._answers["unmask"][v].payload[name][str(site)] for v in coefficients}
         try:
-            return primitives.combined({v: raw(e, primitives.SHARE_BYTES) for v, e in entries.items()}, coefficients)
+            shares = {v: messages.raw(entry, primitives.SHARE_BYTES) for v, entry in entries.items()}
+            return primitives.combined(shares, coefficients)
         except primitives.BadSignature as error:
             raise StateError(f"the shares for site {site} are wrong: nothing is released") from error
 

@@ -13,22 +13,8 @@ from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.formats.journal import Journal, StateError
-from dpfbo.secure import primitives
-from dpfbo.secure.messages import (
-    STEPS,
-    Advert,
-    ServerRequest,
-    SiteAnswer,
-    SumError,
-    SumTerms,
-    by_site,
-    consent,
-    keyed,
-    raw,
-    site_list,
-    text,
-    view,
-)
+from dpfbo.secure import messages, primitives
+from dpfbo.secure.messages import STEPS, Advert, ServerRequest, SiteAnswer, SumError, SumTerms
 from dpfbo.secure.roster import SiteKey
 
 # the size of two encrypted and authenticated shares in bytes
@@ -155,13 +141,13 @@ class SumSite:
         if numbers.shape != (self._terms.size,):
             raise StateError(f"the site's vector must have {self._terms.size} numbers, got shape {numbers.shape}")
         vector = (numbers % 2**32).astype("<u4").tobytes()
-        self._keep_secret(request.attempt, {**secret, "vector": text(vector)})
+        self._keep_secret(request.attempt, {**secret, "vector": messages.text(vector)})
         return self._advert(request.attempt, self._secret(request.attempt)).payload()
 
     def _shares(self, request: ServerRequest) -> dict[str, Any]:
         terms, secret = self._terms, self._secret(request.attempt)
         adverts = self._adverts(request)
-        U1, threshold, N = view(adverts), terms.noise.threshold, terms.noise.n_sites
+        U1, threshold, N = messages.view(adverts), terms.noise.threshold, terms.noise.n_sites
         of_key = primitives.shares(bytes.fromhex(secret["mask"]), threshold, N)
         of_mask = primitives.shares(bytes.fromhex(secret["self"]), threshold, N)
         own = (of_key[self.site] + of_mask[self.site]).hex()
@@ -173,23 +159,23 @@ class SumSite:
             )
             for v in adverts if v != self.site
         }  # fmt: skip
-        return {"shares": keyed(sent)}
+        return {"shares": messages.keyed(sent)}
 
     def _masked(self, request: ServerRequest) -> dict[str, Any]:
         terms, secret = self._terms, self._secret(request.attempt)
         adverts = {int(v): Advert.of(payload) for v, payload in secret["adverts"].items()}
-        sealed = by_site(request.payload, "shares", terms.noise.n_sites)
+        sealed = messages.by_site(request.payload, "shares", terms.noise.n_sites)
         U2 = sorted({*sealed, self.site})
         self._check_enough(self._terms.noise.survivors, U2, adverts, "sites whose shares came")
-        U1 = view(adverts)
+        U1 = messages.view(adverts)
         received = {
             str(v): primitives.opened(
-                self._pair_key(request.attempt, secret, adverts[v], v, self.site), raw(sealed[v], SEALED), U1
+                self._pair_key(request.attempt, secret, adverts[v], v, self.site), messages.raw(sealed[v], SEALED), U1
             ).hex()
             for v in U2 if v != self.site
         }  # fmt: skip
         masks = Masks(terms, request.attempt, U1, tuple(U2))
-        total = np.frombuffer(raw(secret["vector"], 4 * terms.size), "<u4") + masks.own(
+        total = np.frombuffer(messages.raw(secret["vector"], 4 * terms.size), "<u4") + masks.own(
             self.site, bytes.fromhex(secret["self"])
         )
         private = primitives.agreement_key(bytes.fromhex(secret["mask"]))
@@ -197,11 +183,11 @@ class SumSite:
             if v != self.site:
                 total = total + masks.of_pair(self.site, v, private, adverts[v].mask)
         self._keep_secret(request.attempt, {**secret, "received": received, "shared": U2})
-        return {"masked": text(total.astype("<u4").tobytes())}
+        return {"masked": messages.text(total.astype("<u4").tobytes())}
 
     def _survivors(self, request: ServerRequest) -> dict[str, Any]:
         secret = self._secret(request.attempt)
-        U3 = site_list(request.payload, "survivors", self._terms.noise.n_sites)
+        U3 = messages.site_list(request.payload, "survivors", self._terms.noise.n_sites)
         # each survivor adds a share of the noise, and fewer than N - max_dropouts shares are not enough
         self._check_enough(self._terms.noise.survivors, U3, secret["shared"], "survivors")
         self._keep_secret(request.attempt, {**secret, "survivors": U3})
@@ -210,33 +196,33 @@ class SumSite:
     def _unmask(self, request: ServerRequest) -> dict[str, Any]:
         terms, secret = self._terms, self._secret(request.attempt)
         U3 = secret["survivors"]
-        signed = by_site(request.payload, "signatures", terms.noise.n_sites)
+        signed = messages.by_site(request.payload, "signatures", terms.noise.n_sites)
         self._check_enough(self._terms.noise.threshold, list(signed), U3, "signatures of survivors")
         payload = self._consent(secret, U3)
         for v, signature in signed.items():
             answer = SiteAnswer(request.attempt, "survivors", payload, v)
-            answer.verify(terms, raw(signature, primitives.SIGNATURE_BYTES))
+            answer.verify(terms, messages.raw(signature, primitives.SIGNATURE_BYTES))
         shares = {**secret["received"], str(self.site): secret["own"]}
         parts = {int(v): bytes.fromhex(share) for v, share in shares.items()}
         n, survivors = primitives.SHARE_BYTES, set(U3)
         return {
-            "pair": keyed({v: parts[v][:n] for v in secret["shared"] if v not in survivors}),
-            "self": keyed({v: parts[v][n:] for v in U3}),
+            "pair": messages.keyed({v: parts[v][:n] for v in secret["shared"] if v not in survivors}),
+            "self": messages.keyed({v: parts[v][n:] for v in U3}),
         }
 
     def _consent(self, secret: dict[str, Any], U3: list[int]) -> dict[str, Any]:
         adverts = {int(v): Advert.of(payload) for v, payload in secret["adverts"].items()}
-        return consent(view(adverts), secret["shared"], U3)
+        return messages.consent(messages.view(adverts), secret["shared"], U3)
 
     def _adverts(self, request: ServerRequest) -> dict[int, Advert]:
         """Return the verified public keys of U1. Raises SumError if this site's own keys are missing or differ."""
         terms, found = self._terms, {}
-        for v, entry in by_site(request.payload, "adverts", terms.noise.n_sites).items():
+        for v, entry in messages.by_site(request.payload, "adverts", terms.noise.n_sites).items():
             if not isinstance(entry, list) or len(entry) != 2:
                 raise SumError("the message must have adverts, each a site's keys and its signature")
             found[v] = Advert.of(entry[0])
             answer = SiteAnswer(request.attempt, "keys", found[v].payload(), v)
-            answer.verify(terms, raw(entry[1], primitives.SIGNATURE_BYTES))
+            answer.verify(terms, messages.raw(entry[1], primitives.SIGNATURE_BYTES))
         self._check_enough(terms.noise.survivors, list(found), range(terms.noise.n_sites), "signed keys")
         if found.get(self.site) != self._advert(request.attempt, self._secret(request.attempt)):
             raise SumError(

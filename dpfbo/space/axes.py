@@ -55,11 +55,6 @@ class Axis(Conditional, ABC):
         """Return the k for which `nth(k)` is x, a number in natural units, elementwise."""
         return x
 
-    @property
-    def middle(self) -> float:
-        """The number in natural units at the coordinate 1/2; an inactive parameter has this number."""
-        return float(self.natural(torch.tensor(0.5, dtype=torch.float64, device="cpu")))
-
     @abstractmethod
     def value(self, number: float) -> Value:
         """Return the value that has this number in natural units."""

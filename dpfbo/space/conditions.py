@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from dpfbo import checks
@@ -67,21 +68,22 @@ def requirements(parameters: Mapping[str, Any], deciding: tuple[type, ...]) -> d
     Raises:
         SettingError: A condition names a wrong parameter or value, can never hold, or depends on its own parameter.
     """
-    found: dict[str, Requirements] = {}
-    left = dict(parameters)
-    for name, p in left.items():
+    for name, p in parameters.items():
         for parent in p.when or ():
             if not isinstance(parameters.get(parent), deciding):
                 known = ", ".join(n for n, q in parameters.items() if isinstance(q, deciding)) or "none"
                 rule = f"must name categorical, ordinal or integer parameters ({known}), got {parent!r}"
                 raise SettingError(f"space.{name}.when", rule)
-    while left:
-        ready = [name for name, p in left.items() if all(parent in found for parent in p.when or ())]
-        if not ready:
-            circle = _circle(left)
-            raise SettingError(f"space.{circle[0]}.when", f"must not form a circle, got {' -> '.join(circle)}")
-        for name in ready:
-            found[name] = _required(name, left.pop(name).when or {}, parameters, found)
+    order, found = TopologicalSorter({name: p.when or () for name, p in parameters.items()}), dict[str, Requirements]()
+    try:
+        order.prepare()
+    except CycleError as error:
+        circle = error.args[1][::-1]
+        raise SettingError(f"space.{circle[0]}.when", f"must not form a circle, got {' -> '.join(circle)}") from None
+    while ready := order.get_ready():
+        for name in sorted(ready, key=list(parameters).index):
+            found[name] = _required(name, parameters[name].when or {}, parameters, found)
+        order.done(*ready)
     return found
 
 
@@ -101,11 +103,3 @@ def _required(
                 rule = f"can never hold: no value of {other} meets the conditions of {name} and of its parents"
                 raise SettingError(f"space.{name}.when", rule)
     return required
-
-
-def _circle(left: Mapping[str, Any]) -> list[str]:
-    """Find a circle among parameters that all depend on others of `left`; its first name is repeated at the end."""
-    path = [next(iter(left))]
-    while path[-1] not in path[:-1]:
-        path.append(next(parent for parent in left[path[-1]].when if parent in left))
-    return path[path.index(path[-1]) :]

@@ -159,7 +159,7 @@ class Space:
                 if given != p.constant and json_text(given) != json_text(p.constant):
                     raise SettingError(name, f"is fixed at {p.constant!r}, got {given!r}")
             elif unmet is not None:
-                numbers[name] = p.middle
+                numbers[name] = float(p.natural(torch.tensor(0.5, dtype=torch.float64, device="cpu")))
             elif name not in configuration:
                 raise SettingError(name, "must be in the configuration")
             else:

@@ -15,7 +15,7 @@ from dpfbo.records import RoundRecord
 from dpfbo.space.domain import Grid, embedded_dimension
 from runners.bench import plain_loop
 from runners.bench.floors import RunShape, of_run
-from runners.bench.fresh_process import Floors, TimedRun, no_floors
+from runners.bench.fresh_process import Floors, TimedRun
 from runners.compose.composition import build, federated
 from runners.compose.configuration import composed
 from runners.compose.federated import FederatedExperiment
@@ -52,7 +52,8 @@ def prepare(task: RunTask) -> TimedRun:
 def _timed(experiment: FederatedExperiment, plain: bool) -> tuple[Mapping[str, float], Floors]:
     if plain:
         settings = experiment.settings
-        return plain_loop.run(experiment.problem, settings, experiment.rounds, settings.seed)[1].seconds, no_floors
+        timing = plain_loop.run(experiment.problem, settings, experiment.rounds, settings.seed)[1]
+        return timing.seconds, lambda rates: {}
     result = library_run(experiment)
     return result.seconds, partial(of_run, shape_of(experiment, result.rounds))
 

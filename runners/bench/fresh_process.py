@@ -52,10 +52,6 @@ class Timed:
     gpu_mb: float | None
 
 
-def no_floors(rates: Mapping[str, float]) -> Mapping[str, float]:
-    return {}
-
-
 def in_fresh_process(call: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function in a process of its own. Raises its errors, and BenchError if the process dies."""
     # Every process is forked from a server that has only imported the program: it starts fast and has its own peak.

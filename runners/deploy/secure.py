@@ -54,7 +54,7 @@ def signing_keys(roster: SiteRoster) -> Roster:
     return Roster(tuple(roster.sites[n].identity for n in range(roster.n_agents)))
 
 
-class MaskingServer:
+class MaskingServer(SecureCoordinator):
     """The server's part of a secure sum; a step ends when all sites that it asks have answered.
 
     Args:
@@ -72,32 +72,20 @@ class MaskingServer:
         if min_sites is not None:
             rule = "must be left out without a trusted server: the study's max_dropouts determines it"
             raise SettingError("min_sites", f"{rule}, got {min_sites}")
-        self._server = SecureCoordinator(study, signing_keys(roster), folder)
+        super().__init__(study, signing_keys(roster), folder)
         self._go_on()
 
-    @property
-    def finished(self) -> bool:
-        return self._server.finished
-
     def requests(self) -> dict[int, bytes]:
-        return {} if self._server.finished else self._server.requests()
+        return {} if self.finished else super().requests()
 
     def receive(self, site: int, data: bytes) -> None:
-        self._server.receive(site, data)
+        super().receive(site, data)
         self._go_on()
 
     def close_step(self) -> None:
-        self._server.close_step()
+        super().close_step()
         self._go_on()
 
-    def begin_again(self) -> None:
-        """Give the attempt up and begin another one, which each site must allow."""
-        self._server.begin_again()
-
-    def close(self) -> None:
-        """Unlock the folder for other processes."""
-        self._server.close()
-
     def _go_on(self) -> None:
-        while not self._server.finished and not self._server.requests():
-            self._server.close_step()
+        while not self.finished and not self.requests():
+            super().close_step()

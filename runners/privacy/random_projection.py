@@ -1,6 +1,7 @@
 """PO-GP-UCB's projection to r columns: the r for which it raises no singular value (`sigma_min >= w(r)`); theorems."""
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any
 
@@ -83,11 +84,8 @@ def largest_r(sigma_min: float, epsilon: float, delta: float) -> int | None:
 
     w grows with r.
     """
-    low, high = 0, _MOST_COLUMNS + 1  # sigma_min reaches w(low), not w(high)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if sigma_min >= threshold(middle, epsilon, delta) else (low, middle)
-    return low or None
+    columns = range(1, _MOST_COLUMNS + 1)
+    return bisect_right(columns, sigma_min, key=lambda r: threshold(r, epsilon, delta)) or None
 
 
 def raised(C: float | None) -> str:

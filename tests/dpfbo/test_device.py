@@ -224,7 +224,7 @@ def nystrom(domain: Domain) -> NystromFeatures:
 
 def nystrom_features() -> Any:
     f = nystrom(SQUARE)
-    return f(HISTORY[0]), f.coefficients(), f.mean_variance(f.coefficients()), nystrom(MIXED)(HISTORY[0])
+    return f(HISTORY[0]), f.coefficients, f.mean_variance(f.coefficients), nystrom(MIXED)(HISTORY[0])
 
 
 def inferred() -> Any:

@@ -342,7 +342,7 @@ def kill_drivers(
                 last.wait()
             break
         seen = {
-            (r.server.round, digest(r.broadcast.values)) for r in Checkpoint(path / "checkpoint").read() if r.server
+            (r.server.round, digest(r.broadcast.values)) for r in Checkpoint(path / "checkpoint").rounds() if r.server
         }
         again |= not observed <= seen and moment is not None
         observed |= seen

@@ -262,4 +262,4 @@ def test_a_round_file_that_is_a_bomb_or_would_be_unpickled_counts_as_absent(tmp_
         hostile.npz(meta=torch.zeros(3).numpy()),
     ):  # fmt: skip
         (tmp_path / "round-00000.npz").write_bytes(content)
-        assert Checkpoint(tmp_path).read() == []
+        assert list(Checkpoint(tmp_path).rounds()) == []

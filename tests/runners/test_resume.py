@@ -75,7 +75,7 @@ def test_after_a_round(tmp_path, after, error):
     interrupted(cfg, after, error)
     folder = folder_of(cfg)
     assert not (folder / "summary.json").exists()
-    assert [r.agents.round for r in Checkpoint(folder / "checkpoint").read()] == list(range(after + 1))
+    assert [r.agents.round for r in Checkpoint(folder / "checkpoint").rounds()] == list(range(after + 1))
     _, path = run_configuration(cfg)
     assert path == folder
     assert differences(records(path), expected("branin")) == []
@@ -153,7 +153,7 @@ def test_in_the_middle_of_a_round(tmp_path, monkeypatch, where, rng, t):
         with pytest.raises(Stop):
             run_configuration(cfg)
     folder = folder_of(cfg)
-    assert len(Checkpoint(folder / "checkpoint").read()) == t
+    assert len(list(Checkpoint(folder / "checkpoint").rounds())) == t
     paid = charged(folder) if folder.exists() else []
     assert [round for round, _ in paid] == list(range(t + (where == "after the charge")))
     kept = Checkpoint(folder / "checkpoint").release_file().load(t)
@@ -182,7 +182,7 @@ def test_a_prior_with_fresh_noise_is_released_once(tmp_path, monkeypatch):
             run_configuration(cfg)
     folder = folder_of(cfg)
     (paid,) = charged(folder)
-    assert paid[0] == 0 and Checkpoint(folder / "checkpoint").read() == []
+    assert paid[0] == 0 and list(Checkpoint(folder / "checkpoint").rounds()) == []
     kept = Checkpoint(folder / "checkpoint").release_file().load(0)
     assert kept is not None and digest(kept[0].values) == paid[1]
     interrupted(cfg, 0)
@@ -478,7 +478,7 @@ def test_an_error_while_rounds_are_replayed_loses_nothing(tmp_path):
     cfg = configured(tmp_path)
     interrupted(cfg, 8)
     interrupted(cfg, 3)
-    assert len(Checkpoint(folder_of(cfg) / "checkpoint").read()) == 9
+    assert len(list(Checkpoint(folder_of(cfg) / "checkpoint").rounds())) == 9
     _, folder = run_configuration(cfg)
     assert differences(records(folder), expected("synthetic")) == []
 

@@ -113,7 +113,7 @@ def _masked(run: SumRun, n: int, shares: dict[str, str], site: SumSite) -> np.nd
     answer = run.answer(n, "masked", {"shares": shares}, site)
     if answer is None:
         raise ClaimBroken(f"site {n} does not mask among {len(shares) + 1} sites")
-    return run.masked_in(run.read(answer))
+    return run.masked(run.read(answer))
 
 
 def key_streams(target: SumTarget) -> str:

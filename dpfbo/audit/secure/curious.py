@@ -48,7 +48,7 @@ def masked_numbers(target: SumTarget) -> str:
         if attempt == 2:
             run.server.begin_again()
         run.until("survivors")
-        seen.append(np.stack([run.masked(attempt, n) for n in range(target.n_sites)]))
+        seen.append(np.stack([run.masked(run.answers[attempt, "masked", n]) for n in range(target.n_sites)]))
     first, second = seen
     p = {f"{name} of attempt {k + 1}": value for k in range(2) for name, value in _uniform(seen[k])}
     p["numbers near zero"] = _near(np.concatenate(seen))
@@ -103,7 +103,7 @@ def _left_of_pairs(run: SumRun) -> tuple[dict[tuple[int, int], np.ndarray], np.n
     of_pair = {(v, n): made.of_pair(v, n, private[v], adverts[n].mask) for v in range(N) for n in range(v)}
     found: dict[tuple[int, int], np.ndarray] = {}
     for n in range(N):
-        masked = run.masked(attempt, n)
+        masked = run.masked(run.answers[attempt, "masked", n])
         vector = (run.vectors[attempt, n] % 2**32).astype(np.uint32)
         # site v adds of_pair(v, n), and site n subtracts it
         known = {v: of_pair[v, n] if v > n else np.uint32(0) - of_pair[n, v] for v in range(N) if v != n}
@@ -123,7 +123,7 @@ def two_worlds(target: SumTarget) -> str:
         others = {n: np.zeros(NUMBERS, int) for n in range(2, target.n_sites)}
         numbers = {0: np.full(NUMBERS, loud), 1: np.full(NUMBERS, -loud), **others}
         run = SumRun(target, NUMBERS, numbers=numbers).until(None)
-        worlds.append(run.masked(1, 0))
+        worlds.append(run.masked(run.answers[1, "masked", 0]))
         lengths.append({place: len(str(answer.payload)) for place, answer in run.answers.items()})
     require(lengths[0] == lengths[1], "the lengths of answers tell whether the canary's vector is zero")
     silent, loud_one = worlds

@@ -111,11 +111,7 @@ class SumRun:
         except SumError as error:
             raise ClaimBroken(f"a site's answer cannot be read: {error}") from error
 
-    def masked(self, attempt: int, n: int) -> np.ndarray:
-        """Return the masked vector that site n sent in an attempt, M uint32."""
-        return self.masked_in(self.answers[attempt, "masked", n])
-
-    def masked_in(self, answer: SiteAnswer) -> np.ndarray:
+    def masked(self, answer: SiteAnswer) -> np.ndarray:
         """Return the masked vector in an answer, M uint32."""
         return np.frombuffer(raw(answer.payload["masked"], 4 * self.terms.size), "<u4")
 

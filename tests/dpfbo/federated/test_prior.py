@@ -55,7 +55,7 @@ def a_prior(M=40, L=2, seed=0):
 
 def simulated(n, k=4, shared=1.0, seed=0, features=FEATURES, lengthscale=1):
     """Designs, n x k x 1, and observations of `sqrt(shared) g + sqrt(1 - shared) h_n`, n x k; and the weights of g."""
-    D = features.coefficients()[lengthscale]
+    D = features.coefficients[lengthscale]
     S, Q = torch.linalg.eigh(D)
     w = normals(n + 1, features.size, seed=seed) * S.clamp(min=0).sqrt() @ Q.T
     u = uniforms(n, k, 1, seed=seed + 1)
@@ -141,7 +141,7 @@ class TestDesignSums:
     @pytest.mark.parametrize("at_once", [1, 3, 100])
     def test_they_are_those_of_a_loop(self, at_once, monkeypatch):
         monkeypatch.setattr(prior_module, "_BLOCK", at_once * 4 * 12)
-        u, D = uniforms(7, 4, 1), FEATURES.coefficients()
+        u, D = uniforms(7, 4, 1), FEATURES.coefficients
         sums = sums_of(u)
         A, Q = torch.zeros(12, 12).double(), torch.zeros(3, 12, 12).double()
         H = torch.eye(4, dtype=torch.float64) - 0.25
@@ -170,7 +170,7 @@ class TestInference:
         s = max(noise, 0.01) * torch.eye(M, dtype=torch.float64)
         U = features.root.T  # psi(U)'
         logs, means, covariances, explained, rhos = [], [], [], [], []
-        for D in features.coefficients():
+        for D in features.coefficients:
             kappa = N / sum(torch.trace(a @ D @ a) for a in A_n)
             values = U.T @ D @ U  # covariance at the M inducing points
             unit = values.diagonal().mean() - values.mean()
@@ -199,7 +199,7 @@ class TestInference:
 
         The truth is one of the averaged models, so the mixture's variance misses the spread of the models' means alone.
         """
-        N, D, u = 30, FEATURES.coefficients(), uniforms(30, 4, 1, seed=1)
+        N, D, u = 30, FEATURES.coefficients, uniforms(30, 4, 1, seed=1)
         psi, sums = FEATURES(u), sums_of(u)
         kappa = sums.kappa
         unit = FEATURES.mean_variance(D)
@@ -291,7 +291,7 @@ class TestInference:
 class TestExpectedSignal:
     def test_it_is_the_correlation_of_means_with_and_without_noise(self):
         """Of the posterior means of g at U under one model, by simulation; the length-scale is the middle one."""
-        N, u, D = 20, uniforms(20, 4, 1, seed=1), FEATURES.coefficients()[1]
+        N, u, D = 20, uniforms(20, 4, 1, seed=1), FEATURES.coefficients[1]
         sums = sums_of(u)
         A_n, kappa = centred(FEATURES(u)).mT @ centred(FEATURES(u)), sums.kappa[1]
         S, Q = torch.linalg.eigh(D)

@@ -133,7 +133,7 @@ class TestCoefficients:
         error = []
         for M in (10, 160):
             f = NystromFeatures.of(domain, M, LENGTHSCALES)
-            D = f.coefficients()
+            D = f.coefficients
             assert D.shape == (3, M, M)
             error.append((f(a)[0] @ D @ f(b)[0].T - K).pow(2).mean((1, 2)).sqrt())
         assert (error[1] < error[0]).all()
@@ -142,7 +142,7 @@ class TestCoefficients:
     def test_their_mean_is_the_identity(self):
         """The mean over kernels is the mean kernel, whose weights are independent, up to the jitter."""
         f = NystromFeatures.of(DOMAINS["square"], 12, (0.1, 0.2))
-        whole = f.coefficients().mean(0)
+        whole = f.coefficients.mean(0)
         eye = torch.eye(12, dtype=torch.float64)
         jitter = torch.linalg.solve_triangular(f.root, eye, upper=False)
         assert torch.allclose(whole, eye - 1e-4 * jitter @ jitter.T)
@@ -150,14 +150,14 @@ class TestCoefficients:
     def test_they_are_covariances(self):
         """Symmetric, and without negative variances up to rounding."""
         for domain in DOMAINS.values():
-            D = NystromFeatures.of(domain, 80, LENGTHSCALES).coefficients()
+            D = NystromFeatures.of(domain, 80, LENGTHSCALES).coefficients
             assert torch.allclose(D, D.mT, atol=1e-9)
             assert (torch.linalg.eigvalsh(D) > -1e-9).all()
 
     def test_mean_variance_is_that_of_draws(self):
         """`g(x) = psi(x) . w` over the inducing points, less its mean over them, within 4 standard errors."""
         f = NystromFeatures.of(DOMAINS["square"], 30, LENGTHSCALES)
-        D = f.coefficients()
+        D = f.coefficients
         found = f.mean_variance(D)
         n = 20_000
         w = torch.randn(n, 30, dtype=torch.float64, generator=torch.Generator().manual_seed(3))

@@ -42,7 +42,7 @@ def test_the_signal_is_the_correlation_of_the_means_with_and_without_noise():
     agents = study.agents
     features, sums = agents.features, DesignSums.of(agents.design, agents.features, 20)
     g = torch.Generator().manual_seed(0)
-    D, A, middle = features.coefficients()[2], sums.A, 2
+    D, A, middle = features.coefficients[2], sums.A, 2
     kappa, rho, z = sums.kappa[middle], 0.7, study.mechanism.noise_multiplier
     half = kappa.sqrt() * torch.linalg.cholesky(D + 1e-9 * torch.eye(len(D), dtype=D.dtype))
     shared = rho**0.5 * torch.randn(400, len(D), generator=g, dtype=D.dtype) @ half.T
@@ -65,6 +65,7 @@ class _Only:
     def __init__(self, features, D):
         self._features, self._D = features, D
 
+    @property
     def coefficients(self):
         return self._D.expand(5, -1, -1)
 
