@@ -138,7 +138,7 @@ def key_streams(target: SumTarget) -> str:
 
 
 def one_share_each(target: SumTarget) -> str:
-    """Check that a site shows one share for each site, of a survivor's mask or a missing site's key, for one list only."""
+    """Check that a site shows one share for each site: of a survivor's mask or a missing site's key, for one list."""
     noise, N = target.noise, target.n_sites
     gone = list(range(noise.max_dropouts))
     run = SumRun(target).until("masked").until("unmask", absent=gone)
