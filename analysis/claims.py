@@ -20,7 +20,7 @@ HELP = """A verdict on every claim of the paper, and on findings of a reimplemen
 Examples
   python -m analysis.claims                          all experiments in results; writes figures/claims.md and .csv
   python -m analysis.claims fig2a fig4 --json        two of them, printed as JSON; written only with --out
-  python -m analysis.claims fig2a --keep             also beside its runs, for runners.wandb backfill
+  python -m analysis.claims fig2a --keep             also in its results folder, for runners.wandb backfill
 
 Exit code: 0, 1 if there are no results (nothing is written) or some cannot be read, 2 for unknown options."""
 
@@ -44,7 +44,7 @@ def judge(runs: Mapping[str, Sequence[Run] | LoadError]) -> list[JudgedClaim]:
     setting is ambiguous. The claims about one figure are a family, whose tests are corrected together.
     """
     stated, outcomes = claims(runs), list[Outcome]()
-    seen: dict[object, str] = {}  # by numbers of an own finding: id of the first with them
+    seen: dict[object, str] = {}  # by the numbers of an own finding: id of the first finding with them
     first: dict[object, str] = {}
     for claim in claims():
         first.setdefault(claim.tested, claim.id)
@@ -81,7 +81,7 @@ def judge(runs: Mapping[str, Sequence[Run] | LoadError]) -> list[JudgedClaim]:
 
 
 def _other_sign(k: int, family: Sequence[int], stated: Sequence[StatedClaim], outcomes: Sequence[Outcome]) -> bool:
-    """Return True if a published effect of claim k's setting has the opposite sign here; the number then disagrees."""
+    """Return True if a published effect of claim k's setting has the opposite sign here: claim k is not decided."""
     (where,) = stated[k].test.settings
     effects = (
         outcomes[j].evidence.holds

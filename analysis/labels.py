@@ -43,7 +43,7 @@ FOLLOW: dict[Any, str] = {
     "always": "1 − p_t = 1",
 }  # in increasing order of how often an agent takes the server's query
 
-AWARE: dict[Any, str] = {True: "noise-aware", False: "unaware"}  # is the noise of the rows known to the modeler
+AWARE: dict[Any, str] = {True: "noise-aware", False: "unaware"}  # whether the modeler knows the noise of the rows
 
 VARIANTS = ("alpha", "function")  # settings that make different problems of one name
 

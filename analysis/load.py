@@ -51,7 +51,7 @@ class Run:
 
     @property
     def real(self) -> bool:
-        """True for a run on real data, whose records are private."""
+        """True for a run with `privacy.rng=os`, which is for real data: its records are private."""
         return bool(self.summary["rng"] != "seeded")
 
     @property

@@ -3,8 +3,8 @@
 For each problem and metric of an experiment, one figure shows regret against the iteration and, if there are private
 runs, another one regret against epsilon. Runs calibrated to target epsilons make a single figure of regret against the
 target (`analysis.drawing.equal_epsilon`), and runs of `local` with several numbers of agents a single figure of gains
-(`analysis.drawing.gains`). Outsourced runs are drawn by iteration, against epsilon, with claimed and guaranteed values
-apart, and against r, the number of columns of the release. Claims stand in the text beside a picture, not in it.
+(`analysis.drawing.gains`). Outsourced runs are drawn by iteration, against epsilon (claimed and guaranteed values
+apart) and against r, the number of columns of the release. Verdicts on claims stand in a text file, not in the picture.
 """
 
 from collections.abc import Iterator, Sequence

@@ -43,7 +43,7 @@ class RunFiles:
         return RunFiles(folder, {**(facts if isinstance(facts, dict) else {}), "rounds": known.get("rounds")}, False)
 
     def metric_by_round(self) -> Iterator[np.ndarray]:
-        """Yield one array for each of the rounds 0, 1, ...: the metric of each agent after it, NaN if it has no value.
+        """Yield one array for each of rounds 0, 1, ...: each agent's metric after the round, NaN if the agent has none.
 
         Raises LoadError if a file cannot be read.
         """

@@ -16,7 +16,7 @@ from analysis.labels import problem_label, variant_in_words
 from analysis.load import LoadError, SettingRuns, by_metric, load, seeds_phrase, settings
 from dpfbo.formats.words import epsilon_in_words, large_delta, metric_in_words
 
-ROUNDS = (5, 20, 40)  # shown by default, beside the last round T
+ROUNDS = (5, 20, 40)  # shown by default, as is the last round T
 NUMBER_WIDTH, NAME_WIDTH = 8, 18  # least widths of the columns, in characters
 WIDTH = 120  # least characters in a line if the output is no terminal
 
@@ -144,7 +144,7 @@ def _rounds(text: str) -> list[int]:
 @exit_code
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the tables; the exit code is 0, or 1 if there is nothing to show."""
-    parser = argparse.ArgumentParser(prog="python -m analysis.tables", description="Regret beside epsilon, by setting.")
+    parser = argparse.ArgumentParser(prog="python -m analysis.tables", description="Regret and epsilon by setting.")
     parser.add_argument("names", metavar="NAME", nargs="+", help="experiment: a folder in the results folder")
     parser.add_argument(
         "--rounds", type=_rounds, help="rounds to show, such as 5,20,40 (the default if all settings have them)"

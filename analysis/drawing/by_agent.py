@@ -45,7 +45,7 @@ def figure(run: RunFiles, found: pd.DataFrame) -> Figure:
     if not run.finished:
         of = f" of {facts['rounds']}" if isinstance(facts.get("rounds"), int) else ""
         parts.append(f"It is not finished: rounds 0 to {t.max()}{of}.")
-    parts.append("Quantiles over the agents, each agent's own value; no epsilon covers them.")
+    parts.append("Quantiles over the agents of each agent's own value; no epsilon covers them.")
     of = f": {problem_label(facts['problem'])} problem" if isinstance(facts.get("problem"), str) else ""
     entries = [Line2D([], [], color=ONE_RUN, label="median")]
     for low, high, alpha in BANDS[::-1]:

@@ -1,7 +1,7 @@
 """Regret by iteration: for each setting a curve of the mean over the seeds, with a band of one standard error.
 
 An outsourced experiment has a page of settings with a claimed epsilon, which was published without a guarantee, and a
-page of settings with a guaranteed one. In all its pictures, claimed ones are dashed and have panels of their own.
+page of settings with a guaranteed one. All pictures draw settings with a claimed epsilon dashed, in their own panels.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,7 +35,7 @@ class Page:
 def regret_by_iteration(
     groups: Sequence[SettingRuns], accountant: str = captions.ACCOUNTANT, style: PageStyle = SCREEN
 ) -> Figure:
-    """Draw regret by iteration. accountant: of the epsilons in the legend, which cover the whole runs."""
+    """Draw regret by iteration. accountant: that of the legend's epsilons, which cover whole runs."""
 
     def label(one: Curve) -> str:
         epsilon = one.setting.epsilon(captions.accountant_of(one.setting, accountant))

@@ -12,7 +12,7 @@ from analysis.load import SettingRuns, seeds_phrase
 from analysis.tables import stand_ins
 from dpfbo.formats.words import epsilon_in_words, large_delta
 
-MOST = 6  # largest number of claims that are listed beside a figure
+MOST = 6  # largest number of claims that are listed with a figure
 ACCOUNTANT = "pld"
 SOURCES = (PAPER, CONTROL, REIMPLEMENTATION, OWN)  # the order of claims
 SPENT = 0.02  # an epsilon below the target by at most this share of it is shown as the target
@@ -66,7 +66,7 @@ def with_epsilon(label: str, group: SettingRuns, epsilon: float | None, wanted: 
     """Return the legend's entry for a private setting, such as `DP-FTS, z = 1 (ε = 7.05)`; other labels are unchanged.
 
     A label with a target epsilon gets the spent one only if that is larger or much smaller. wanted: the accountant of
-    the picture; if the setting has none by it, its own accountant is named.
+    the picture; a setting without an epsilon by it gets that of its own accountant, which is named.
     """
     if not group.private:
         return label
@@ -135,7 +135,7 @@ def _together(labels: Sequence[str]) -> str:
 
 
 def zeros(groups: Sequence[SettingRuns], logarithmic: bool, t: int | None = None) -> str:
-    """Return a sentence with the settings of regret 0, which a logarithmic axis cannot show, after round t or any."""
+    """Return a sentence on settings of regret 0 after round t (None: the last), which a log axis cannot show."""
     names = []
     for group in groups if logarithmic else ():
         above = np.flatnonzero(group.curve()["mean"].to_numpy() > 0)
@@ -150,7 +150,7 @@ def left_out(labels: Sequence[str]) -> str:
 
 
 def verdicts(findings: Sequence[JudgedClaim]) -> list[str]:
-    """Return a line for each of the first decided claims, the paper's first, and one that counts the other claims.
+    """Return a line for each of at most 6 decided claims, those of the paper first, and a line that counts the others.
 
     Claims that were not run, and repeated ones, are left out. A line reads `FTS beats TS; mean regret over rounds 1 to
     40: holds (5.1 standard errors, 20 functions).`

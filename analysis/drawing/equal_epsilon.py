@@ -1,4 +1,4 @@
-"""Regret at equal privacy: private algorithms calibrated to target epsilons, beside those without an epsilon.
+"""Regret at equal privacy: private algorithms calibrated to target epsilons, and algorithms without an epsilon.
 
 Each variant of the problem has a row of panels: the mean regret over rounds 1..T and the regret after round T or, if
 the targets were run for several T, the mean regret for each T. Each point stands at the epsilon that its runs spent.
@@ -36,7 +36,7 @@ def lengths(runs: Iterable[Run]) -> list[int]:
 def table(runs: Sequence[Run]) -> pd.DataFrame:
     """Return a row for each algorithm, target epsilon, variant of the problem, and T; references have no target.
 
-    epsilon: spent by the runs by their accountant, the largest over the seeds; 0 if nothing was shared, empty if the
+    epsilon: what runs spent by their accountant, the largest over the seeds; 0 if nothing was shared, empty if the
     algorithm is not private. average: metric over rounds 1..T; last: after round T. Errors are over the seeds.
 
     Raises LoadError if a variant has no private run, or two settings make the same point.
@@ -48,7 +48,7 @@ def table(runs: Sequence[Run]) -> pd.DataFrame:
 
 
 def of_length(runs: Sequence[Run], T: int) -> list[Run]:
-    """Return each point's runs of T rounds, or its shortest longer ones which, if private, have at most T releases."""
+    """Return each point's shortest runs of at least T rounds; longer private ones may have no more than T releases."""
     found: dict[object, list[Run]] = {}
     for run in runs:
         rounds, private = run.summary["rounds"], run.summary["private"]
@@ -200,7 +200,7 @@ def _panel(
 
 
 def _sends_queries(run: Run) -> bool:
-    """Return True if a server finds its queries with the shared features, so that their length-scale matters."""
+    """Return True if a server finds a run's queries with the shared features, whose length-scale then matters."""
     return run.config["algorithm"].get("server") in ("Server", "PeerExchange")
 
 

@@ -1,7 +1,7 @@
 """Gains of sharing over agents that work alone, by the number of agents, for each epsilon.
 
-Each problem has a panel. A point is the difference, paired by seed, between `local` (the same optimiser alone, with the
-same first points) and another setting, of the metric averaged over rounds 1..T; it is above 0 if sharing helps.
+Each problem has a panel. A point is a difference, paired by seed, of the metric averaged over rounds 1..T: that between
+`local`, the same optimiser alone with the same first points, and another setting. It is above 0 if sharing helps.
 """
 
 import math
@@ -96,8 +96,8 @@ def figure(found: pd.DataFrame, style: PageStyle = SCREEN) -> Figure:
     first = found.iloc[0]
     deltas = ", ".join(f"{d:.3g}" for d in sorted(found["delta"].dropna().unique()))
     caption = (
-        "Differences, paired by seed, from the same optimiser alone with the same first points, of the metric averaged "
-        f"over rounds 1 to {first['rounds']}; bars: ± one standard error over {found['seeds'].max()} seeds. "
+        f"Differences of the metric, averaged over rounds 1 to {first['rounds']} and paired by seed, from the same "
+        f"optimiser alone with the same first points; bars: ± one standard error over {found['seeds'].max()} seeds. "
         f"δ = {deltas}, relation zero-out, user level."
     )
     metrics = "; ".join(metric_in_words(metric) for metric in found["metric"].unique())

@@ -77,7 +77,7 @@ def of_algorithm(name: str) -> Style:
 
 
 def variants(look: Style, n: int) -> list[Style]:
-    """Return n variants of a look, with tones of its colour from light to dark and other markers; for n = 1, itself."""
+    """Return n variants of a look, in tones from light to dark and with other markers; the look itself if n = 1."""
     if n == 1:
         return [look]
     first = MARKERS.index(look.marker)

@@ -30,8 +30,8 @@ GREY = "#444444"
 class Series:
     """The numbers of a setting, or of several settings whose points a line joins.
 
-    kind: a curve with a band, points with error bars that are joined or not, or a horizontal level, whose x is not
-    used. se: standard errors, 0 if there are none. published: published values by x.
+    kind: a curve with a band, joined or single points with error bars, or a horizontal level, whose x is not used.
+    se: standard errors, 0 if there are none. published: published values by x.
     """
 
     label: str
@@ -43,7 +43,7 @@ class Series:
     published: Mapping[float, float] = field(default_factory=dict)
 
     def ends(self, since: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """Return the low and high ends of what is drawn; for a curve, twice its mean from round `since` on."""
+        """Return the low and the high ends of what is drawn; for a curve, both are its values from round `since` on."""
         if self.kind == CURVE:
             known = [value for t, value in self.published.items() if t >= since]
             return (values := np.append(self.mean[since:], known)), values
@@ -62,7 +62,7 @@ def points(
     groups: Sequence[SettingRuns], t: int, x: Sequence[float], label: str, style: Style, kind: str,
     published: Mapping[str, dict[float, float]],
 ) -> Series:  # fmt: skip
-    """Return the series of settings after round t, each at its x. published: by label and round."""
+    """Return the series of settings after round t, each at its x. published: values by label and round."""
     at = np.array([[mean, se or 0.0] for mean, se in (g.at(t) for g in groups)])
     known = {
         where: published[g.label][t] for where, g in zip(x, groups, strict=True) if t in published.get(g.label, {})

@@ -1,4 +1,4 @@
-"""Selection of the published values that are drawn beside the runs of the same settings."""
+"""Selection of the published values that are drawn with the runs of the same settings."""
 
 from collections.abc import Sequence
 

@@ -101,7 +101,7 @@ def sigma_min(group: SettingRuns) -> float | None:
 
 
 def threshold(r: float, epsilon: float, delta: float) -> float:
-    """Return w = 16 sqrt(r ln(2 / delta)) / epsilon ln(16 r / delta); smaller singular values are raised (Algo. 1)."""
+    """Return w = 16 sqrt(r ln(2 / delta)) / epsilon ln(16 r / delta); if a singular value is lower, all are raised."""
     return 16 * math.sqrt(r * math.log(2 / delta)) / epsilon * math.log(16 * r / delta)
 
 
@@ -133,12 +133,12 @@ def _thresholds(swept: Sequence[SettingRuns]) -> str:
     """Return a sentence on w and on the smallest singular value of all runs, if they record it."""
     smallest = [s for group in swept if (s := sigma_min(group)) is not None]
     known = f"is {min(smallest):.4g}" if smallest else "is not in these runs"
-    text = "Singular values below w = 16 √(r ln(2/δ)) / ε · ln(16 r/δ) are raised before the release (grey)"
-    return f"{text}; the smallest of all runs {known}."
+    text = "If any singular value is below w = 16 √(r ln(2/δ)) / ε · ln(16 r/δ), all are raised"
+    return f"{text} before the release (grey); the smallest of all runs {known}."
 
 
 def _mark(axes: Axes, swept: Sequence[SettingRuns], ticks: Sequence[float]) -> None:
-    """Write w above each r, and shade the plot from just before the first r whose singular values were raised."""
+    """Write w above each r, and shade the plot from just before the first r at which singular values were raised."""
     w_of: dict[float, list[str]] = {}
     raised = []
     for group in swept:

@@ -13,7 +13,7 @@ from analysis.load import SettingRuns
 
 TITLES = {"privacy.z": "noise multiplier z", "privacy.q": "sampling probability q", "privacy.S": "clip norm S"}
 
-SWEPT = 2  # least number of settings beside the centre of a sweep
+SWEPT = 2  # least number of settings of a sweep other than its centre
 
 
 @dataclass(frozen=True)

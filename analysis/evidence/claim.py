@@ -74,7 +74,7 @@ class JudgedClaim:
     ours: estimate ± standard error; a difference is positive if it supports the claim. standard_errors: the estimate
     divided by its standard error, positive in support; for a published number, minus the distance to it. units: number
     and kind of the independent units. kind: "effect", "agreement", "epsilon", "control" or "own". form: form of the
-    test. repeats: id of an earlier claim with the same case and test, or for an own finding on identical runs, or
+    test. repeats: id of an earlier claim with the same case and test or, for an own finding, with identical runs; else
     empty. margin: relative margin of "level". needed: number of units that would decide an undecided claim. p: p-value
     of the test for "holds".
     """

@@ -1,7 +1,8 @@
 """The tests of claims, which turn the runs of some settings into an estimate with its error, and evidence.
 
 Every test has the `settings` it needs, its `form`, and `words`, which end the sentence of the claim with how it is
-measured. Tests compare by value. `outcome` raises NotRun if a setting has no run, Unclear if the runs are ambiguous.
+measured. Two tests are equal if their fields are. `outcome` raises NotRun if a setting has no run, and Unclear if the
+runs are ambiguous.
 """
 
 import math

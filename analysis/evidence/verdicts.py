@@ -101,7 +101,7 @@ def mean_of(values: Sequence[float]) -> Estimate:
 def contrast(weights: Sequence[float], values: Sequence[Mapping[int, float]], constant: float = 0.0) -> Estimate | None:
     """Return the mean of `sum_k weight_k y_k[unit] + constant` over the units that all y_k share; None without any.
 
-    An error below `ROUNDING` times the largest summand counts as 0; then, or without an error, so does such a mean.
+    Below `ROUNDING` times the largest summand, an error counts as 0; so does a mean whose error is 0 or missing.
     """
     shared = sorted(set.intersection(*map(set, values)))
     if not shared:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RowGroup:
-    """Rows of cells; the first cell heads its row. experiment: of all rows, may be empty; words: shared by the rows."""
+    """Rows of cells; the first cell heads its row. experiment: that of all rows, or empty; words: what they share."""
 
     rows: tuple[tuple[str, ...], ...]
     experiment: str = ""

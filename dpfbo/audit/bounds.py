@@ -7,8 +7,8 @@ scores and the server, every (eps, delta)-private mechanism satisfies
 
     1 - delta - FNR <= e^eps FPR    and    1 - delta - FPR <= e^eps FNR          (Kairouz, Oh, Viswanath 2015)
 
-so that `eps >= log((1 - delta - FNR) / FPR)`. There are two tests: the threshold of one maximises this bound, the
-threshold of the other has the rates farthest below the promised trade-off curve. Their four bounds hold together.
+so that `eps >= log((1 - delta - FNR) / FPR)`. There are two tests. One has the threshold that maximises this bound, the
+other the threshold whose rates lie farthest below the promised trade-off curve. Their four bounds hold together.
 """
 
 from collections.abc import Sequence
@@ -87,8 +87,8 @@ def verdict(without: np.ndarray, with_message: np.ndarray, claim: Claim) -> Verd
     """
     checks.integer("trials in each world", min(len(without), len(with_message)), minimum=FEWEST)
     if len(without) != len(with_message):
-        raise ValueError(f"both worlds must have as many trials, got {len(without)} and {len(with_message)}")
-    half, error = len(without) // 2, (1 - CONFIDENCE) / 2  # error: of all bounds of FPR, and of all bounds of FNR
+        raise ValueError(f"both worlds must have equally many trials, got {len(without)} and {len(with_message)}")
+    half, error = len(without) // 2, (1 - CONFIDENCE) / 2  # error: chance that any bound of FPR fails; likewise FNR
     choose, judge = (without[:half], with_message[:half]), (without[half:], with_message[half:])
     thresholds = _candidates(*choose)
     fpr, fnr = _rates(*choose, thresholds, error / 2)
@@ -113,7 +113,7 @@ def upper_bound(count: np.ndarray, trials: int, error: float) -> np.ndarray:
 
 
 def _candidates(without: np.ndarray, with_message: np.ndarray) -> np.ndarray:
-    """Return candidate thresholds: midpoints of neighbouring scores at quantiles and the median, and the largest score.
+    """Return candidate thresholds: the largest score, and midpoints of neighbouring scores at quantiles and the median.
 
     If the scores of the two worlds do not overlap, a threshold thus lies in the middle of the gap.
     """

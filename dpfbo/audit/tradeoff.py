@@ -21,7 +21,7 @@ from dpfbo.privacy.accounting import Accountant, UnsupportedEvent, sampled_gauss
 
 _EPSILONS = 300  # points of a profile
 _DELTAS = np.logspace(-9, math.log10(0.5), 24)  # points of a profile if only an accountant's epsilon is available
-_INTERVAL = 5e-3  # grid of the privacy loss, which is rounded upwards (exact to second order)
+_INTERVAL = 5e-3  # grid step of the privacy loss, which is rounded upwards (exact to second order)
 
 _ZERO_OUT = NeighboringRelation.REPLACE_SPECIAL
 

@@ -50,9 +50,9 @@ class Curator:
             if the noise is seeded and can be drawn again.
 
     Guarantee:
-        Only the transform's release and the measurements leave the curator. The release is charged to the ledger, on
-        disk, before `release` returns it; the transform states its relation and sensitivity. Measurements are not
-        covered: each reveals the objective at a row that the modeler chose.
+        Only the transform's release and the measurements leave the curator. The release is charged to the ledger (on
+        disk if the ledger has a path) before `release` returns it; the transform states relation and sensitivity.
+        Measurements are not covered: each reveals the objective at a row that the modeler chose.
 
     Raises:
         LedgerError: `release` cannot charge the ledger.
@@ -112,7 +112,7 @@ class Curator:
         self._candidate_rows = self.transform.candidate_rows(values, made[1], self.problem.table)
 
     def _kept_or_new(self) -> tuple[Release, Sequence[int] | None, Diagnostics | None]:
-        """Return the release that an interrupted curator kept, or else keep a new one; with its row order."""
+        """Return (release, row order, diagnostics): an interrupted curator's, or else new ones, which are then kept."""
         if self.kept and (made := self.kept.load(0)) is not None:
             return *made, None
         release, order, private = self._new()

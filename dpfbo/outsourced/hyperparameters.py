@@ -1,7 +1,7 @@
 """Hyper-parameters of one GP with SE kernel and constant mean, by maximum marginal likelihood.
 
 `dpfbo.gp.hyperparameters` fits many agents at once, each with zero mean and bounds for the unit cube; this module fits
-one table in any units. `fit` imports SciPy's optimiser itself, because agents' processes do not need it.
+one table in any units. SciPy's optimiser is imported only when `fit` runs, because agents' processes do not need it.
 """
 
 import math
@@ -82,7 +82,7 @@ def profile(theta: Tensor, x: Tensor, y: Tensor) -> tuple[float, Tensor, float]:
 
         dL/dtheta_i = sum((a a^T - A^-1) * dA/dtheta_i) / 2,   a = A^-1 (y - mu)
 
-    (eq. 5.9; the optimal mean adds no term.) theta: logarithms of length-scale, variance and noise; x: m x d, about
+    (eq. 5.9; the optimal mean adds no term.) theta: logarithms of length-scale, variance and noise; x: m x d, nearly
     centred; y: m. L is -inf if A is not positive definite.
     """
     m = len(x)

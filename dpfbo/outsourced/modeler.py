@@ -30,7 +30,7 @@ class Policy:
     Args:
         policy: `gp_ucb`; or `random` to choose candidates uniformly at random, as a control.
         delta_ucb: An upper bound on the probability that GP-UCB's confidence bounds ever fail; beta_t follows from it.
-        noise_aware: True to account for `Candidates.input_variance` in the kernel, before any fit by `ml`.
+        noise_aware: True to account for `Candidates.input_variance` in the kernel until the first fit by `ml`.
         repeat: False to measure each candidate at most once; True to measure it up to `Candidates.counts` times if
             these are known. The limit ends when all candidates have reached it.
         fit: `given` to keep the belief's hyper-parameters; or `ml` to fit them by maximum likelihood at the released
@@ -80,8 +80,8 @@ def noise_aware_kernel(candidates: Candidates, belief: Belief) -> tuple[Tensor, 
 
         variance prod_k (l^2 / (l^2 + 2 v_k))^(1/2) exp(-sum_k (z_k - z'_k)^2 / (2 (l^2 + 2 v_k)))
 
-    and each input has the full `variance`. The difference of both at z = z' is a nugget of the candidate if all its
-    measurements are at the same input, and measurement noise if each is at a new input (`fresh`).
+    and each input has the full `variance`. At z = z' the difference of the two is a nugget if all measurements of a
+    candidate are at the same input, and measurement noise if each is at a new input (`fresh`).
     """
     v, lengthscale, variance = candidates.input_variance, belief.lengthscale, belief.variance
     if v is None:
@@ -98,10 +98,10 @@ class CandidatePosterior:
 
     With `L` the Cholesky factor of `K(S, S) + noise I` over the measured candidates S, and `V = L^-1 K(S, all)`:
 
-        mean = m + V^T L^-1 (y - m),    variance = k(z, z) - sum_i V_i^2
+        mean = mu + V^T L^-1 (y - mu),    variance = k(z, z) - sum_i V_i^2
 
     A new measurement adds one row to L and V, and a term to each sum, in O(m t) for m candidates after t measurements.
-    points: m x r, divided by length-scales. capacity: the largest number of measurements.
+    points: m x r, divided by length-scales. kernel: K, noise and mu. capacity: the largest number of measurements.
     """
 
     def __init__(self, points: Tensor, kernel: Kernel, capacity: int) -> None:

@@ -1,4 +1,4 @@
-"""The curator's table, which has the features and the objective's value of each candidate in a row."""
+"""The curator's table, of which each row has the features of one candidate and its value of the objective."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -43,7 +43,7 @@ class Table:
         values: n, the objective (larger is better) in units of sigma_y, the prior's standard deviation; noiseless if
             the noiseless values are known.
         names: The d names of the features.
-        lower: The d lower bounds of the public box for `rows`, which does not depend on the rows; some may lie outside.
+        lower: The d lower bounds of the public box, which does not depend on `rows`; some rows may lie outside.
         upper: The d upper bounds.
 
     Raises:

@@ -11,7 +11,7 @@ rows with raised singular values is chi^2_r / r, which leaves [1 - nu, 1 + nu] w
 singular values stretches the difference of two rows at most by sqrt(C').
 
 Theorem 3 bounds the simple regret by that of GP-UCB and by terms of nu and C'. The constants of these terms are not
-known here, so they are left out: `gp_ucb_regret` alone bounds the regret only for exact distances (`transform=none`).
+known here, so the terms are left out; `gp_ucb_regret` bounds the regret only for exact distances (`transform=none`).
 """
 
 import math
@@ -44,7 +44,7 @@ def stretch(sigma_min: float, w: float, inflation: str = "paper") -> float | Non
 def gp_ucb_regret(beta: float, gain: float, noise: float, steps: int) -> float:
     """Return `sqrt(C1 beta_T gamma_T / T)`, `C1 = 8 / ln(1 + 1 / noise)`, a bound on GP-UCB's simple regret S_T.
 
-    It is Theorem 1 of Srinivas et al. (2010), since S_T is at most the cumulative regret divided by T, and holds with
+    It follows from Theorem 1 of Srinivas et al. (2010), as S_T is at most the cumulative regret over T, and holds with
     probability at least 1 - delta' (`dpfbo.outsourced.modeler`), in units of sigma_y. beta: beta_T; gain: gamma_T, the
     maximal information gain; noise: the variance of the measurement noise divided by that of the objective; steps: T.
     """

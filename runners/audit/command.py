@@ -31,9 +31,9 @@ SECONDS_BETWEEN_LINES = 5.0  # seconds between lines of progress where there is 
 
 HELP = """dpfbo: an audit of the privacy that a setting claims.
 
-Runs the real server of the setting. Between neighbouring rounds with equal randomness, the release may change by no
-more than the ledger states. Many runs with and without one agent's messages bound epsilon from below. The claim is the
-epsilon that the accountant computes from the ledger of these runs.
+Runs the real server of the setting. If one agent's message changes, and the randomness does not, the release may
+change by no more than the ledger states. Many runs with and without one agent's messages bound epsilon from below. The
+claim is the epsilon that the accountant computes from the ledger of these runs.
 
 Examples
   python -m runners.audit                                             the synthetic problem, one round
@@ -139,7 +139,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--rounds", type=at_least(1), default=1, metavar="T", help="broadcasts of a replayed run (default: 1)")
     trials = f"runs in each world (default: {TRIALS}; outsourced: as needed; 0: the checks alone)"
     add("--trials", type=at_least(0), metavar="K", help=trials)
-    add("--move", type=float, metavar="D", help=f"outsourced: how far a row moves, of 25 (default: {two_tables.MOVE})")
+    add("--move", type=float, metavar="D", help=f"outsourced: move of a row of norm <= 25 (default: {two_tables.MOVE})")
     add("--seed", type=at_least(0), default=0, help="seed of the audit (default: 0); privacy.rng=os uses no seed")
     add("--out", type=Path, metavar="FOLDER", help="folder of the files (default: audit in the results folder)")
     add("--json", action="store_true", help="print the contents of audit.json")

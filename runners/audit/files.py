@@ -38,7 +38,7 @@ ROUNDS = 3
 PRIVATE = set(SERVER_SCHEMA.names) - set(released(SERVER_SCHEMA).names)
 _TIMES = {"seconds", "executor"}  # entries that differ from run to run
 _OF_TIMES = {"digest", "before"}  # entries of a round in a checkpoint: digests that cover its seconds
-_SAME, _TOLD = 1e-12, 1e-6  # relative difference of equal numbers, and of a number that public ones nearly reveal
+_SAME, _TOLD = 1e-12, 1e-6  # relative differences: of equal numbers; of secrets that a public number gives away
 _DECIMAL = re.compile(rb"-?\d+\.\d+(?:[eE][-+]?\d+)?")
 _LOST = 0.5  # share of the messages received by the first run that the second run loses
 _TIMED = (".log", ".html", "progress.json", "wandb.json")  # endings of files that hold times or random names
@@ -62,7 +62,7 @@ class FixedRelease(Gaussian):
 
 @dataclass
 class FileSearch:
-    """The result of a search. files: how each file was searched, by name. findings: one sentence for each."""
+    """The result of a search. files: how each file was searched, by name. findings: one sentence each."""
 
     files: dict[str, str] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
@@ -105,7 +105,7 @@ def search(overrides: Sequence[str], rounds: int = ROUNDS, on_step: Callable[[],
 
 
 def _left(cfg: DictConfig, place: Path, lossy: bool, on_step: Callable[[], None]) -> Path:
-    """Make one run; return a folder of its sums (`notes`) and files (`results`), also from before the last round."""
+    """Make one run; return a folder of its sums (`notes`) and files (`results`, with copies made in the last round)."""
     folder, results = place / ("lossy" if lossy else "whole"), place / "results"
     (folder / "notes").mkdir(parents=True)
     world = _with_fixed_release(Composition.of(cfg), folder / "notes", lossy)
@@ -122,9 +122,9 @@ def _left(cfg: DictConfig, place: Path, lossy: bool, on_step: Callable[[], None]
 
 
 def _secrets(notes: Path) -> np.ndarray:
-    """Return absolute values of functions of saved sums s and noise n = release - s, in all and by region, sorted.
+    """Return absolute values of functions of saved sums s and noise n = release - s, over all and by region, sorted.
 
-    Values that are public anyway are left out: if s is nearly zero, or one message at the clip norm.
+    Values that nearly equal public ones are left out; there are some if s is nearly 0, or one message at the clip norm.
     """
     found, public = list[float](), list[float]()
     for path in notes.glob("*.npz"):
@@ -198,7 +198,7 @@ def _table(name: str, content: bytes) -> pa.Table:
 
 
 def _entries(name: str, content: bytes) -> dict[str, Any] | None:
-    """Return the entries by place, without times, of JSON, lines of JSON or the `meta` of a checkpoint's round."""
+    """Return entries by place, without times, of JSON, JSON lines or the `meta` of a checkpoint's round; else None."""
     if name.endswith(".json"):
         return dict(_flat(json.loads(content)))
     if name.endswith(".jsonl"):

@@ -1,4 +1,4 @@
-"""The pictures of an audit: scores of two worlds, and their trade-off curve beside the claimed one."""
+"""The pictures of an audit: scores of two worlds, and their trade-off curve with the claimed one."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ def draw(panels: Sequence[Callable[[Axes], None]], title: str, path: Path) -> Pa
 
 
 def scores(axes: Axes, verdict: Verdict, names: tuple[str, str], score: str, title: str) -> None:
-    """Draw the scores of both worlds and the tests' thresholds. names: labels of the worlds; score: of the x axis."""
+    """Draw the scores of both worlds and the tests' thresholds. names: of the worlds; score: label of the x axis."""
     worlds = dict(zip(names, (verdict.without, verdict.with_message), strict=True))
     together = np.concatenate([world[np.isfinite(world)] for world in worlds.values()])
     low, high = np.quantile(together, [0.001, 0.999]) if len(together) else (0.0, 1.0)

@@ -1,6 +1,6 @@
 """The certificate of a real release: one page about what was released and what it cost, for a data protection officer.
 
-All of it is recomputed from the run's files, and compared with the run's own summary.
+Charges and epsilon come from the ledger, and are compared with the run's other files.
 """
 
 import hashlib
@@ -190,7 +190,7 @@ sensitivity; sigma: standard deviation of the noise in each number.
 At {delta_in_words(facts["delta"])}; neighbours: {compared}. Every accountant that does not approximate gives a \
 guarantee by itself, so the smallest counts.
 
-It covers {facts["covers"]}.
+Epsilon covers {facts["covers"]}.
 
 ## Checked
 

@@ -154,7 +154,7 @@ def ledger(args: argparse.Namespace) -> Answer:
             raise ValueError("--verify and --repair must be given alone, without --delta and --agents")
         return _each_ledger(paths, ledgers.verified if args.verify else ledgers.repaired)
     if (args.delta is None) == (args.agents is None):
-        raise ValueError("one of --delta and --agents must be given, for delta or the N of N^-1.1")
+        raise ValueError("one of --delta and --agents must be given: delta, or the N of delta = N^-1.1")
     if args.agents is not None:
         checks.integer("--agents", args.agents, minimum=1, maximum=checks.MOST_AGENTS)
     delta = args.delta if args.agents is None else default_delta(args.agents)
@@ -188,7 +188,7 @@ def projection(args: argparse.Namespace) -> Answer:
 
 
 def certificate(args: argparse.Namespace) -> Answer:
-    """Write a page about a finished release (privacy.rng=os): events, epsilon, checks, digests; Markdown and JSON."""
+    """Write a Markdown and a JSON page about a finished release (privacy.rng=os): charges, epsilon, checks, digests."""
     from runners.privacy import certificate as certificates
 
     facts = certificates.certificate(args.folder)

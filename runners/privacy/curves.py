@@ -42,7 +42,7 @@ def grids(run: PlannedRun) -> dict[str, list[float]]:
 
 
 def panels(run: PlannedRun) -> dict[str, pd.DataFrame]:
-    """Compute epsilon along each grid: a row for each value of the setting, a column by accountant; may be inf."""
+    """Compute epsilon along each grid: a row for each value of the setting, a column for each accountant."""
     plan = run.plan()
     by = {name: accountant for name, accountant in plan.accountants.items() if not accountant.approximation}
     found = {}

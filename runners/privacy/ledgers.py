@@ -108,7 +108,7 @@ def _plan(files: dict[str, list[Charge]], charges: Sequence[Charge], delta: floa
 
 
 def verified(path: Path) -> str:
-    """Check a ledger by its own lines and by the records beside it; return a sentence if it is whole.
+    """Check a ledger by its own lines and by the records in its folder; return a sentence if it is whole.
 
     Records are a checkpoint, summaries and server.parquet of a run, and the journal of a server. Raises LedgerError for
     a ledger that is not whole, or lacks a broadcast that a record lists.

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import dp_accounting
 
 COVERS = (
-    "all broadcasts of one run; not settings chosen by comparing runs on the same private data, nor other runs on it, "
-    "whose ledgers add up, nor what an agent publishes itself"
+    "all broadcasts of one run; not settings chosen by comparing runs on the same private data, nor other runs on "
+    "them, whose ledgers add up, nor what an agent publishes itself"
 )
 
 

@@ -1,4 +1,4 @@
-"""PO-GP-UCB's projection to r columns: the r for which it raises no singular value (`sigma_min >= w(r)`); theorems."""
+"""PO-GP-UCB's projection to r columns: the r with no singular value raised (`sigma_min >= w(r)`), and the theorems."""
 
 import math
 from bisect import bisect_right
@@ -107,7 +107,7 @@ def shown(answer: dict[str, Any]) -> list[str | Table]:
     ]
     known = answer["theorems"]
     theorem = (
-        "Theorem 2: with probability {:g} all squared distances keep within 1 - nu and (1 + nu) C' of themselves, "
+        "Theorem 2: with probability {:g} all squared distances change by factors between 1 - nu and (1 + nu) C', "
         "nu = {:g}, if r >= {}; of fewer columns it says nothing"
     ).format(1 - known["mu"], known["nu"], known["fewest_r"])
     regret = (

@@ -25,10 +25,10 @@ from runners.theory.terms import DELTA, NoTerms, read, terms
 from runners.user_errors import exit_code, user_errors
 
 HELP = """The terms of the paper's Theorem 1 (gamma_t, psi_t, vartheta_t, the clipped set C_t) and the condition of its
-Proposition 1 for finished private runs: upper bounds up to constants and logarithms, beside the measured regret.
+Proposition 1 for finished private runs: upper bounds up to constants and logarithms, and the measured regret.
 Writes theory.json, with the terms of every round, into the folder of each run.
 
-The messages of all agents are recomputed from the recorded queries; no objective is evaluated again.
+The messages of all agents are recomputed from the recorded queries and observations; no objective is evaluated again.
 
 Example
   python -m runners.theory fig2c                                 every finished run of an experiment
@@ -73,7 +73,7 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line `argv`; the exit code is 0, 1 if a run cannot be computed, 130 when interrupted."""
+    """Run the command line `argv`; the exit code is 0, 1 if a run cannot be replayed, 130 when interrupted."""
     args = _parse(argv)
     return exit_code(lambda: _run(args))
 
@@ -124,8 +124,8 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     raw = argparse.RawDescriptionHelpFormatter
     parser = Parser(prog="python -m runners.theory", description=HELP, formatter_class=raw)
     parser.add_argument("experiment", metavar="EXPERIMENT", help="experiment_name of the runs")
-    parser.add_argument("--norm-bound", type=float, default=1.0, metavar="B", help="of every objective (default: 1)")
-    says = "noise of an observation, for the explicit constants (default: that of the problem, if known)"
+    parser.add_argument("--norm-bound", type=float, default=1.0, metavar="B", help="for every objective (default: 1)")
+    says = "standard deviation of the noise, for the explicit constants (default: that of the problem, if known)"
     parser.add_argument("--noise-sd", type=float, metavar="R", help=says)
     says = f"probability that the bounds with explicit constants fail (default: {DELTA})"
     parser.add_argument("--failure-probability", type=float, default=DELTA, metavar="D", help=says)

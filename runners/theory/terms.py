@@ -130,7 +130,7 @@ def _by_agent(column: pa.ChunkedArray, e: FederatedExperiment) -> Tensor:
 
 
 def clipped_sets(run: RebuiltRun) -> Tensor:
-    """Return C_t, the agents whose messages are clipped, for every broadcast (broadcasts x N), by recomputing them.
+    """Return C_t, the agents whose messages are clipped, for every broadcast (broadcasts x N); recomputes the messages.
 
     Raises ValueError if S_t can be drawn again and the number of its clipped messages is not the recorded one.
     """
@@ -150,8 +150,8 @@ def clipped_sets(run: RebuiltRun) -> Tensor:
 def terms(run: RebuiltRun, norm_bound: float, noise_sd: float | None = None, delta: float = DELTA) -> dict[str, Any]:
     """Return the contents of theory.json. Raises ValueError if the run's records do not fit its settings.
 
-    norm_bound: B; noise_sd: R of the observations, None for the problem's own, and no explicit constants if that is
-    unknown; delta: the probability that the bounds with constants fail.
+    norm_bound: B. noise_sd: R of the observations, None for the problem's own; without R, no constants are explicit.
+    delta: the probability that the bounds with explicit constants fail.
     """
     e, in_C = run.experiment, clipped_sets(run)
     a, T, N, P = e.agents, e.rounds, e.problem.n_agents, e.agents.regions.P
@@ -160,7 +160,7 @@ def terms(run: RebuiltRun, norm_bound: float, noise_sd: float | None = None, del
     K = theory.se_kernel(candidates, e.settings.algorithm.lengthscale)
     eps = theory.feature_error(K, a.features(candidates[None])[0])
     gains = theory.greedy_information_gain(K, a.n_init - 1 + T, a.message_noise)
-    gamma, of_messages = gains[:T], gains[a.n_init - 1 :]  # of t observations; of those in the broadcast before t
+    gamma, of_messages = gains[:T], gains[a.n_init - 1 :]  # of t observations; of those in round t's messages
     d, d_exact = _disagreement(run, candidates)
     Delta = theory.agent_errors(gamma, norm_bound, eps, M, d).sum(1)
     follow = torch.tensor([FOLLOW_PROBABILITY[a.follow](t) for t in range(1, T + 1)], dtype=torch.float64)

@@ -249,7 +249,7 @@ MISTAKES = [
         "privacy calibrate --agents 29 --rounds 60 --q 0.35 --z 1 --epsilon 2",
         "three of --epsilon, --q, --z and --rounds must be given, got --epsilon, --q, --z, --rounds",
     ),
-    ("privacy ledger nowhere.jsonl", "one of --delta and --agents must be given, for delta or the N of N^-1.1"),
+    ("privacy ledger nowhere.jsonl", "one of --delta and --agents must be given: delta, or the N of delta = N^-1.1"),
     ("audit problem=landmin", "unknown problem 'landmin': choose one of"),
     ("audit algorithm=ts", "algorithm=ts claims no privacy: there is nothing to audit"),
     ("fetch landmines", "unknown name landmines: the known names are landmine, har, emnist, school"),

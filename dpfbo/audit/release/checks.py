@@ -1,6 +1,6 @@
 """Checks of 30 releases of one table: every entry has noise, and the order of the rows is secret.
 
-A sound transform fails one of them about once in a hundred million audits.
+A sound transform fails one of them less than once in ten million audits.
 """
 
 import math
@@ -21,12 +21,12 @@ from dpfbo.privacy.release import Release
 
 RELEASES = 30  # releases of one table
 Made = tuple[Release, Unreleased]
-_LEAST, _MOST = 0.25, 2.5  # limits of a number's deviation over the releases, in sigma; 1e-13 and less of a false alarm
+_LEAST, _MOST = 0.25, 2.5  # limits of a number's deviation, in sigma; a false alarm has probability 4e-13 or less
 _ERRORS = 6.0  # largest correlation, in standard errors
 
 
 def examine(transform: Transform, table: Table, seed: int = 0, system: bool = False) -> tuple[CheckResult, ...]:
-    """Run all checks that apply to a transform, and return their results; none applies to one without a guarantee.
+    """Run all checks that apply to a transform (none if it has no guarantee), and return their results.
 
     system: True for randomness from the operating system instead of a seed.
     """
@@ -51,7 +51,7 @@ def noise(releases: Sequence[Made], sigma: float) -> str:
 
 
 def row_order(releases: Sequence[Made], rows: Tensor) -> str:
-    """Check that each release has its own row order, uncorrelated with the rows' places in the table, values and noise.
+    """Check that row orders differ, and are uncorrelated with the table's order, the released values and the noise.
 
     rows: n x d, without noise, in the table's order. The order must not come from the noise's stream either, so it is
     also compared with the noise's absolute values and with the radii that Box-Muller computes from half the uniforms.
@@ -85,7 +85,8 @@ def _order_against(order: Sequence[int], values: Tensor, rows: Tensor) -> Tensor
     first = torch.stack([flat[: len(rows)], flat[: len(rows)].abs(), radii], 1)
     columns = torch.cat([there.double()[:, None], values, noise, noise.abs(), first], 1)
     found = _with_place(place, columns)
-    back = _with_place(there.argsort().double(), columns[:, 1 + values.shape[1] :])  # place of table row k, noise k
+    # the place of the table's row k against noise row k, in case that noise was drawn in the table's order
+    back = _with_place(there.argsort().double(), columns[:, 1 + values.shape[1] :])
     return torch.cat([found, back])
 
 

@@ -33,11 +33,11 @@ class Reconstruction:
 
 
 def reconstructions(values: Tensor, rows: Tensor) -> tuple[Reconstruction, ...]:
-    """Reconstruct the rows from released values (n x r) by three attackers.
+    """Return the rows as three attackers reconstruct them from released values (n x r).
 
     The first knows d + 1 rows, far apart, and fits an affine map to them in the column space of the centred release,
-    in at most d directions. Without noise and with r >= d this is the column space of the rows, and the map is exact;
-    with r < d, d - r directions stay unknown. The second has the affine map with the least mean square error over all
+    in at most d directions. Without noise and with r >= d, that space is the rows' column space, and the map is exact;
+    if r < d, d - r directions stay unknown. The second has the affine map with the least mean square error over all
     rows. The third takes the mean row for every row, which needs no release.
     """
     known, nothing = far_apart(rows), torch.arange(0)
@@ -51,7 +51,7 @@ def reconstructions(values: Tensor, rows: Tensor) -> tuple[Reconstruction, ...]:
 
 
 def far_apart(rows: Tensor) -> Tensor:
-    """Return indices of d + 1 rows: the farthest from the mean, then each time the farthest from the affine hull."""
+    """Return indices of d + 1 rows: first the farthest from the mean, then always the farthest from their hull."""
     first = int((rows - rows.mean(0)).norm(dim=1).argmax())
     chosen, rest = [first], rows - rows[first]
     for _ in range(rows.shape[1]):

@@ -51,7 +51,7 @@ class Attack:
 
 @dataclass(frozen=True)
 class AttackResult:
-    """The verdict on an attack; its scores `without` are of the table's releases, `with_message` of the neighbour's.
+    """The verdict on an attack. Its `without` holds the scores of the table's releases, `with_message` the neighbour's.
 
     disjoint: True if every release lay in the column space of its own table, up to rounding, and a thousand times
     farther from the other's: the two distributions do not overlap, so that delta is 1 for every epsilon.
@@ -157,10 +157,10 @@ def _moved(table: Table, distance: float) -> Table:
 
 
 def _longest_row_pair(table: Table, distance: float) -> tuple[Table, Table]:
-    """Return a table whose longest row exceeds all others by a distance, and a neighbour whose row is shorter by it.
+    """Return a table whose longest row exceeds all others by `distance`, and a neighbour where it exceeds none.
 
-    A transform that scales by the longest row thus changes all rows. The row is the longest inside the public box. In
-    both tables, the other rows are shortened to the length that it has in the neighbour.
+    A transform that scales by the longest row thus changes all rows. The row is the longest one inside the public box.
+    In both tables, all other rows are shortened to at most the length that this row has in the neighbour.
     """
     lengths = table.rows.norm(dim=1)
     inside = (within(table.rows, table.public)[0] == table.rows).all(1)

@@ -42,7 +42,7 @@ def _two_lists(target: SumTarget) -> int:
         signed[n] = answer[len(VERSION) :][: primitives.SIGNATURE_BYTES]
     for n in range(N):
         mine = keyed({v: signature for v, signature in signed.items() if v in lists[n]})
-        run.must_refuse(n, "unmask", {"signatures": mine}, "a list of survivors that some sites signed otherwise")
+        run.must_refuse(n, "unmask", {"signatures": mine}, "a list of survivors although some sites signed another one")
     return N
 
 
@@ -66,7 +66,7 @@ def enough_sites(target: SumTarget) -> str:
 
 
 def signed_keys(target: SumTarget) -> str:
-    """Check that no site masks for keys without the signature of their site, so that the server cannot play a site."""
+    """Check that no site uses keys that their owner has not signed, so that the server cannot pose as a site."""
     run, N = SumRun(target).until("shares"), target.n_sites
     other = SumRun(target).until("shares")
     for n in range(N):
@@ -84,8 +84,8 @@ def signed_keys(target: SumTarget) -> str:
 def one_vector(target: SumTarget) -> str:
     """Check that one key masks one vector: restarted and restored sites send it again, or use other masks.
 
-    Among other sites, they must use other masks: otherwise copies of two sites, each made to leave the other site out,
-    would reveal the mask that the two share.
+    If another set of sites takes part, they must use other masks: otherwise copies of two sites, each made to leave the
+    other site out, would reveal the mask that the two share.
     """
     run, N = SumRun(target).until("masked"), target.n_sites
     copies = [journal.copied() for journal in run.journals]
@@ -105,7 +105,7 @@ def one_vector(target: SumTarget) -> str:
             others = {v: share for v, share in given[a].items() if v != str(b)}
             total = total + sent[a] - _masked(run, a, others, run.site(a, copies[a].copied()))
         require(bool(total.any()), f"copies of sites {pair[0]} and {pair[1]} show the mask that both share")
-    return words + ", and have other masks among other sites"
+    return words + ", and use other masks if a site is left out"
 
 
 def _masked(run: SumRun, n: int, shares: dict[str, str], site: SumSite) -> np.ndarray:
@@ -117,7 +117,7 @@ def _masked(run: SumRun, n: int, shares: dict[str, str], site: SumSite) -> np.nd
 
 
 def key_streams(target: SumTarget) -> str:
-    """Check that restored copies that share their seeds again do not encrypt two shares with one key stream."""
+    """Check that restored copies of a site, which all send shares, do not reuse a key stream for another share."""
     run, N, zeros, looked = SumRun(target).until("shares"), target.n_sites, 0, 0
     for n in range(N):
         sent = []
@@ -138,7 +138,7 @@ def key_streams(target: SumTarget) -> str:
 
 
 def one_share_each(target: SumTarget) -> str:
-    """Check that a site shows shares of survivors' masks and of missing sites' keys, never both, and for one list."""
+    """Check that a site shows one share for each site: of a survivor's mask or a missing site's key, for one list."""
     noise, N = target.noise, target.n_sites
     gone = list(range(noise.max_dropouts))
     run = SumRun(target).until("masked").until("unmask", absent=gone)

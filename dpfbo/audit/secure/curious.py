@@ -1,4 +1,4 @@
-"""Checks of what a curious server sees, which follows the protocol, keeps every message and may collude with sites."""
+"""Checks of a curious server's view. The server follows the protocol, keeps every message, may collude with sites."""
 
 import math
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ _LOUD = 2**BITS  # each number of the canary's loud vector
 SEEDS = 1 << 19  # seeds drawn from one site
 _RANKED = 512  # seeds whose bits are tested for linear dependence
 _FEWEST, _MOST = 20_000, 200_000  # limits of the samples of noise of all sites together
-_POWER = 0.99  # probability of detecting noise shares without the margin, unless that needs more than _MOST samples
+_POWER = 0.99  # probability of detecting shares of variance sigma^2 / N, unless that needs more than _MOST samples
 
 
 def right_sum(target: SumTarget) -> str:
@@ -59,7 +59,7 @@ def masked_numbers(target: SumTarget) -> str:
 
 
 def masks(target: SumTarget) -> str:
-    """Check that, in each attempt, every pair of sites shares a mask and every site has one, all of them different.
+    """Check that, in each attempt, every pair of sites shares a mask and every site has its own, all different.
 
     For each pair, all other sites collude with the server: the masks that they know, those that unmasking reveals, and
     the vectors, which the audit chose, are subtracted from what the pair sends.
@@ -115,8 +115,8 @@ def _left_of_pairs(run: SumRun) -> tuple[dict[tuple[int, int], np.ndarray], np.n
 def two_worlds(target: SumTarget) -> str:
     """Check that a server cannot tell whether site 0, the canary, sends zeros or a loud vector that site 1 cancels.
 
-    In both worlds the canary's masked numbers must have the same distribution, which is uniform near zero also after
-    its vector is subtracted, and all answers must have the same lengths.
+    The canary's masked numbers must have the same distribution in both worlds, and must be uniform near zero after its
+    vector is subtracted. All answers must have the same lengths.
     """
     worlds, lengths = [], []
     for loud in (0, _LOUD):
@@ -136,7 +136,7 @@ def two_worlds(target: SumTarget) -> str:
 
 
 def seeds(target: SumTarget) -> str:
-    """Check that seeds have 128 bits: 2^19 seeds differ, their bits are balanced and independent, keys use each once.
+    """Check that seeds have 128 bits: 2^19 seeds differ, with balanced, independent bits; a sum uses each seed once.
 
     With b random bits, 2^19 seeds would all differ with probability about exp(-2^(37 - b)): 1e-14 at b = 32.
     """
@@ -208,7 +208,7 @@ def noise_shares(target: SumTarget) -> str:
 
 
 def _uniform(numbers: np.ndarray) -> Iterator[tuple[str, float]]:
-    """Yield names and p-values of chi-square tests of the four bytes, and of the top four bits of neighbours."""
+    """Yield names and p-values of chi-square tests of each byte, and of the top four bits of neighbouring numbers."""
     flat = np.ascontiguousarray(numbers).reshape(-1)
     for k in range(4):
         yield f"byte {k}", _chi_square(np.bincount((flat >> np.uint32(8 * k)) & np.uint32(255), minlength=256))
@@ -232,7 +232,7 @@ def _share_near(rows: np.ndarray) -> np.ndarray:
 
 
 def _near(rows: np.ndarray) -> float:
-    """Return the p-value over rows, k x M, that one in 256 numbers is near zero, as in uniform rows."""
+    """Return the p-value, over rows (k x M), of one in 256 numbers being near zero, as in uniform rows."""
     return two_sided(_share_near(rows), rows.shape[1], _NEAR / 2.0**32)
 
 
@@ -242,6 +242,6 @@ def _nearest(rows: np.ndarray) -> int:
 
 
 def _differences(rows: np.ndarray) -> np.ndarray:
-    """Return the differences of all pairs of rows, among the first 64."""
+    """Return the differences of all pairs among the first 64 rows."""
     some = rows[:64]
     return np.concatenate([some[k + 1 :] - some[k] for k in range(len(some) - 1)])

@@ -60,8 +60,8 @@ class SumTarget:
 class SumRun:
     """One secure sum in one process, of vectors that the audit chooses.
 
-    vectors: M integers by (attempt, site): `numbers` by site, or random integers from -2^16 to 2^16, the range of a
-    message. answers: the sites' answers to honest requests, by (attempt, step, site).
+    vectors: M integers by (attempt, site): the `numbers` of the site or, without these, random integers in the range of
+    a message, from -2^16 to 2^16. answers: the sites' answers to honest requests, by (attempt, step, site).
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class SumRun:
         return np.frombuffer(raw(answer.payload["masked"], 4 * self.terms.size), "<u4")
 
     def until(self, step: str | None, absent: Collection[int] = ()) -> SumRun:
-        """Lead the sum honestly up to a step (None: its end), without the `absent` sites. Raises ClaimBroken."""
+        """Run the sum honestly up to a step (None: its end) without `absent` sites. Raises ClaimBroken if it fails."""
         try:
             while self.server.step != step:
                 for n in self.server.waits_for:
@@ -138,7 +138,7 @@ class SumRun:
         return found
 
     def answer(self, n: int, step: str, payload: dict[str, Any], site: SumSite | None = None) -> bytes | None:
-        """Return the answer of site n (or `site`, its copy) to a request; None if it refuses with one of its errors."""
+        """Return the answer of site n (or `site`, its copy) to a request; None if it raises SumError or StateError."""
         try:
             return (site or self.sites[n]).respond(self.request(step, payload))
         except (SumError, StateError):

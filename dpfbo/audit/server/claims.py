@@ -101,7 +101,7 @@ def reported(rounds: RepeatedRounds) -> str:
     planned = [rounds.charge(t).event() for t in charged]
     earlier = replace(first, z=None if first.z is None else _EARLIER * first.z, digest="0" * 64)
     seeded = rounds.entropy(0)
-    # beside another run's charge for the same round, the server refuses seeded noise but not new noise
+    # if another run has charged the same round, the server refuses seeded noise but not new noise
     for held, entropy in (((), seeded), ((earlier,), replace(seeded, reproducible=False))):
         ledger = Ledger()
         for charge in held:

@@ -1,6 +1,6 @@
 """Statistical checks of S_t (the agents chosen in round t) and of the noise, on many draws of the server's mechanism.
 
-`whole_runs.every_round` checks that the releases consist of such draws, which alone are fast enough to make many.
+`whole_runs.every_round` checks that the releases consist of such draws; whole releases would be too slow for so many.
 """
 
 import math
@@ -26,7 +26,7 @@ _TESTS = 5  # most p-values in `law_of_choice`
 _EXCESS = {False: 0.02, True: 0.005}  # relative excess of q to detect
 _POWER = 0.99  # probability of detecting it, unless that needs too many draws
 _MOST_CHOICES = {False: 3_000, True: 2_000_000}  # most draws of S_t
-_MOST_AGENTS = 40_000_000  # most draws of S_t times agents; all are held in memory
+_MOST_AGENTS = 40_000_000  # largest product of draws of S_t and agents; all are held in memory
 _NUMBERS = {False: 1 << 18, True: 1 << 33}  # samples of noise
 _OF_SHARES = {False: 1 << 16, True: 1 << 21}  # samples of noise that is a sum of sites' shares
 _EXACT_NUMBERS = 20_000  # samples of noise from an exact sampler, which takes ten microseconds for each
@@ -93,7 +93,7 @@ def law_of_choice(rounds: RepeatedRounds) -> str:
 
 
 def _poisson(chosen: np.ndarray, q: float, T: int) -> dict[str, float]:
-    """Return p-values for independent choice with probability q. chosen: draws x N, draw k is of round k mod T."""
+    """Return p-values for independent choice with probability q. chosen: draws x N; draw k is of round k mod T."""
     draws, N = chosen.shape
     some = chosen[:, : min(N, _PAIRS)].astype(np.float32)
     together = (some.T @ some)[np.triu_indices(some.shape[1], 1)]
@@ -127,8 +127,8 @@ def _sizes(sizes: np.ndarray, N: int, q: float) -> float:
 def noise(rounds: RepeatedRounds) -> str:
     """Check that the noise has the charged standard deviation in each region and feature, whatever agents send.
 
-    Under equal randomness it must equal the noise of zero vectors when all messages are long along one axis (other
-    axes hold noise alone), NaN or late, or S_t is empty. Noise that no seed repeats gets a statistical test each time.
+    Under equal randomness it must equal the noise for zero vectors if all messages are NaN or late, or S_t is empty. If
+    all are long along one axis, it must do so on the other axes. Noise that no seed repeats gets statistical tests.
     """
     p, t = dict[str, float](), rounds.examined[0]
     for name, target, messages, late, first in _sent(rounds.audited):
@@ -209,8 +209,8 @@ def law_of_noise(rounds: RepeatedRounds) -> str:
 def bits(rounds: RepeatedRounds) -> str:
     """Check that noise has double precision: noise in single precision would reveal the low bits of the sum.
 
-    It would lie on a coarser grid, before or after multiplication by sigma, or its uniforms would, from which
-    Box-Muller computes a radius.
+    Such noise would lie on a coarser grid, before or after multiplication by sigma, or would have Box-Muller radii that
+    are computed from uniforms on such a grid.
     """
     target = rounds.audited
     u = target.summing.entropy.uniform("audit", 0, 1 << 14).numpy()

@@ -59,7 +59,7 @@ def post_processing(rounds: RepeatedRounds) -> str:
     with torch.inference_mode(False):
         for t in sorted({0, min(1, target.rounds - 1), target.rounds - 1}):
             _check_replay(rounds, t)
-            for messages in (rounds.zeros(), rounds.crowd):  # their release is then fixed
+            for messages in (rounds.zeros(), rounds.crowd):  # whose release is held fixed
                 compared += _check_held(rounds, target.server, t, rounds.release(0, t, messages))
     return f"{compared} broadcasts with equal releases, each computed from the release and public settings bit for bit"
 
@@ -110,7 +110,7 @@ def _difference(broadcast: Broadcast | None, expected: Broadcast | None, values:
     if not isinstance(broadcast, SharedPrior) or not isinstance(expected, SharedPrior):
         return f"{type(broadcast).__name__} leaves in place of a prior"
     if not torch.equal(broadcast.values, values):
-        return "other numbers leave as the release"
+        return "the broadcast holds other numbers than the release"
     for name in (field.name for field in fields(SharedPrior)):
         if not bool(torch.isfinite(getattr(broadcast, name)).all()):
             return f"`{name}` is not finite"

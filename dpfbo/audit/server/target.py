@@ -1,4 +1,4 @@
-"""The server under audit, which every replay copies with other randomness and a new ledger, and its agents."""
+"""The server under audit and its agents; every replay copies the server, with other randomness and a new ledger."""
 
 import hashlib
 import math
@@ -104,13 +104,13 @@ class Target:
         if not known or not isinstance(self.summing.mechanism, SubsampledGaussian):
             raise ValueError("an audit needs a server with a private mechanism: no other claims any privacy")
         if self.mechanism.noise_multiplier == 0:
-            raise SettingError("noise_multiplier", "is 0: no finite epsilon is claimed, there is nothing to audit")
+            raise SettingError("noise_multiplier", "is 0: no finite epsilon is claimed, so there is nothing to audit")
         checks.integer("rounds of the audit", self.rounds, minimum=1)
         check_delta(self.delta)
 
     @property
     def summing(self) -> Server:
-        """The server that sums the messages: the server itself, or the one inside that of the private prior."""
+        """The server that sums the messages: the server itself, or the one inside a server of the private prior."""
         return self.server.server if isinstance(self.server, PriorServer) else self.server
 
     @property

@@ -111,7 +111,7 @@ class _Score:
                 alone[t] += moved
         directions, halves, mechanism = [], np.zeros(T), target.mechanism
         for t in range(T):
-            # if S_t never had the canary, its contribution follows from the mechanism's formula
+            # if the canary was never in S_t, its contribution follows from the mechanism's formula
             claimed = target.weights(t) @ clip(messages, target.message_norm)[0] / mechanism.sampling_probability
             v = alone[t] / hits[t] if hits[t] else claimed
             least = (1e-6 * mechanism.tight_sensitivity(target.weights(t))) ** 2

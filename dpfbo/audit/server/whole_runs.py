@@ -72,7 +72,7 @@ def standard_noise(rounds: RepeatedRounds, seed: int, t: int) -> Tensor:
 def _messages(rounds: RepeatedRounds, turn: int) -> tuple[Tensor, Tensor]:
     """Return messages of all agents, N x M, and N booleans, True for each missing message.
 
-    In turn: each message is far too long, along one axis; lengths differ; lengths differ and every second is missing.
+    Cases in turn: all are far too long, along one axis; lengths differ; lengths differ and every second one is missing.
     """
     N, _, M = rounds.target.shape
     every = torch.arange(N)
@@ -84,7 +84,10 @@ def _messages(rounds: RepeatedRounds, turn: int) -> tuple[Tensor, Tensor]:
 
 
 def streams(rounds: RepeatedRounds) -> str:
-    """Check that noise is independent across runs, rounds, regions and features; S_t across rounds and of the noise."""
+    """Check that noise is independent across runs, rounds, regions and features.
+
+    S_t must be independent across rounds, and of the noise.
+    """
     target, (_, P, M) = rounds.target, rounds.target.shape
     most = _ROUNDS[rounds.thorough] // len(rounds.charged)
     runs = max(2, min(math.ceil(_NUMBERS[rounds.thorough] / (P * M)), most))
@@ -129,7 +132,7 @@ def _twice(noise: np.ndarray, step: float) -> float:
 
 
 def _same_choice(rounds: RepeatedRounds, q: float) -> float:
-    """Return the p-value over all pairs of rounds that their S_t share as many agents as independent subsets do."""
+    """Return the p-value, over all pairs of rounds, of S_t sharing as many agents as independent subsets do."""
     charged, N = rounds.charged, rounds.target.shape[0]
     if len(charged) < 2:
         return 1.0
@@ -142,7 +145,7 @@ def _same_choice(rounds: RepeatedRounds, q: float) -> float:
 
 
 def _choice_and_noise(rounds: RepeatedRounds) -> float:
-    """Return the p-value over agents and features that S_t is uncorrelated with the noise and its absolute value."""
+    """Return the p-value, over agents and features, of no correlation of S_t with the noise and its absolute value."""
     t = rounds.charged[0]
     members = np.array([_chosen(rounds, run, t)[:_AGENTS] for run in range(_DRAWS)], dtype=float)
     noises = np.array([standard_noise(rounds, run, t).flatten().numpy() for run in range(_DRAWS)])

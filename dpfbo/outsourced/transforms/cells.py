@@ -19,7 +19,7 @@ _MOST = 1_000_000  # cells of one table
 
 @dataclass(frozen=True)
 class Cells:
-    """Boxes of equal shape, nearly cubes, that fill the public box; lengths are those of the scaled rows (norm 25).
+    """Boxes of equal shape, nearly cubes, that fill the public box, with lengths in units of the scaled rows (norm 25).
 
     longest: the number of cells on the longest axis; other axes have cells in proportion. Raises SettingError for more
     than a million cells.

@@ -29,7 +29,7 @@ INFLATIONS = ("paper", "authors")
 
 
 def threshold(r: int, epsilon: float, delta: float) -> float:
-    """Return `w = 16 sqrt(r ln(2 / delta)) / eps * ln(16 r / delta)`; lower singular values are raised (Algo. 1).
+    """Return `w = 16 sqrt(r ln(2 / delta)) / eps * ln(16 r / delta)`; if any singular value is lower, all are raised.
 
     Raises ValueError for r < 1, eps <= 0, or delta outside (0, 1).
     """
@@ -49,7 +49,7 @@ class RandomProjection(AsRows):
     """Releases `Z = X_c M / sqrt(r)`, n x r, with a d x r matrix M of standard normals, as published (Algo. 1).
 
     X_c is the scaled, centred table. If its least singular value is below w (`threshold`), all are raised first. The
-    published claim of privacy does not hold; the module's docstring says why.
+    published claim of privacy does not hold if n > d + 1; the module's docstring says why.
 
     Args:
         r: The number of columns of Z.

@@ -136,7 +136,7 @@ def test_claim_of_an_accountant_without_a_curve():
     ("sizes", "says"),
     [
         ((19, 19), "trials in each world must be an integer of at least 20, got 19"),
-        ((40, 50), "both worlds must have as many trials, got 40 and 50"),
+        ((40, 50), "both worlds must have equally many trials, got 40 and 50"),
     ],
 )
 def test_bad_input_is_refused(sizes, says):
