@@ -141,7 +141,8 @@ def npz_arrays(
     """Read arrays of an npz file; shapes and types are checked before any number is read, and nothing is unpickled.
 
     most: the maximum size of all arrays together in bytes. wanted: the permitted types (letters of NumPy) and number of
-    dimensions of each array by name; None for all arrays of numbers or text. Raises KeyError or ValueError otherwise.
+    dimensions of each array by name; None for all arrays of numbers or text. Raises KeyError for a missing array,
+    ValueError for one that is not permitted.
     """
     found: dict[str, np.ndarray] = {}
     with opened_zip(file) as archive:

@@ -558,7 +558,7 @@ class TestCallsThatDoNotFit:
 
     def test_before_the_initial_values(self, agent):
         points = [agent.ask() for _ in range(N_INIT)]
-        with pytest.raises(StateError, match="3 initial points have no value yet: tell them first"):
+        with pytest.raises(StateError, match="3 initial points have no value yet: tell their values first"):
             agent.ask()
         with pytest.raises(StateError, match="the message of round 0 needs the values of 3 more points"):
             agent.message()
