@@ -77,7 +77,7 @@ class DistributedGaussian(SubsampledGaussian):
         return {view: z * math.sqrt((noise.survivors - k) / noise.honest) for view, k in known.items()}
 
     def scale(self, n_agents: int, M: int, round: int) -> float:
-        """Return the noise's standard deviation, in steps g, that epsilon needs; ValueError if it cannot be drawn."""
+        """Return the standard deviation of noise that epsilon needs, in steps g; ValueError if it cannot be drawn."""
         noise = self.noise_of(n_agents)
         scale = self.multiplier(round) * noise.inflation(M) * 2.0**BITS
         noise.check(scale)

@@ -164,7 +164,7 @@ def _array(archive: zipfile.ZipFile, name: str, kinds: str, ndim: int | None, mo
         dimensions = "" if ndim is None else f" with {ndim} dimensions"
         raise ValueError(f"{name} must be numbers of kind {kinds}{dimensions}, got {dtype} of shape {shape}")
     if math.prod(shape) * dtype.itemsize > most:
-        raise ValueError(f"its arrays must hold at most {most} bytes more, got {name} of shape {shape}")
+        raise ValueError(f"its further arrays must hold at most {most} bytes, got {name} of shape {shape}")
     with _opened_member(archive, f"{name}.npy") as file:
         return np.lib.format.read_array(file, allow_pickle=False)
 

@@ -140,7 +140,7 @@ def _missing(charges: Sequence[Charge]) -> list[int]:
     rounds = {charge.round for charge in charges}
     last = max(rounds, default=-1)
     if last + 1 - len(rounds) > MOST_MISSING:
-        raise LineFault(f"has a charge of round {last}, and {last + 1 - len(rounds)} before it are missing: restore it")
+        raise LineFault(f"lacks {last + 1 - len(rounds)} rounds before its charge of round {last}: restore it")
     return [t for t in range(last + 1) if t not in rounds]
 
 

@@ -217,13 +217,13 @@ class Agent:
             self._record({"event": "tell", "asked": index, "y": value})
         if index is not None:
             if self._asked[index].y != value:
-                raise StateError(f"another value was told already at {x!r}")
+                raise StateError(f"another value was told already for {x!r}")
             return
         assert not isinstance(x, int)
         natural, u = self._point(x)
         if tuple(natural) in self._found:
             if self._found[tuple(natural)] != value:
-                raise StateError(f"another value was told already at {x!r}")
+                raise StateError(f"another value was told already for {x!r}")
             return
         self._record({"event": "found", "x": natural, "u": u, "y": value})
 

@@ -91,7 +91,7 @@ def test_the_ledger_of_another_run_is_refused(tmp_path, other, says):
     folder_of(cfg).mkdir(parents=True)
     shutil.copy(foreign / "ledger.jsonl", folder_of(cfg))
     before = (foreign / "ledger.jsonl").read_bytes()
-    with pytest.raises(LedgerError, match=f"is of another run, it has {says}"):
+    with pytest.raises(LedgerError, match=f"is of another run, with {says}"):
         run_configuration(cfg)
     assert (folder_of(cfg) / "ledger.jsonl").read_bytes() == before
 

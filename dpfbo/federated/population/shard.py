@@ -45,7 +45,7 @@ class Block:
     def forget(self) -> None:
         """Reset the agents to the state without observations."""
         self.state = self._agents.initial_state(self.ids[self._batch])
-        self._valued = torch.zeros(len(self.ids), dtype=torch.bool, device=self.ids.device)  # has a value
+        self._valued = torch.zeros(len(self.ids), dtype=torch.bool, device=self.ids.device)  # True: agent has a value
 
     def fit(self, last: int | None = None) -> None:
         """Refit the agents' own GPs if a fit is due; last: as in `Agents.fit_hyperparameters`."""

@@ -31,7 +31,7 @@ class Pld:
     """Composes privacy-loss distributions numerically by FFT (Koskela et al. 2020; Doroshenko et al. 2022).
 
     Guarantee: an upper bound of epsilon for Poisson-sampled Gaussian events (all rounding is pessimistic). A part of
-    delta, 1e-14 plus 1e-16 a round, pays for rounding errors; a delta near it makes epsilon looser, or infinite. A
+    delta, 1e-14 plus 1e-16 a round, is reserved for rounding errors; a delta near it makes epsilon loose or infinite. A
     curve of more than 200 events is solved at no more than 60 of them. The others get the epsilon of the next solved
     event, which is not smaller.
     """
@@ -93,7 +93,7 @@ def _composed(
 class _SampledGaussian(GaussianPrivacyLoss):
     """dp-accounting's privacy loss of a round in one direction, with the deltas of a whole grid of epsilons at once.
 
-    `delta(eps) = U(x) - e^eps L(x)`, with distribution functions U and L of the neighbours' outputs, and x of loss eps.
+    `delta(eps) = U(x) - e^eps L(x)`, with distribution functions U and L of the neighbours' outputs, at x of loss eps.
     Let `g(eps) = log((e^eps - (1 - q)) / q)`, -inf for eps up to log(1 - q), the least loss of a sampled round. Then
 
         remove: `U = q N(-1, z^2) + (1 - q) N(0, z^2)`, `L = N(0, z^2)`, `x = -1/2 - z^2 g(eps)`
