@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from dpfbo import lazy
 
-# By default MKL's rounding may depend on a matrix's place in memory, and so on which agents share a process
+# By default MKL's rounding may depend on a matrix's place in memory, and therefore on which agents share a process
 # (dpfbo/gp/batches.py); in this mode it does not. MKL reads the variable at its first call; the speed is the same.
 os.environ.setdefault("MKL_CBWR", "AUTO")
 

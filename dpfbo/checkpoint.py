@@ -1,4 +1,4 @@
-"""The checkpoint from which a killed run resumes: one file for each round, in a folder beside the run's records.
+"""The checkpoint from which a killed run resumes: one file for each round, in a folder next to the run's records.
 
 A round file holds queries, broadcast and server record; the rest follows from settings and seed (`Shard.restore`).
 
@@ -55,7 +55,7 @@ class RunOrigin:
         if None not in (self.data, kept.data) and self.data != kept.data:
             raise CheckpointError(
                 f"{path} was made from other data than there are now: restore them, or start a new run in another "
-                "folder, and both ledgers add up"
+                "folder; the epsilons of both runs then add up"
             )
         if not self.any_code and (files := changed(kept.code, self.code)):
             raise CheckpointError(
@@ -65,7 +65,7 @@ class RunOrigin:
 
 
 class ReleaseFile:
-    """The file that keeps a server's or a curator's release from before its charge (`privacy.release.KeptRelease`)."""
+    """The file in which a server or a curator keeps a release before it is charged (`privacy.release.KeptRelease`)."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
@@ -135,7 +135,7 @@ class Checkpoint:
             if before not in (None, kept.before):
                 fault = "is of another run (other settings or another seed)"
                 if t > 0:
-                    fault = "does not follow from the round before it, one of them is of another run or was edited"
+                    fault = "does not follow from the round before it (one of them is of another run or was edited)"
                 raise CheckpointError(f"{path} {fault}: {WAY_OUT}")
             if self._origin is not None:
                 self._origin.check(kept.origin, path)
@@ -210,7 +210,7 @@ def check_charged(rounds: Iterable[Round], ledger: Ledger) -> list[tuple[bool, b
 
 
 class _KeptRound(NamedTuple):
-    """A round that was read from its file. before: the digest of the previous round that the file contains."""
+    """A round that was read from its file. before: the previous round's digest, as this file states it."""
 
     round: Round
     digest: str
@@ -219,7 +219,7 @@ class _KeptRound(NamedTuple):
 
 
 def _kept_round(file: FileContent, t: int, path: Path) -> _KeptRound:
-    """Decode round t. Raises CheckpointError, or an error with which `read_file` treats the file as unreadable."""
+    """Decode round t. Raises CheckpointError, or an error that `read_file` takes to mean an unreadable file."""
     meta, tensors = file.meta, {name: torch.from_numpy(array) for name, array in file.arrays.items()}
     if meta["round"] != t:
         raise CheckpointError(f"{path} is of round {meta['round']!r}: {WAY_OUT}")

@@ -42,7 +42,7 @@ def needing(extra: str, needed_by: str) -> Iterator[None]:
 def check_for_program(modules: Iterable[str], extra: str) -> None:
     """Exit with one sentence if `python -m PACKAGE.PROGRAM` runs without one of these top-level modules.
 
-    A package calls it while it is imported, before the program's own imports.
+    A package of programs calls this function while it is imported, before the program's own imports.
     """
     if sys.argv[:1] != ["-m"]:  # Python is not looking for a program
         return

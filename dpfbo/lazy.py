@@ -16,7 +16,7 @@ _Dir = Callable[[], list[str]]
 
 
 def attach(package: str) -> tuple[_GetAttribute, _Dir]:
-    """Make `__getattr__` and `__dir__` of a package (its `__name__`) for the names under `TYPE_CHECKING`."""
+    """Make the functions `__getattr__` and `__dir__` of a package, given its name, for its `TYPE_CHECKING` imports."""
 
     def attribute(name: str) -> object:
         if name.startswith("__") or name not in places(package):

@@ -116,15 +116,15 @@ def _bits(values: np.ndarray) -> np.ndarray:
 
 
 def joined(parts: Sequence[RoundRecord]) -> RoundRecord:
-    """Join the records of several shards of a round to one, with the agents in the order of the parts."""
+    """Join several shards' records of one round into one record, with the agents in the order of the parts."""
     tensors = (torch.cat([getattr(part, f.name) for part in parts]) for f in fields(RoundRecord)[1:])
     return RoundRecord(parts[0].round, *tensors)
 
 
 def best_queries(records: Sequence[RoundRecord]) -> tuple[Tensor, Tensor, Tensor]:
-    """Return round (N), point in natural units (N x D) and value (N) of each agent's first largest observation.
+    """Return round (N), point in natural units (N x D) and value (N) of each agent's largest observation.
 
-    The value is -inf if all evaluations of an agent failed.
+    Of equal observations the first counts. The value is -inf if all evaluations of an agent failed.
     """
     y, place = torch.cat([r.y for r in records], 1).nan_to_num(nan=-torch.inf).max(1)
     x = torch.cat([r.x for r in records], 1)[torch.arange(len(y), device="cpu"), place]
@@ -154,7 +154,7 @@ class Shown:
 
 
 def query_columns(record: RoundRecord, agents: Tensor, shown: Shown) -> dict[str, np.ndarray]:
-    """Return the columns of rounds.parquet for one round: a value for each query, D in `x`, indices in `source`."""
+    """Return the columns of rounds.parquet for one round: a value for each query, but D in `x`; indices in `source`."""
     n, k = record.y.shape
     columns = {"agent": agents.repeat_interleave(k).numpy(), "round": np.full(n * k, record.round)}
     for name in ("region", "source", "x", "y", "best"):

@@ -60,8 +60,8 @@ class Result:
         server: The public record of each release.
         diagnostics: Secret numbers about each release in a simulation; empty if the noise is not seeded.
         seconds: Seconds by phase, added up over the rounds.
-        observed: The queries of the next round if they are evaluated already, else None. This is the last round of a
-            shorter run, which sent no broadcast after it; an extended run repeats the round and sends the broadcast.
+        observed: The queries of the next round if they are evaluated already, else None. This happens if a shorter run
+            is extended: it sent no broadcast in its last round, which is repeated to send one.
     """
 
     rounds: RoundLog = field(default_factory=RoundLog)

@@ -17,7 +17,7 @@ MANY_AGENTS = 1000  # with more agents, the summary has quantiles of the final m
 def progress(result: Result, rounds: int, facts: Mapping[str, Any], nothing: float | None) -> Progress:
     """Return the progress of a run after its last finished round.
 
-    facts: entries of the summary, and the limits of epsilon. nothing: epsilon before the first release.
+    facts: entries of the summary, and the target and budget of epsilon. nothing: epsilon before the first release.
     """
     last, epsilons = result.rounds[-1], [finite_or_none(r.epsilon) for r in result.server]
     shown = [t for t in shown_rounds(rounds) if t <= last.round]

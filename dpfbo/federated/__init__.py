@@ -1,4 +1,4 @@
-"""DP-FTS-DE and its variants: agents (Algorithm 2 of the paper), servers (Algorithm 1), mechanisms and their loop."""
+"""DP-FTS-DE and variants: agents (Algorithm 2 of the paper), servers (Algorithm 1), mechanisms, and the run loop."""
 
 from typing import TYPE_CHECKING
 

@@ -72,7 +72,7 @@ class SobolServer(ServerKind):
 
 
 def _on_domain(u: Tensor, domain: Domain) -> Tensor:
-    """Map uniform points of the unit cube to the domain: on a grid by rank if D = 1, else to the nearest grid point."""
+    """Map uniform unit-cube points to the domain; on a grid, by rank if D = 1, and to the nearest point if D > 1."""
     if not isinstance(domain, Grid):
         return domain.snap(u) if isinstance(domain, MixedBox) else u
     points = domain.unit_points

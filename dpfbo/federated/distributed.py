@@ -69,15 +69,15 @@ class DistributedGaussian(SubsampledGaussian):
     def multipliers(self, n_agents: int, round: int = 0) -> dict[str, float]:
         """Return the noise multiplier against each observer.
 
-        `server`: the server with up to `colluders` sites. `site`: another site, which knows its own share of the noise.
-        `outsider`: somebody who sees only the broadcasts.
+        `server`: the server with up to `colluders` sites. `site`: a site that knows its own share of the noise, or up
+        to `colluders` such sites together. `outsider`: somebody who sees only the broadcasts.
         """
         noise, z = self.noise_of(n_agents), self.multiplier(round)
         known = {"server": self.colluders, "site": max(1, self.colluders), "outsider": 0}
         return {view: z * math.sqrt((noise.survivors - k) / noise.honest) for view, k in known.items()}
 
     def scale(self, n_agents: int, M: int, round: int) -> float:
-        """Return the standard deviation of the noise that epsilon needs, in steps g. Raises ValueError."""
+        """Return the standard deviation of noise that epsilon needs, in steps g; ValueError if it cannot be drawn."""
         noise = self.noise_of(n_agents)
         scale = self.multiplier(round) * noise.inflation(M) * 2.0**BITS
         noise.check(scale)

@@ -41,7 +41,7 @@ class FederatedResult(Result):
 
 
 class Aggregator(Protocol):
-    """A server (`dpfbo.federated.server.ServerKind`), or a proxy that accepts the messages in its population's form."""
+    """A server (`dpfbo.federated.server.ServerKind`), or its proxy, which takes messages as the population has them."""
 
     @property
     def uses_messages(self) -> bool: ...
@@ -76,7 +76,7 @@ def run(
         on_round: A function that is called with each finished round, 0..T.
         result: The finished rounds of a resumed run, to which this call adds the remaining ones; None for a new run.
         broadcasts: The largest number of broadcasts; None for T. After the last one has been used, agents query
-            without a broadcast, as after every round in which the server sends nothing.
+            without a broadcast, as after every round in which the server sends nothing. A `SharedPrior` stays in use.
 
     Returns:
         All rounds, with the broadcast that the agents may follow next.

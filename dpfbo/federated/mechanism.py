@@ -28,7 +28,7 @@ from dpfbo.privacy.release import Diagnostics, Release
 if TYPE_CHECKING:
     import dp_accounting
 
-_SMALLEST_PROBABILITY = 1e-12  # smallest q: a 53-bit uniform number falls below a smaller one too often
+_SMALLEST_PROBABILITY = 1e-12  # smallest q: a 53-bit uniform number falls below a smaller q too often
 _SMALLEST_MULTIPLIER = 0.01  # smallest z: below it a round costs an epsilon of thousands, which accountants fail on
 
 
@@ -57,7 +57,7 @@ class Mechanism(ABC):
 
     @abstractmethod
     def sensitivity(self, weights: Tensor) -> float:
-        """Return the joint sum's L2 sensitivity to one agent's message, with which noise scales. weights: P x N."""
+        """Return the joint sum's L2 sensitivity to one agent's message; noise is proportional to it. weights: P x N."""
 
     @abstractmethod
     def dp_event(self, weights: Tensor, round: int) -> dp_accounting.DpEvent:
@@ -69,7 +69,7 @@ class Mechanism(ABC):
 
     @abstractmethod
     def bounded(self, received: Tensor, P: int) -> tuple[Tensor, int]:
-        """Bound the norms of messages (k x M) before they are added up, and return how many were too long."""
+        """Return the messages (k x M) with bounded norms, for the sum, and the number of those that were too long."""
 
     @abstractmethod
     def privatised(self, total: Tensor, weights: Tensor, entropy: Entropy, round: int) -> Release:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def usual_norm(n_features: int, P: int) -> float:
-    """Return the clip norm `S = 1.1 sqrt(M P)`; few messages are clipped, as prior draws have norms near sqrt(M)."""
+    """Return the clip norm `S = 1.1 sqrt(M P)`; few are clipped, as weights of GP draws have norms near sqrt(M)."""
     return round(1.1 * math.sqrt(n_features * P), 3)
 
 
@@ -34,14 +34,14 @@ def accept(messages: Tensor | Sequence[Tensor | None], chosen: Tensor, n_feature
 
 
 def _plain(message: object) -> TypeGuard[Tensor]:
-    """Return True for a dense tensor of real numbers with storage; others could raise errors or lose parts later."""
+    """Return True for a dense real tensor with storage; later steps could fail on others, or drop imaginary parts."""
     if not isinstance(message, Tensor) or message.layout != torch.strided or message.device.type == "meta":
         return False
     return not (message.is_complex() or message.is_quantized)
 
 
 def clip(messages: Tensor, norm: float) -> tuple[Tensor, int]:
-    """Scale every message (k x M) down to L2 norm at most `norm`, and return how many messages were longer.
+    """Return the messages (k x M), each scaled down to L2 norm at most `norm`, and how many of them were longer.
 
     Entries whose square overflows do no harm, because norms are computed after division by the largest entry.
     """

@@ -6,14 +6,14 @@ there, and `H = I - 11'/n_init` the centring matrix. The agent sends
     s_n = Psi_n' H q_n / |Psi_n' H q_n|,    so that the sum has sensitivity 1 and nothing is clipped.
 
 The model of agent n's objective has the weights `g + h_n`. All agents share g, with prior covariance `rho kappa_l D_l`;
-h_n is the agent's own, with covariance `(1 - rho) kappa_l D_l`. D_l belongs to the SE kernel of length-scale l. Let
-`A_n = Psi_n' H Psi_n`, `A = sum_n A_n` and `Q_l = sum_n A_n D_l A_n`; with `kappa_l = N / tr(Q_l)`, the mean squared
-norm of messages is 1. The released sum b, with noise of standard deviation s, is modelled by
+h_n is the agent's own, with covariance `(1 - rho) kappa_l D_l`. D_l is the covariance of the weights of GP draws with
+the SE kernel of length-scale l. Let `A_n = Psi_n' H Psi_n`, `A = sum_n A_n` and `Q_l = sum_n A_n D_l A_n`; with
+`kappa_l = N / tr(Q_l)`, the messages' mean squared norm is 1. The model of the released sum b, with noise of sd s, is
 
     b ~ N(0, V),    V = kappa_l (rho A D_l A + (1 - rho) Q_l) + s^2 I
 
 and g given b has mean `G b`, `G = rho kappa_l D_l A V^-1`, and covariance `rho kappa_l (D_l - G A D_l)`. Both are
-averaged over rho and l, weighted by the evidence of b. As designs are public, this post-processes the release alone.
+averaged over rho and l, weighted by the evidence of b. As designs are public, all this post-processes the release.
 """
 
 from dataclasses import dataclass
@@ -123,9 +123,9 @@ def infer(values: Tensor, b: Tensor, noise: float, sums: DesignSums, features: N
 def expected_signal(sums: DesignSums, features: NystromFeatures, noise: float) -> float:
     """Return the expected correlation, 0 to 1, between a release's posterior mean and the mean without noise.
 
-    The correlation is the square root of the variance that the posterior mean explains on average, divided by the same
-    variance without noise. It follows from public numbers: objectives are assumed to be draws from the model with its
-    middle length-scales, and to share 70 % of their variance.
+    The correlation is the square root of a ratio: the variance that the posterior mean explains on average, over the
+    same variance without noise. It follows from public numbers: objectives are assumed to be draws from the model with
+    its middle length-scales, and to share 70 % of their variance.
     """
     D = features.coefficients
     middle = slice(len(D) // 4, len(D) - len(D) // 4)
@@ -153,9 +153,9 @@ def known_mean(prior: SharedPrior, n_init: int, t: int) -> KnownMean:
     """Return the broadcast's mean and covariance, with the prior weights of models that use them after t observations.
 
     A model that uses the shared mean has the prior weight `6 L p_l R (n_init / t)^3`, relative to the model of the same
-    length-scale without it. p_l is the probability of its length-scale, one of L. R is the fraction of an objective's
-    variance that the release explains, so a release of pure noise gets almost no weight. Like the weight of a user's
-    prior in piBO (Hvarfner et al., ICLR 2022), it falls as observations come in: a misleading mean soon loses weight.
+    length-scale without that mean. p_l is the probability of this length-scale, one of L. R is the fraction of an
+    objective's variance that the release explains, so a release of pure noise gets almost no weight. Like a user's
+    prior in piBO (Hvarfner et al., ICLR 2022), the mean loses weight with more data, so a misleading one matters less.
     """
     covariance = symmetric(prior.covariance, len(prior.mean))
     weights = _TRUST * (n_init / t) ** 3 * len(prior.evidence) * prior.evidence * prior.explained

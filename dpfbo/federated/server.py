@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import dp_accounting
 
 
-# broadcast, public record and secret numbers of a round; each is None if nothing is sent, released or simulated
+# broadcast (None: nothing is sent), public record (None: nothing is released) and secret numbers (None: no simulation)
 RoundOutput = tuple[Broadcast | None, ServerRecord | None, Diagnostics | None]
 
 
@@ -74,7 +74,7 @@ class ServerKind(Protocol):
 
     @classmethod
     def for_run(cls, parts: ServerParts) -> Any:
-        """Make the server of one run from the parts with the names of the class's fields."""
+        """Make the server of one run; each field of the class gets the part of the same name."""
         return cls(**{f.name: getattr(parts, f.name) for f in fields(cls)})  # type: ignore[arg-type]
 
     def round(self, t: int, messages: Messages | None, late: Tensor | None = None) -> RoundOutput:
@@ -174,7 +174,7 @@ class Server(ServerKind):
                 return None, None, None
             check_noise_is_new(self.ledger, t, release, self.entropy, release.sigma > 0)
             self.ledger.charge(entry)
-            # a repeated seeded run releases the same later rounds as the run before; fresh noise adds to all charges
+            # a repeated seeded run will release the charged later rounds again; with fresh noise all charges count
             spent = self.ledger.events(up_to_round=t if self.entropy.reproducible else None)
         record = ServerRecord(t, self.epsilon.after(spent), release.sigma, release.sensitivity)
         return RegionVectors(release.values), record, private

@@ -12,8 +12,8 @@ Proposition 1: for constants c1, c2 and any eps < c1 q^2 T and delta > 0, DP-FTS
 `z >= c2 q sqrt(T log(1 / delta)) / eps`.
 
 This module sets every constant hidden in O~ to 1, except in two functions. `explicit_psi` has the constants of Lemma 6,
-for a Delta_t that bounds the agents' errors (`explicit_agent_errors` derives one). The three terms in the brackets are
-quoted from the paper by the maintainers; that Theorem 1's factor (1 - p_t) P multiplies them is an assumption:
+for a Delta_t that bounds the agents' errors (`explicit_agent_errors` derives one). The three terms in the brackets
+below are quoted from the paper by the maintainers; that Theorem 1's factor (1 - p_t) P multiplies them is assumed:
 
     psi_t = (1 - p_t) P ( ((phi_max + 2) / q + 6) Delta_t + B (2 + N phi_max) / q
                           + 2 (z S phi_max / q) sqrt(2 M log(8 M / delta)) )
@@ -48,8 +48,8 @@ def regularization(rounds: int) -> float:
 def greedy_information_gain(K: Tensor, steps: int, noise: float) -> Tensor:
     """Return the information gains gamma_1, .., gamma_steps, `1/2 log det(I + K_A / noise)`, of a greedy set A.
 
-    Each step adds the candidate of largest posterior variance, whose gain is largest (Srinivas et al. 2010); it may be
-    chosen more than once. gamma_t is at least 1 - 1/e of the largest gain of any t candidates. K: ... x n x n, the
+    Each step adds the candidate of largest posterior variance, whose gain is largest (Srinivas et al. 2010); A may hold
+    it more than once. gamma_t is at least (1 - 1/e) times the largest gain of any t candidates. K: ... x n x n, the
     candidates' kernel matrix; noise: lam, the variance of observation noise. Returns ... x steps, in O(steps^2 n).
     """
     checks.integer("steps", steps, minimum=1)
@@ -125,7 +125,7 @@ def explicit_agent_errors(
     Chowdhury and Gopalan (2017), with posterior deviations of at most 1. Line 3: `lam Sigma^-1 <= I`, and M standard
     normals have a norm above `sqrt(M) + u` with a probability of at most `exp(-u^2 / 2)`.
 
-    gamma, n_observations: T, those of the messages in round t's broadcast; confidence: B, R and delta; d: N.
+    gamma, n_observations: T, of the messages in the broadcast that round t may follow; confidence: B, R, delta; d: N.
     """
     k, N, scale = n_observations, len(d), confidence
     largest = scale.norm_bound + scale.noise_sd * math.sqrt(2 * math.log(16 * N * float(k.max()) / scale.delta))
@@ -139,7 +139,7 @@ def explicit_psi(
     follow: Tensor, weights: Tensor, q: float, Delta: Tensor, sigma: Tensor, n_features: int, norm_bound: float,
     delta: float,
 ) -> Tensor:  # fmt: skip
-    """Return `psi_t` with the constants of Lemma 6 and Theorem 1's factor (1 - p_t) P, T. Arguments: as of `psi`."""
+    """Return `psi_t` with the constants of Lemma 6 and Theorem 1's factor (1 - p_t) P, T. Arguments: as in `psi`."""
     _, P, N = weights.shape
     phi_max = weights.amax((1, 2))
     noise = 2 * sigma * math.sqrt(2 * n_features * math.log(8 * n_features / delta))

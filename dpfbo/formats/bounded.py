@@ -141,7 +141,8 @@ def npz_arrays(
     """Read arrays of an npz file; shapes and types are checked before any number is read, and nothing is unpickled.
 
     most: the maximum size of all arrays together in bytes. wanted: the permitted types (letters of NumPy) and number of
-    dimensions of each array by name; None for all arrays of numbers or text. Raises KeyError or ValueError otherwise.
+    dimensions of each array by name; None for all arrays of numbers or text. Raises KeyError for a missing array,
+    ValueError for one that is not permitted.
     """
     found: dict[str, np.ndarray] = {}
     with opened_zip(file) as archive:
@@ -163,7 +164,7 @@ def _array(archive: zipfile.ZipFile, name: str, kinds: str, ndim: int | None, mo
         dimensions = "" if ndim is None else f" with {ndim} dimensions"
         raise ValueError(f"{name} must be numbers of kind {kinds}{dimensions}, got {dtype} of shape {shape}")
     if math.prod(shape) * dtype.itemsize > most:
-        raise ValueError(f"its arrays must hold at most {most} bytes more, got {name} of shape {shape}")
+        raise ValueError(f"its further arrays must hold at most {most} bytes, got {name} of shape {shape}")
     with _opened_member(archive, f"{name}.npy") as file:
         return np.lib.format.read_array(file, allow_pickle=False)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 FORMAT = 4
 SAME_POINTS = "ux"
 _ARRAYS = {"regret": "metric"}  # the array of a column of rounds.parquet, if its name differs
-WAY_OUT = "restore it, or delete the checkpoint, and what was released stays in the ledger"
+WAY_OUT = "restore it, or delete the checkpoint (what was released stays in the ledger)"
 _MOST_BYTES = 16 * 2**30  # the maximum size of all arrays of a file
 # zipfile raises RuntimeError for an archive that is encrypted or of an unknown compression
 UNREADABLE = (
@@ -100,7 +100,7 @@ def _checked(content: bytes, path: Path) -> FileContent:
         raise CheckpointError(f"{path} is of format {form}, and this version reads {FORMAT}: use the one that wrote it")
     digest = _digest(meta, arrays)
     if said != digest:
-        raise CheckpointError(f"{path} was edited, its numbers are not those of its digest: {WAY_OUT}")
+        raise CheckpointError(f"{path} was edited and does not match its digest: {WAY_OUT}")
     return FileContent(meta, arrays, digest)
 
 

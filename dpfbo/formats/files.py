@@ -90,8 +90,8 @@ def is_file_at(file: IO[Any], path: Path) -> bool:
 def replace_file(path: Path, write: Callable[[BinaryIO], object], durable: bool = True, mode: int = 0o644) -> None:
     """Write a file under another name and move it into place.
 
-    durable: sync it to disk before returning. Otherwise it is complete or absent after a kill of the process, but maybe
-    not after a power failure.
+    durable: True to sync it to disk before returning. Otherwise it is whole, old or new, after a kill of the process,
+    but maybe not after a power failure.
     """
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

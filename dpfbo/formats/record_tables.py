@@ -60,7 +60,7 @@ def released(schema: pa.Schema) -> pa.Schema:
 
 
 def queries_table(columns: Mapping[str, np.ndarray]) -> pa.Table:
-    """Make a table from columns of `ROUNDS_SCHEMA`: a value for each query, D in `x`, a number in `source`."""
+    """Make a table from columns of `ROUNDS_SCHEMA`: a value for each query, D values in `x`, a number in `source`."""
     schema = pa.schema([ROUNDS_SCHEMA.field(name) for name in columns], metadata=ROUNDS_SCHEMA.metadata)
     return pa.table([_as_arrow(name, values) for name, values in columns.items()], schema=schema)
 

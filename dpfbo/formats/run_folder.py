@@ -47,8 +47,8 @@ class ResultsError(RuntimeError):
 class Progress:
     """The progress of a run: its last finished `round`, the number of `rounds`, the mean metric, and epsilon.
 
-    epsilon: None if it is not finite. facts: entries of the summary that are known before the run ends, and the limits
-    of epsilon. curve: lists `round`, `mean` and `epsilon` of the rounds that `curve_points` selects.
+    epsilon: None if it is not finite. facts: entries of the summary that are known before the run ends, and the target
+    and budget of epsilon. curve: lists `round`, `mean` and `epsilon` of the rounds that `curve_points` selects.
     """
 
     round: int
@@ -60,7 +60,7 @@ class Progress:
 
 
 class RunFolder:
-    """The folder of one run, whose files, except logs, are written atomically."""
+    """The folder of one run. All its files but the ledger and the logs, which grow by lines, are written atomically."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.ledger_path, self.checkpoint_path = path, path / "ledger.jsonl", path / "checkpoint"
@@ -120,10 +120,10 @@ class RunFolder:
                 ) from error
 
     def hold_ledger(self) -> BinaryIO:
-        """Open the ledger, and lock it until it is closed; waits for a server whose driver was killed.
+        """Open the ledger, and lock it until it is closed; first wait for the server of a driver that was killed.
 
-        A `Ledger` of this process can charge it only with this file. Raises ResultsError if another process keeps it,
-        NoFile if the path names a pipe, a device or a folder.
+        Only a `Ledger` that is given this file (`held`) can charge it meanwhile. Raises ResultsError if another process
+        keeps it, NoFile if the path names a pipe, a device or a folder.
         """
         try:
             return locked_file(self.ledger_path, _SERVER_SECONDS)

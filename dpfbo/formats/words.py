@@ -51,7 +51,7 @@ def neighbours(relation: str) -> str:
 
 
 def epsilon_in_words(epsilon: float | None, decimals: int = 2) -> str:
-    """Format epsilon with `decimals`, or with two significant digits if it is below 0.1; `none` if it is not finite."""
+    """Format epsilon to `decimals` places, or to two significant digits if below 0.1; `none` if it is not finite."""
     if epsilon is None or not math.isfinite(epsilon):
         return "none"
     return f"{epsilon:.{decimals}f}" if epsilon >= _DECIMALS else f"{epsilon:.2g}"

@@ -24,7 +24,7 @@ def _curve(accountant: Accountant, events: tuple[dp_accounting.DpEvent, ...], de
 
 
 class EpsilonCurve:
-    """Gives epsilon after each charge of a run; computed once for the plan, and again for unplanned charges.
+    """Gives epsilon after each charge; its curve is computed once for the plan, and again for unplanned charges.
 
     Args:
         accountant: The accountant that computes epsilon.
@@ -53,7 +53,7 @@ class EpsilonCurve:
         return _curve(self._accountant, tuple(self._events), self._delta)  # type: ignore[arg-type]
 
     def after(self, charged: Events, then: Events = ()) -> float:
-        """Return epsilon of `charged` and `then` together; computed only if the known curve has other events."""
+        """Return epsilon of `charged` and `then` together; a curve is computed only if the known one does not fit."""
         both = [*charged, *then]
         if not both:
             return 0.0

@@ -26,7 +26,7 @@ class Charge:
     Args:
         round: The round of the broadcast.
         q: The sampling probability of its event.
-        z: The noise multiplier of its event; None if it is not private.
+        z: The noise multiplier of its event; None if the event is not private.
         sigma: The standard deviation of the noise.
         sensitivity: The L2 sensitivity; None if it is infinite.
         digest: The sha256 of the released numbers, 64 hexadecimal digits.
@@ -90,4 +90,4 @@ def digest(values: Tensor) -> str:
 def check_text(name: str, value: object) -> None:
     """Raise SettingError unless the value is a printable text of 1 to 200 characters."""
     if not isinstance(value, str) or not value.isprintable() or not 0 < len(value) <= _LONGEST_TEXT:
-        raise SettingError(name, f"must be a text of 1 to {_LONGEST_TEXT} letters, got {checks.shown(value)}")
+        raise SettingError(name, f"must be a text of 1 to {_LONGEST_TEXT} characters, got {checks.shown(value)}")

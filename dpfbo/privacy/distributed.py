@@ -14,7 +14,7 @@ from dpfbo.privacy.noise import discrete_gaussian
 
 BITS = 16  # a message of norm C is rounded to steps of 2^-16 C
 _MODULUS_BITS = 32  # sums are integers modulo 2^32
-_DEVIATIONS = 9.0  # standard deviations; one of M < 4e6 numbers of noise lies beyond them with probability 1e-12
+_DEVIATIONS = 9.0  # standard deviations: with probability 1 - 1e-12, none of 4e6 numbers of noise lies beyond
 _LEAST_SCALE = 10.0  # least standard deviation of a share, in steps
 
 

@@ -93,8 +93,8 @@ class Ledger:
             self._follow()
             if self.covers is not None and (others := self.covers.differences(run)):
                 raise LedgerError(
-                    f"ledger {self.path} is of another run, it has {' and '.join(others)}: restore the one that "
-                    "belongs here, or start a new run in another folder, and both ledgers add up"
+                    f"ledger {self.path} is of another run, with {' and '.join(others)}: restore the one that "
+                    "belongs here, or start a new run in another folder; the epsilons of both runs then add up"
                 )
 
     def bind(self, run: LedgerCoverage) -> None:

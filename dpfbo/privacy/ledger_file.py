@@ -1,7 +1,7 @@
 """Opening, locking, reading and appending to the file of a ledger.
 
-The lock is an `flock` on the file itself (`locked_file`), held for one charge or for a whole run; it ends with its
-process. Only its holder writes, so an incomplete last line is, to the holder, the rest of an interrupted write.
+The lock is an `flock` on the file itself (`locked_file`), held for one charge or for a whole run, and ends with its
+holder's process. Only the holder writes, so to the holder an incomplete last line comes from an interrupted write.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def opened(path: Path) -> BinaryIO:
 
 
 def open_locked(path: Path, held: BinaryIO | None) -> BinaryIO:
-    """Return the locked file of a ledger: `held` if it is still at the path, else a new one. Raises LedgerError."""
+    """Return a ledger's locked file: `held` if it is still at the path, else a newly opened one. Raises LedgerError."""
     if held is not None and not held.closed and is_file_at(held, path):
         return held
     try:

@@ -31,7 +31,7 @@ class LineFault(ValueError):
 
 @dataclass(frozen=True)
 class LedgerLines:
-    """A ledger file's charges, its run or None, the count and last chain of complete lines, and torn last bytes."""
+    """A ledger file's charges, its run or None, count and last chain of its complete lines, and a torn last line."""
 
     charges: list[Charge]
     covers: LedgerCoverage | None
@@ -101,7 +101,7 @@ def is_coverage(found: dict[str, Any]) -> bool:
 
 
 def entry_of(found: dict[str, Any], number: int) -> Charge | LedgerCoverage:
-    """Return the charge, or in line 1 possibly the run, in a line's entries. Raises LineFault for an invalid field."""
+    """Return the charge, or in line 1 possibly the run, that a line's entries state; LineFault for invalid ones."""
     values = {name: value for name, value in found.items() if name not in ("format", "chain")}
     if isinstance(values.get("subset"), list):
         values["subset"] = tuple(values["subset"])
@@ -115,7 +115,7 @@ def entry_of(found: dict[str, Any], number: int) -> Charge | LedgerCoverage:
 
 
 def _checked_chain(line: bytes, number: int, entry: Charge | LedgerCoverage, chain: object, before: str) -> str:
-    """Return the chain of a line. Raises LineFault if it does not follow from `before` or bytes differ."""
+    """Return the chain of a line. Raises LineFault if it does not follow from `before`, or other bytes were changed."""
     written, right = chained(entry, before)
     if chain is None:
         raise LineFault(f"line {number} has no chain: somebody added or edited it")

@@ -1,4 +1,4 @@
-"""Repair of a damaged ledger, which charges damaged lines as much as the most expensive readable line."""
+"""Repair of a damaged ledger: damaged lines are charged at the largest q and the smallest z of all readable lines."""
 
 import hashlib
 import re
@@ -19,10 +19,11 @@ _ROUND, _DIGEST = re.compile(rb'"round": ?(\d{1,15})\b'), re.compile(rb'"digest"
 class RepairedLedger:
     """A valid ledger that replaces a damaged one, and what was changed. Line numbers are those of the damaged ledger.
 
-    content: the bytes of the new file. charges: its charges. The next three are charged as much as the most expensive
-    readable line: raised, the numbers of the lines that were modified or follow a modified one; unreadable, the numbers
-    of unreadable lines; missing, the rounds without a line. torn: True if an incomplete last line was left out; its
-    broadcast was never sent. unbound: True if the line that names the run was modified and is left out.
+    content: the bytes of the new file. charges: its charges. The next three are charged at the largest q and smallest z
+    of all readable lines: raised, the numbers of the lines that were modified or do not follow from the line before;
+    unreadable, the numbers of unreadable lines; missing, the rounds without a line. torn: True if an incomplete last
+    line was left out; its broadcast was never sent. unbound: True if the line that names the run was modified and is
+    left out.
     """
 
     content: bytes
@@ -36,7 +37,7 @@ class RepairedLedger:
 
 @dataclass(frozen=True)
 class _ReadLine:
-    """A line of the damaged file. charge: None if unreadable. intact: its chain follows from the line before."""
+    """A line of the damaged file. charge: None if unreadable. intact: True if it follows from the line before."""
 
     number: int
     content: bytes
@@ -48,10 +49,11 @@ def repaired(content: bytes) -> RepairedLedger | None:
     """Make a valid ledger from the lines of a damaged one; return None if `content` has no fault.
 
     Every readable charge stays, with its digest. A line that is unreadable or modified, and a round without a line, are
-    charged at the largest q and the smallest z of all readable lines. A removed line that leaves no gap between the
-    rounds goes unnoticed.
+    charged at the largest q and the smallest z of all readable lines. The charge of a removed line that leaves no gap
+    between the rounds stays lost.
 
-    Raises LineFault if no line is intact, so that nothing bounds the cost of the others, or a line has a newer format.
+    Raises LineFault if no line is intact, so that nothing bounds the cost of the others, if charges have no order of
+    cost (`worst`), if too many rounds are missing, or if a line has a newer format.
     """
     try:
         read_lines(content)
@@ -89,7 +91,7 @@ def repaired(content: bytes) -> RepairedLedger | None:
 
 
 def worst(charge: Charge, others: Sequence[Charge]) -> Charge:
-    """Return the charge with the largest q and smallest z of itself and others; LineFault if kinds are incomparable."""
+    """Return the charge at the largest q and smallest z of itself and others; LineFault if kinds are incomparable."""
     everything = [charge, *others]
     if len({(one.relation, None if one.subset is None else one.subset[1]) for one in everything}) > 1:
         raise LineFault("holds charges of several kinds, whose costs have no order: restore it")
@@ -138,7 +140,7 @@ def _missing(charges: Sequence[Charge]) -> list[int]:
     rounds = {charge.round for charge in charges}
     last = max(rounds, default=-1)
     if last + 1 - len(rounds) > MOST_MISSING:
-        raise LineFault(f"has a charge of round {last}, and {last + 1 - len(rounds)} before it are missing: restore it")
+        raise LineFault(f"lacks {last + 1 - len(rounds)} rounds before its charge of round {last}: restore it")
     return [t for t in range(last + 1) if t not in rounds]
 
 

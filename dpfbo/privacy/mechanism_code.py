@@ -1,8 +1,8 @@
 """Digests of the source files that determine sampling, clipping, noise and charge.
 
 Checkpoints and a server's journal keep these digests, and a resumed run compares them (`changed`), because other code
-would be another mechanism under the same privacy claim. Accountants are not covered, as they analyse the whole ledger
-anew each time (except `analytic_gaussian`, which also sets noise), nor is the code of other packages.
+would be another mechanism under the same privacy claim. Of the accountants, which analyse the whole ledger anew each
+time, only `analytic_gaussian` is covered, as it also sets noise. The code of other packages is not covered.
 """
 
 import hashlib

@@ -12,7 +12,7 @@ from dpfbo.checks import SettingError
 from dpfbo.extras import needing
 from dpfbo.privacy.entropy import Entropy, gaussian
 
-_MOST_STEPS = 2.0**56  # largest sum, and noise, in grid steps: far below the largest 64-bit integer
+_MOST_STEPS = 2.0**56  # largest sum and largest sigma, in grid steps: far below the largest 64-bit integer
 
 
 class Noise(Protocol):

@@ -137,7 +137,7 @@ class PrivacyPlan:
     def calibrate_noise(
         self, events_of: Callable[[float], Events], target: float, least: float = 1.0, guess: object = None
     ) -> float:
-        """Return the least noise multiplier, to four digits, whose events cost at most epsilon `target`; or ValueError.
+        """Return the least noise multiplier, to four digits, whose events cost at most `target`; ValueError if none.
 
         least: the smallest ratio of a round's multiplier to the result. guess: a candidate, which is tried first.
         """
@@ -147,7 +147,7 @@ class PrivacyPlan:
         return calibrate.noise_multiplier(epsilon_of, target, least)
 
     def calibrate_sampling(self, events_of: Callable[[float], Events], target: float) -> float:
-        """Return the largest sampling probability, to four digits, that costs at most `target`; or ValueError."""
+        """Return the largest sampling probability, to four digits, that costs at most `target`; ValueError if none."""
         return calibrate.sampling_probability(self._cost(events_of), target)
 
     def calibrate_rounds(self, events_of: Callable[[int], Events], target: float) -> int:
@@ -163,8 +163,8 @@ def analysing(
 ) -> dict[str, Accountant]:
     """Return the accountants, by name, that can analyse all of these events and share one neighbouring relation.
 
-    chosen: the accountant that sets the relation; other approximations are left out. None to take the relation of the
-    first able one. names: the candidates; None for all. Raises UnsupportedEvent if the chosen one is not able.
+    chosen: the accountant that sets the relation; all other approximations are then left out. None: the first able one
+    sets the relation. names: the candidates; None for all. UnsupportedEvent if the chosen one cannot analyse an event.
     """
     names = list(ACCOUNTANTS if names is None else names)
     if chosen is not None:

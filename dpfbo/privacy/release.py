@@ -47,7 +47,7 @@ class Diagnostics:
 
 
 class KeptRelease(Protocol):
-    """Stores a release on disk from before its charge until its round ends, so that a restart sends the same bytes."""
+    """Stores a release on disk before it is charged, so that a restart sends the same bytes."""
 
     def load(self, round: int) -> tuple[Release, Sequence[int] | None] | None:
         """Return a round's release and the secret order of a curator's rows (None for a server); None if not kept."""

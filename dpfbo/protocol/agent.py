@@ -50,7 +50,8 @@ class Agent:
     In round 0, `ask` returns the `n_init` initial points one after another; they do not depend on data. In round t >= 1
     every call returns one point; several can be evaluated in parallel. If a broadcast is to follow, the round ends with
     a message: a vector for the server, computed from the observations. The points equal those of `dpfbo.run_study` bit
-    for bit if each round has one point, told before the message, and its broadcast is received before the next `ask`.
+    for bit if each round t >= 1 has one point, its value is told before the message is made, and the round's broadcast
+    is received before the next `ask`.
 
     An agent that maximises the expected improvement chooses further points as if the pending ones had the mean of its
     values (the constant liar of Ginsbourger, Le Riche, Carraro 2010); other agents draw anew for each point.
@@ -216,13 +217,13 @@ class Agent:
             self._record({"event": "tell", "asked": index, "y": value})
         if index is not None:
             if self._asked[index].y != value:
-                raise StateError(f"another value was told already at {x!r}")
+                raise StateError(f"another value was told already for {x!r}")
             return
         assert not isinstance(x, int)
         natural, u = self._point(x)
         if tuple(natural) in self._found:
             if self._found[tuple(natural)] != value:
-                raise StateError(f"another value was told already at {x!r}")
+                raise StateError(f"another value was told already for {x!r}")
             return
         self._record({"event": "found", "x": natural, "u": u, "y": value})
 
@@ -240,7 +241,7 @@ class Agent:
         """
         if self.study.trust == "nobody":
             raise StateError(
-                "messages of a study without a trusted server leave masked: dpfbo.secure.SecureSite sends them"
+                "messages of a study without a trusted server must be masked: dpfbo.secure.SecureSite sends them"
             )
         return self.unmasked_message(round)
 
@@ -292,7 +293,7 @@ class Agent:
         self._apply(event)
 
     def _apply(self, event: dict[str, Any]) -> None:
-        """Apply an event to the state; it is of this process or, at the start, of an earlier one."""
+        """Apply an event to the state; the event comes from this process or, at the start, from an earlier one."""
         kind = event["event"]
         if kind == "ask":
             self._round = max(self._round, event["round"])
@@ -345,7 +346,7 @@ class Agent:
         if len(initial) < self.study.n_init:
             return 0, len(initial)
         if self._model.state.count < self.study.n_init:
-            raise StateError(f"{len(self.pending)} initial points have no value yet: tell them first")
+            raise StateError(f"{len(self.pending)} initial points have no value yet: tell their values first")
         if t == 0 and self.message_due:
             raise StateError("round 0 ends with a message: call message() before the next point")
         own = self._asked_in(t)

@@ -242,7 +242,7 @@ def _message_file(round: int, agent: int) -> str:
 
 
 def check_same_code(journal: Journal, any_code: bool = False) -> None:
-    """Write the digests of the mechanism's code to a new journal; StateError if it has others and not `any_code`."""
+    """Write the code's digests to a new journal; StateError if an old one has others, unless `any_code` is True."""
     now, noted = code_digests(), [event for event in journal.events if event["event"] == "code"]
     for event in noted:
         files = changed(event["digests"], now)

@@ -218,7 +218,7 @@ def with_array(name, change):
     return edit
 
 
-EDITED = "round-00001.npz was edited, its numbers are not those of its digest: restore it, or delete the checkpoint"
+EDITED = "round-00001.npz was edited and does not match its digest: restore it, or delete the checkpoint"
 EDITS = {
     "y": (with_array("y", lambda y: y + 1), EDITED),
     "one bit of y": (with_array("y", lambda y: np.nextafter(y, 0)), EDITED),

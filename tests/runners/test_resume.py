@@ -355,8 +355,8 @@ def of_another_run(pattern):
 
 
 FILES_OF_ANOTHER = {
-    "y": (edited(lambda y: y + 1, "y"), "round-00003.npz was edited, its numbers are not those of its digest"),
-    "broadcast": (edited(lambda v: -v, "broadcast"), "round-00003.npz was edited, its numbers are not those of its"),
+    "y": (edited(lambda y: y + 1, "y"), "round-00003.npz was edited and does not match its digest"),
+    "broadcast": (edited(lambda v: -v, "broadcast"), "round-00003.npz was edited and does not match its"),
     "newer": (edited(lambda meta: {**meta, "format": 9}), "round-00003.npz is of format 9, and this version reads 4"),
     "one round": (of_another_run("round-00003.npz"), "round-00003.npz does not follow from the round before it"),
     "all rounds": (of_another_run("round-*.npz"), "round-00000.npz is of another run (other settings or another seed)"),

@@ -139,7 +139,7 @@ def test_a_study_without_a_trusted_server_by_files(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["message", "secret", "m.bin"], "messages of a study without a trusted server leave masked"),
+        (["message", "secret", "m.bin"], "messages of a study without a trusted server must be masked"),
         (["release", "server", "b.bin"], "this command is for a study with one"),
         (["respond", "site", "study.json", "a.bin"], "this command is for a study without a trusted server"),
         (["join", "s", "study.json", "--agent", "0", "--roster", "roster.json"], "join takes --agent, or without"),

@@ -198,7 +198,7 @@ class Agents:
         return self._new(state, u, source, t)
 
     def _improving(self, gp: AveragedGP, state: AgentsState, broadcast: Broadcast | None, t: int) -> Query:
-        """Return the queries of agents with averaged GPs; their source is `server` if most weight is on its prior."""
+        """Return the queries of agents with averaged GPs; source `server`: models with its prior have most weight."""
         known = self._known_mean(state, broadcast)
         grid = self.domain if isinstance(self.domain, Grid) else None
         fast = None

@@ -45,7 +45,7 @@ class Block:
     def forget(self) -> None:
         """Reset the agents to the state without observations."""
         self.state = self._agents.initial_state(self.ids[self._batch])
-        self._valued = torch.zeros(len(self.ids), dtype=torch.bool, device=self.ids.device)  # not only failures so far
+        self._valued = torch.zeros(len(self.ids), dtype=torch.bool, device=self.ids.device)  # True: agent has a value
 
     def fit(self, last: int | None = None) -> None:
         """Refit the agents' own GPs if a fit is due; last: as in `Agents.fit_hyperparameters`."""
@@ -133,7 +133,7 @@ class Shard:
         checks.integer("threads", threads, minimum=1, maximum=checks.MOST_WORKERS)
         self._problem, self._agents, self._ids = problem, agents.to(ids.device), ids
         self._threads = threads if self._agents.threads_allowed and ids.device.type == "cpu" else 1
-        if block is None:  # a block for each thread, of agents whose step fits the memory for it
+        if block is None:  # one block for each thread, or more if a step of so many agents takes too much memory
             fitting = self._agents.agents_at_once(ids.device)
             block = max(min(fitting, -(-len(ids) // self._threads)), _SMALLEST_BLOCK)
         checks.integer("block", block, minimum=1)
@@ -145,7 +145,7 @@ class Shard:
         self._best = torch.full((len(ids),), -torch.inf, dtype=torch.float64, device=ids.device)
         self._next = 0
         self._turn: Turn | None = None  # the last round
-        self._known: RoundRecord | None = None  # the record of the next round, if it is known before
+        self._known: RoundRecord | None = None  # the record of the next round, if it is known already
         self._clock = PhaseClock()
 
     def step(self, t: int, broadcast: Broadcast | None, send: bool) -> Turn:
@@ -232,7 +232,7 @@ class Shard:
         return dict(total)  # type: ignore[arg-type]
 
     def _queried(self, t: int, broadcast: Broadcast | None) -> tuple[RoundRecord, Tensor, Tensor]:
-        """Choose the points u that all agents query in round t, and evaluate them to y; return the record, u and y."""
+        """Choose the points u of all agents in round t, and evaluate the objectives y; return the record, u and y."""
         received = self._received(broadcast, t)
         queries = self._each(lambda block: block.query(t, received))
         query = Query(torch.cat([q.u for q in queries]), torch.cat([q.source for q in queries]))

@@ -155,5 +155,5 @@ def kinds_of(events: Sequence[dp_accounting.DpEvent]) -> list[tuple[float, float
 
 
 def finite_or_none(epsilon: float) -> float | None:
-    """Return epsilon, or None if it is not finite, as in files."""
+    """Return epsilon; None, which is null in files, if it is not finite."""
     return epsilon if math.isfinite(epsilon) else None

@@ -1,8 +1,8 @@
 """Planning: the noise, sampling probability or number of rounds that meets a target epsilon.
 
 Sampling probabilities of four digits and numbers of rounds are searched by bisection. Noise multipliers of four digits
-are searched by the secant method: epsilon is almost a power of the noise, so it needs a third as many evaluations. The
-accountant's epsilon must be monotone in all three. Every answer meets the target: `epsilon_of(answer) <= target`.
+are searched by the secant method, which needs a third as many evaluations, as epsilon is almost a power of the noise.
+The accountant's epsilon must be monotone in all three. Every answer meets the target: `epsilon_of(answer) <= target`.
 """
 
 import math
@@ -17,14 +17,14 @@ SMALLEST_PROBABILITY = 1e-6
 MOST_ROUNDS = checks.MOST_ROUNDS
 _DECADE = 9 * 10 ** (DIGITS - 1)  # how many numbers of DIGITS digits lie in [1, 10)
 _MOST_SECANTS = 12  # steps of the secant method, after which a search bisects; most searches take 4 to 9
-_USUAL_SLOPE, _FLATTEST = -1.25, 0.1  # slope of log epsilon over log z: at the first step; least decrease that is used
+_USUAL_SLOPE, _FLATTEST = -1.25, 0.1  # slope of log epsilon over log z: at the first step; flattest that is used
 _SAME = 1e-9  # smaller relative differences count as rounding errors
 
 EpsilonOf = Callable[[float], float]
 
 
 def noise_multiplier(epsilon_of: EpsilonOf, target: float, least: float = 1.0) -> float:
-    """Return the least noise multiplier z, to `DIGITS` digits, whose epsilon is at most the target; or ValueError.
+    """Return the least noise multiplier z, to `DIGITS` digits, whose epsilon is at most the target; ValueError if none.
 
     least: the smallest ratio of a round's multiplier to z; no round gets a multiplier below `SMALLEST_NOISE`.
     """
@@ -50,7 +50,7 @@ def noise_multiplier(epsilon_of: EpsilonOf, target: float, least: float = 1.0) -
 def _likely(seen: Sequence[tuple[float, float]], target: float) -> float:
     """Return the multiplier at which a line through the last two points, log epsilon over log z, meets the target.
 
-    It lies between a half and four times the last multiplier, because epsilon takes long to compute for little noise.
+    The result is 1/2 to 4 times the last multiplier, because epsilon takes long to compute for little noise.
     """
     z, epsilon = seen[-1]
     if not 0 < epsilon < math.inf:
@@ -74,7 +74,7 @@ def is_noise_multiplier(z: object, epsilon_of: EpsilonOf, target: float, least: 
 
 
 def sampling_probability(epsilon_of: EpsilonOf, target: float) -> float:
-    """Return the largest sampling probability, to `DIGITS` digits, that costs at most the target; or ValueError."""
+    """Return the largest sampling probability, to `DIGITS` digits, that costs at most `target`; ValueError if none."""
     checks.positive("epsilon", target)
     if epsilon_of(1.0) <= target:
         return 1.0

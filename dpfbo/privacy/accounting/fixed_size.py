@@ -31,9 +31,9 @@ class FixedSize(AdditiveAccountant):
     `D = C max_n ||phi_n|| / q`. Two messages are up to 2 D apart, so `events.round_event` makes an event of multiplier
     z / 2, and nothing here halves it again. Epsilon is an upper bound; do not compare it with an epsilon for zero-out.
 
-    Epsilon is never above the exact one without sampling (Balle, Wang 2018): without it, events of multipliers m_t
-    equal one Gaussian of multiplier m, `1 / m^2 = sum_t 1 / m_t^2`. This bound holds because, given the subsets, an
-    agent's replacement changes a round as without sampling, or not at all.
+    Epsilon is never above the exact one without sampling (Balle, Wang 2018). Without sampling, events of multipliers
+    m_t equal one Gaussian of multiplier m, `1 / m^2 = sum_t 1 / m_t^2`. This bound holds because, given the subsets,
+    an agent's replacement changes a round as without sampling, or not at all.
     """
 
     relation: ClassVar[str] = REPLACE_ONE
@@ -47,8 +47,9 @@ class FixedSize(AdditiveAccountant):
     def _cost(self, N: int, k: int, multiplier: float) -> np.ndarray:
         """Return Rényi divergences of one event at `ORDERS`, then `1 / multiplier^2`; multiplier 0 means no noise.
 
-        A divergence is the lesser of the bound of Thm. 27 and of `order / (2 multiplier^2)`, that without sampling. The
-        second is lower near k = N, and holds because a mixture over subsets diverges no more than its worst component.
+        A divergence is the lesser of two bounds: Thm. 27, and `order / (2 multiplier^2)`, the divergence without
+        sampling. The second is lower near k = N, and holds because a mixture over subsets diverges no more than its
+        worst component.
         """
         if multiplier == 0:
             return np.full(len(ORDERS) + 1, np.inf)

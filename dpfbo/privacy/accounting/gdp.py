@@ -21,7 +21,7 @@ class Gdp:
 
         mu^2 = sum_t q_t^2 (exp(1/z_t^2) - 1),    delta = Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2)
 
-    It is the limit of many rounds T at fixed q sqrt(T), and often below the true epsilon, so it is not a guarantee.
+    This is the limit of many rounds T at fixed q sqrt(T). Epsilon is often below the true one, so it is no guarantee.
     """
 
     relation: ClassVar[str] = ZERO_OUT

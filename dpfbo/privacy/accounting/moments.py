@@ -15,7 +15,7 @@ _MOMENTS = np.arange(1, 33)
 class Moments(AdditiveAccountant):
     """Computes `eps = min_lambda (sum_t alpha_t(lambda) + log(1/delta)) / lambda` (Abadi et al. 2016, Thm. 2).
 
-    The paper prints this epsilon beside its curves. Guarantee: an upper bound for Poisson-sampled Gaussian events.
+    The paper prints this epsilon next to its curves. Guarantee: an upper bound for Poisson-sampled Gaussian events.
     """
 
     def _cost(self, q: float, z: float) -> np.ndarray:

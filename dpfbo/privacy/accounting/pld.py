@@ -30,8 +30,8 @@ _EACH, _STEPS = 200, 60  # a curve of more than _EACH rounds is solved at no mor
 class Pld:
     """Composes privacy-loss distributions numerically by FFT (Koskela et al. 2020; Doroshenko et al. 2022).
 
-    Guarantee: an upper bound of epsilon for Poisson-sampled Gaussian events (all rounding is pessimistic). Of delta,
-    1e-14 and 1e-16 a round are set aside for rounding errors; a delta near that makes epsilon looser, or infinite. A
+    Guarantee: an upper bound of epsilon for Poisson-sampled Gaussian events (all rounding is pessimistic). A part of
+    delta, 1e-14 plus 1e-16 a round, is reserved for rounding errors; a delta near it makes epsilon loose or infinite. A
     curve of more than 200 events is solved at no more than 60 of them. The others get the epsilon of the next solved
     event, which is not smaller.
     """
@@ -93,8 +93,8 @@ def _composed(
 class _SampledGaussian(GaussianPrivacyLoss):
     """dp-accounting's privacy loss of a round in one direction, with the deltas of a whole grid of epsilons at once.
 
-    `delta(eps) = U(x) - e^eps L(x)`, with the two outputs' distribution functions U and L at the x of loss eps. Let
-    `g(eps) = log((e^eps - (1 - q)) / q)`, and -inf up to log(1 - q), as no loss of a sampled round is smaller. Then
+    `delta(eps) = U(x) - e^eps L(x)`, with distribution functions U and L of the neighbours' outputs, at x of loss eps.
+    Let `g(eps) = log((e^eps - (1 - q)) / q)`, -inf for eps up to log(1 - q), the least loss of a sampled round. Then
 
         remove: `U = q N(-1, z^2) + (1 - q) N(0, z^2)`, `L = N(0, z^2)`, `x = -1/2 - z^2 g(eps)`
         add:    `U = N(0, z^2)`, `L = q N(1, z^2) + (1 - q) N(0, z^2)`, `x = 1/2 + z^2 g(-eps)`
@@ -144,14 +144,14 @@ def _losses(q: float, z: float) -> list[_SampledGaussian]:
 
 
 def _interval(losses: Sequence[_SampledGaussian]) -> float:
-    """Return the grid's interval, fine for the smallest loss, about q / z, unless the largest gets too many points."""
+    """Return the grid's interval: fine for the smallest loss, about q / z, but coarse enough for the largest."""
     fine = min([_INTERVAL, *(0.05 * loss.sampling_prob / loss.standard_deviation for loss in losses)])
     coarse = [_INTERVAL / (2 * loss.standard_deviation) ** 2 for loss in losses if loss.standard_deviation < 0.5]
     return max([fine, _FINEST, *coarse, *((loss.span[1] - loss.span[0]) / _MOST_POINTS for loss in losses)])
 
 
 def _epsilon(total: PrivacyLossDistribution, delta: float, rounds: int, at_least: float = 0.0) -> float:
-    """Return the least epsilon from `at_least` on whose divergence is at most delta; inf if there is none."""
+    """Return the least epsilon that is at least `at_least` and has a divergence of at most delta; inf if none has."""
     lost = _LOST + _LOST_A_ROUND * rounds
 
     def excess(epsilon: float) -> float:

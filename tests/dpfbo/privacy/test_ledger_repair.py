@@ -66,7 +66,7 @@ def test_charges_of_several_kinds_have_no_order(tmp_path):
 def test_an_absurd_round_is_refused(tmp_path):
     path = charged(tmp_path / "ledger.jsonl")
     rewrite(path, 2, round=10**12)
-    with pytest.raises(LineFault, match="has a charge of round 1000000000000, and 999999999996 before it are"):
+    with pytest.raises(LineFault, match="lacks 999999999996 rounds before its charge of round 1000000000000"):
         repaired(path.read_bytes())
 
 
@@ -185,7 +185,7 @@ def test_so_many_rounds_may_be_missing_and_no_more(tmp_path, monkeypatch):
     monkeypatch.setattr(ledger_repair, "MOST_MISSING", 3)
     assert repaired(b"".join([lines[0], b"\0\n", lines[1]])).missing == [2, 3, 4]
     monkeypatch.setattr(ledger_repair, "MOST_MISSING", 2)
-    with pytest.raises(LineFault, match="has a charge of round 5, and 3 before it are missing: restore it"):
+    with pytest.raises(LineFault, match="lacks 3 rounds before its charge of round 5: restore it"):
         repaired(b"".join([lines[0], b"\0\n", lines[1]]))
 
 

@@ -303,7 +303,7 @@ def test_a_value_is_told_by_number_where_two_points_are_equal():
     agent.tell(last, 5.0)
     assert last not in agent.pending and first in agent.pending
     agent.tell(last, 5.0)
-    with pytest.raises(StateError, match=f"another value was told already at {last}"):
+    with pytest.raises(StateError, match=f"another value was told already for {last}"):
         agent.tell(last, 6.0)
     for number in (99, -1, True):
         with pytest.raises(StateError, match=f"x must be a configuration or the number of one .*, got {number}"):
@@ -558,13 +558,13 @@ class TestCallsThatDoNotFit:
 
     def test_before_the_initial_values(self, agent):
         points = [agent.ask() for _ in range(N_INIT)]
-        with pytest.raises(StateError, match="3 initial points have no value yet: tell them first"):
+        with pytest.raises(StateError, match="3 initial points have no value yet: tell their values first"):
             agent.ask()
         with pytest.raises(StateError, match="the message of round 0 needs the values of 3 more points"):
             agent.message()
         agent.tell(points[0], 1)
         agent.tell(points[0], 1)
-        with pytest.raises(StateError, match="another value was told already at"):
+        with pytest.raises(StateError, match="another value was told already for"):
             agent.tell(points[0], 2)
         with pytest.raises(StateError, match="needs the values of 2 more points"):
             agent.message()

@@ -202,7 +202,7 @@ def test_epsilon_is_given_for_every_view():
 
 def test_agents_of_such_a_study_do_not_hand_out_their_messages():
     parties = Parties(study_of())
-    with pytest.raises(StateError, match="messages of a study without a trusted server leave masked"):
+    with pytest.raises(StateError, match="messages of a study without a trusted server must be masked"):
         dpfbo.Agent(parties.study, 0).message()
 
 

@@ -240,7 +240,7 @@ class TestLedger:
             ("subset", [3], "subset must be [k, N], got [3]"),
             ("subset", [30, 29], "N of subset must be an integer of at least 30, got 29"),
             ("digest", 5, "digest must be 64 hexadecimal digits, got 5"),
-            ("relation", ["row"], "relation must be a text of 1 to 200 letters, got ['row']"),
+            ("relation", ["row"], "relation must be a text of 1 to 200 characters, got ['row']"),
             ("relation", "row", "q must be 1 and subset null where there is a relation, got 0.35"),
         ],
     )
