@@ -195,9 +195,9 @@ def repaired(path: Path) -> str:
 def _changes(whole: RepairedLedger) -> list[str]:
     """Describe each kind of change."""
     numbered = {
-        "modified lines, counted as the most expensive one": whole.raised,
-        "unreadable lines, counted as the most expensive one": whole.unreadable,
-        "rounds without a line, counted as the most expensive one": whole.missing,
+        "modified lines, charged at the largest q and smallest z": whole.raised,
+        "unreadable lines, charged at the largest q and smallest z": whole.unreadable,
+        "rounds without a line, charged at the largest q and smallest z": whole.missing,
     }
     said = []
     for words, numbers in numbered.items():

@@ -124,7 +124,7 @@ class TestRepair:
         damaged = path.read_bytes()
         code, out, err = call(capsys, tmp_path, "--repair")
         assert (code, err) == (0, "") and out.count("\n") == 1
-        assert "5 charges; modified lines, counted as the most expensive one: 3; " in out
+        assert "5 charges; modified lines, charged at the largest q and smallest z: 3; " in out
         assert "the damaged one is ledger.damaged-1.jsonl" in out
         assert (tmp_path / "ledger.damaged-1.jsonl").read_bytes() == damaged
         assert Ledger(path).charges == [charge(t, 1.0 if t == 2 else z) for t, z in enumerate(ZS)]
