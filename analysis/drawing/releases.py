@@ -12,8 +12,8 @@ from analysis.drawing.by_iteration import Page
 from analysis.drawing.captions import deltas, equal_runs, joined, left_out, release_in_words, zeros
 from analysis.drawing.families import CurveFamily, families
 from analysis.drawing.page_style import SCREEN, PageStyle
-from analysis.drawing.published_values import WORDS, published
 from analysis.drawing.sweeps import Curve
+from analysis.evidence.claim import published_values
 from analysis.load import SettingRuns
 
 SMALL = 0.75  # size of the marks above r, relative to the text
@@ -23,7 +23,7 @@ NARROW = 5.0  # largest width in inches of a page whose marks need more room
 
 def releases_by_epsilon(groups: Sequence[SettingRuns], t: int, style: PageStyle = SCREEN) -> Page:
     """Draw regret after round t: a panel against claimed epsilon, and one against guaranteed epsilon."""
-    found, known, lower = families(groups), published(groups), groups[0].first.summary["lower_is_better"]
+    found, known, lower = families(groups), published_values(groups), groups[0].first.summary["lower_is_better"]
     claimed, guaranteed = "claimed ε, no guarantee", f"ε (guaranteed, δ = {deltas(groups)})"
     sides = [(claimed, claimed, found.claimed, known), ("guaranteed ε", guaranteed, found.guaranteed, {})]
     sides = [side for side in sides if side[2]]
@@ -47,7 +47,7 @@ def releases_by_epsilon(groups: Sequence[SettingRuns], t: int, style: PageStyle 
 
 def releases_by_columns(groups: Sequence[SettingRuns], t: int, style: PageStyle = SCREEN) -> Page | None:
     """Draw regret after round t against r, a panel for each claimed epsilon, with w(r); None if there is only one r."""
-    found, lower, known = families(groups), groups[0].first.summary["lower_is_better"], published(groups)
+    found, lower, known = families(groups), groups[0].first.summary["lower_is_better"], published_values(groups)
     ticks = sorted({x for family in found.columns for x in family.x})
     if len(ticks) < 2:
         return None
@@ -77,7 +77,7 @@ def releases_by_columns(groups: Sequence[SettingRuns], t: int, style: PageStyle 
 
 def table(groups: Sequence[SettingRuns], t: int) -> pd.DataFrame:
     """Return the numbers of both pictures, with a row for each setting and for each published value."""
-    known, rows = published(groups), []
+    known, rows = published_values(groups), []
     for g in groups:
         mean, se = g.at(t)
         claimed = g.first.claimed_epsilon
@@ -90,7 +90,7 @@ def table(groups: Sequence[SettingRuns], t: int) -> pd.DataFrame:
         }  # fmt: skip
         rows.append({**what, "mean": mean, "se": se, "seeds": len(g.runs)})
         if t in known.get(g.label, {}):
-            rows.append({**what, "source": WORDS, "mean": known[g.label][t]})
+            rows.append({**what, "source": "published", "mean": known[g.label][t]})
     return pd.DataFrame(rows).astype({"seeds": "Int64", "r": "Int64"})
 
 

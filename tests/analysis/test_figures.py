@@ -17,10 +17,10 @@ from PIL import Image
 from analysis import figures, load, pictures
 from analysis.claims import JudgedClaim
 from analysis.drawing import by_epsilon, by_iteration, equal_epsilon, page, page_style, sweeps
-from analysis.drawing import published_values as published
 from analysis.drawing.captions import settings_in_words, verdicts
 from analysis.drawing.looks import ALGORITHMS, OUTSOURCED, of_algorithm, variants
 from analysis.drawing.page_style import SCREEN, STYLES
+from analysis.evidence.claim import published_values
 from analysis.labels import in_words
 from analysis.load import LoadError
 from tests.helpers.pictures import overlapping
@@ -310,7 +310,7 @@ def test_panels_and_caption_fit(fig3):
 
 def test_published_values_are_drawn_in_their_setting_colour(fig3):
     groups = read(fig3)
-    known = published.published(groups)
+    known = published_values(groups)
     assert sorted(known) == sorted([
         "TS", "FTS", "FTS-DE, P = 4", "DP-FTS-DE, P = 4, z = 1, q = 0.35", "DP-FTS-DE, P = 4, z = 1, q = 0.25",
         "DP-FTS-DE, P = 4, z = 2", "DP-FTS-DE, P = 4, z = 4",
@@ -338,7 +338,7 @@ def test_published_values_share_no_axis_with_other_problems(other, fig3):
     for folder in (fig3 / "made_up").glob("*/*"):
         change(folder, other)
     groups = read(fig3)
-    assert published.published(groups) == {}
+    assert published_values(groups) == {}
     assert "published" not in legend(by_iteration.regret_by_iteration(groups))
 
 
