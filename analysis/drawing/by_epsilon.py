@@ -85,7 +85,7 @@ def regret_by_epsilon(
         text,
         metric_label(groups),
         style,
-    )[0]
+    )
 
 
 def table(groups: Sequence[SettingRuns], t: int, accountant: str = captions.ACCOUNTANT) -> pd.DataFrame:

@@ -91,7 +91,7 @@ def _drawn(
     shown = span(everything, groups[0].first.summary["lower_is_better"], 1.3, T // BEFORE)
     x = XAxis(x_label, 0, 1.01 * T, integer=True)
     drawn = [PicturePanel(part.title, several, x, shown) for part, several in zip(parts, series, strict=True)]
-    return picture(title(groups, "by iteration"), drawn, caption(shown), metric_label(groups), style)[0]
+    return picture(title(groups, "by iteration"), drawn, caption(shown), metric_label(groups), style)
 
 
 def table(groups: Sequence[SettingRuns]) -> pd.DataFrame:

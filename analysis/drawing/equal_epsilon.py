@@ -87,7 +87,7 @@ def figure(found: pd.DataFrame, aside: str = "", style: PageStyle = SCREEN) -> F
     metric = metric_in_words(found["metric"].iloc[0])
     heading = f"{metric[0].upper()}{metric[1:]} at equal privacy"
     columns = max(len(several), len(views))
-    return picture(heading, panels, joined(caption, aside), (metric, ""), style, columns, legend_above=True)[0]
+    return picture(heading, panels, joined(caption, aside), (metric, ""), style, columns, legend_above=True)
 
 
 def _rows(runs: Sequence[Run], t: int | None) -> list[dict[str, object]]:

@@ -151,8 +151,8 @@ def metric_label(groups: Sequence[SettingRuns]) -> tuple[str, str]:
 def picture(
     title: str, panels: Sequence[PicturePanel | None], caption: str, metric: tuple[str, str], style: PageStyle,
     columns: int | None = None, legend_above: bool = False,
-) -> tuple[Figure, list[Axes]]:  # fmt: skip
-    """Draw panels, row by row; None leaves a place empty. Return the figure and the axes of the panels.
+) -> Figure:  # fmt: skip
+    """Draw panels, row by row; None leaves a place empty. The figure's axes are those of the panels, in their order.
 
     The legend above all panels has the series that every panel shares, or all series if `legend_above` is set. metric:
     result of `metric_label`.
@@ -178,7 +178,7 @@ def picture(
         _set_metric(axes, panel.y, metric)
         if axes.get_position().x0 > first:
             axes.set_ylabel("")
-    return figure, found
+    return figure
 
 
 def _entry(one: Series) -> Line2D:

@@ -39,7 +39,7 @@ def releases_by_epsilon(groups: Sequence[SettingRuns], t: int, style: PageStyle 
     ]
     words = release_in_words(drawn), "Horizontal lines: no ε.", equal_runs(drawn), zeros(drawn, shown.logarithmic, t)
     text = joined(*words, left_out(found.left_out))
-    figure, _ = picture.picture(
+    figure = picture.picture(
         picture.title(groups, f"after {t} rounds, against ε"), panels, text, picture.metric_label(groups), style
     )
     return Page("regret_by_epsilon", figure, tuple(drawn))
@@ -69,8 +69,8 @@ def releases_by_columns(groups: Sequence[SettingRuns], t: int, style: PageStyle 
     every = [g for settings in swept for g in settings]
     words = release_in_words(drawn), _thresholds(every), equal_runs(drawn), zeros(drawn, shown.logarithmic, t)
     heading = picture.title(groups, f"after {t} rounds, against r")
-    figure, all_axes = picture.picture(heading, panels, joined(*words), picture.metric_label(groups), style)
-    for axes, settings, panel in zip(all_axes, swept, panels, strict=True):
+    figure = picture.picture(heading, panels, joined(*words), picture.metric_label(groups), style)
+    for axes, settings, panel in zip(figure.axes, swept, panels, strict=True):
         _mark(axes, settings, panel.x.ticks)
     return Page("regret_by_r", figure, tuple(drawn))
 
