@@ -22,7 +22,6 @@ from runners.arguments import Parser
 from runners.record.terminal import say_error
 
 with lazy.uncollected(for_good=True):  # these load torch
-    from dpfbo.formats.journal import StateError
     from dpfbo.protocol.agent import Agent
     from dpfbo.protocol.coordinator import Coordinator
     from dpfbo.protocol.wire import WireError
