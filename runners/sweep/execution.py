@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         return _print_settings(sweeps[0], args.package)
     if args.estimate:
         report = estimate.report(sweeps, estimated)
-        print(json.dumps(estimate.as_json(estimated), indent=1)) if args.json else out.print(report)
+        print(json.dumps(list(map(asdict, estimated)), indent=1)) if args.json else out.print(report)
         return 0
     once, warnings = each_once(sweeps, states), list[str]()
     n_to_run = sum(each.sweep.options.is_to_run(each.state) for each in once)
