@@ -40,7 +40,7 @@ class ExperimentStatus:
     states: dict[tuple[str, int], TrialState]
 
     def shown(self) -> RenderableType:
-        head = f"{self.folder.name}: {progress_table.counts(progress_table.rows(self.trials, self.states))}"
+        head = f"{self.folder.name}: {progress_table.counts(self.states)}"
         if (seconds := seconds_left(self.folder, self.trials, self.states)) is not None:
             head += f", about {timedelta(seconds=round(seconds))} left"
         job = slurm.in_words(self.folder)

@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         for sweep, found in zip(sweeps, states, strict=True):
             trials = [trial for _, trial in sweep.trials]
             out.print(preview.report(sweep, found) if args.dry_run else progress_table.report(trials, found))
-            counts = "" if args.dry_run else f"{progress_table.counts(progress_table.rows(trials, found))}; "
+            counts = "" if args.dry_run else f"{progress_table.counts(found)}; "
             if sweep.options.search is not None and not args.dry_run:
                 out.print(_best(sweep), soft_wrap=True)
             out.print(f"{counts}results: {sweep.folder}", soft_wrap=True)
@@ -185,7 +185,7 @@ def _log(sweep: SweepPlan, states: States, console: Console, ended: bool = False
     """Send W&B the finished trials that it lacks, a summary and, if the sweep has ended, an alert."""
     trials = [trial for _, trial in sweep.trials]
     finished = [trial.folder(sweep.folder).path for trial in trials if states[trial.key].phase == "done"]
-    counts = progress_table.counts(progress_table.rows(trials, states)) if ended else ""
+    counts = progress_table.counts(states) if ended else ""
     log_sweep(sweep.folder, finished, _wandb(sweep), console, counts)
 
 
