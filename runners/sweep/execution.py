@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.live import Live
 
 from dpfbo.extras import needing
+from runners.compose.overrides import name_of
 from runners.compose.sweep_line import base_of
 from runners.sweep import estimate, preview, progress_table
 from runners.sweep.plan import PlannedSetting, SweepPlan, folder_of, outcome
@@ -104,7 +105,7 @@ def _states(sweep: SweepPlan) -> States:
 
 def _submit(slurm: SlurmLauncher, sweeps: Sequence[SweepPlan], args: argparse.Namespace) -> int:
     """Submit the sweeps as one Slurm job, and print its number and log file."""
-    kept = [o for o in args.overrides if o.lstrip("+~").partition("=")[0].partition(".")[0] != "launcher"]
+    kept = [o for o in args.overrides if name_of(o).partition(".")[0] != "launcher"]
     first, names = sweeps[0].folder, [sweep.experiment for sweep in sweeps]
     log = first / "slurm" / "%j.log"
     script = slurm.script("+".join(names), log, kept, Path.cwd())
@@ -122,7 +123,7 @@ def _submit(slurm: SlurmLauncher, sweeps: Sequence[SweepPlan], args: argparse.Na
 
 def cancel(overrides: Sequence[str]) -> int:
     """Cancel the Slurm jobs of the experiments that the overrides name, and wait until they have ended."""
-    if not any(o.partition("=")[0] in ("experiment", "experiment_name") for o in overrides):
+    if not any(name_of(o) in ("experiment", "experiment_name") for o in overrides):
         raise SlurmError("--cancel needs experiment=NAME or experiment_name=NAME, whose job it ends")
     folders = [folder_of(base_of(line)) for line in command_lines(overrides)]
     jobs = {job.job: job for folder in folders if (job := read(folder)) is not None}

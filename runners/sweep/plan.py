@@ -19,6 +19,7 @@ from dpfbo import checks
 from runners.compose.composition import Composition
 from runners.compose.conf_folder import CONF
 from runners.compose.configuration import Composer, composing
+from runners.compose.overrides import name_of
 from runners.compose.sweep_line import (
     Interval,
     Space,
@@ -26,7 +27,6 @@ from runners.compose.sweep_line import (
     check_comparable,
     composed_base,
     is_sweep_key,
-    name_of,
     parse_seeds,
     parsed,
     scaled,
