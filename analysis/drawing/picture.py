@@ -170,9 +170,9 @@ def picture(
         None if p is None else PanelHead(p.title, [_entry(s) for s in p.series if s.label not in everywhere], p.x.label)
         for p in panels
     ]
-    figure, found = page(title, shared, heads, caption, style, columns=columns)
-    first = min(axes.get_position().x0 for axes in found)
-    for axes, panel in zip(found, shown, strict=True):
+    figure = page(title, shared, heads, caption, style, columns=columns)
+    first = min(axes.get_position().x0 for axes in figure.axes)
+    for axes, panel in zip(figure.axes, shown, strict=True):
         _draw_panel(axes, panel)
         panel.x.set(axes)
         _set_metric(axes, panel.y, metric)
