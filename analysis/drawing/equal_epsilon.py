@@ -125,10 +125,7 @@ def _panel_rows(runs: Sequence[Run], name_lengthscale: bool, name_size: bool, t:
     s = private[0].summary
     at = f"δ = {s['delta']:.3g}{large_delta([s['delta']])}"
     privacy = f"{s['accountant'].upper()} accountant, {at}, {s['relation']}, user level, N = {s['n_agents']}"
-    configs = [run.config for run in private]
-    sharing = ", ".join(
-        by_algorithm(key, [(c["algorithm"]["name"], c["privacy"][key]) for c in configs]) for key in ("q", "S")
-    )
+    sharing = ", ".join(by_algorithm(key, [run.config for run in private]) for key in ("q", "S"))
     common = {"panel": title, "metric": first.summary["metric"], "rounds": t}
     by_point: dict[PointKey, list[Run]] = {}
     for run in runs:
