@@ -105,8 +105,7 @@ def _say_actors(as_json: bool) -> int:
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = Parser(prog="python -m runners.status", description=HELP, formatter_class=raw)
+    parser = Parser(prog="python -m runners.status", description=HELP)
     parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT", help="its experiment_name; default: all")
     parser.add_argument("--json", action="store_true", help="print JSON, one object for each experiment")
     parser.add_argument("--ray", action="store_true", help="actors of the Ray at RAY_ADDRESS, or on this machine")

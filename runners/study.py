@@ -384,8 +384,7 @@ def add_study_options(add: Callable[..., Any]) -> None:
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = Parser(prog="python -m runners.study", description=HELP, formatter_class=raw)
+    parser = Parser(prog="python -m runners.study", description=HELP)
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
     add: dict[str, Callable[..., Any]] = {}
     for name, (help, do, kind, paths) in _COMMANDS.items():

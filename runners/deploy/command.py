@@ -239,8 +239,7 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.Namespace], Answer], str]] = 
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = Parser(prog="python -m runners.deploy", description=HELP, formatter_class=raw)
+    parser = Parser(prog="python -m runners.deploy", description=HELP)
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
     add: dict[str, Callable[..., Any]] = {}
     for name, (help, do, paths) in _COMMANDS.items():
