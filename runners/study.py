@@ -385,7 +385,7 @@ def add_study_options(add: Callable[..., Any]) -> None:
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(prog="python -m runners.study", description=HELP)
-    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add: dict[str, Callable[..., Any]] = {}
     for name, (help, do, kind, paths) in _COMMANDS.items():
         command = commands.add_parser(name, help=help)

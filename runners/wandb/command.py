@@ -160,7 +160,7 @@ def sweep(args: argparse.Namespace) -> int:
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(prog="python -m runners.wandb", description=HELP)
     parser.add_folder("results_dir", Path("results"), "results folder (default: results)")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(do: Callable[[argparse.Namespace], int], help: str) -> Parser:
         made = commands.add_parser(do.__name__, help=help, description=inspect.getdoc(do))
