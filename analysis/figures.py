@@ -6,20 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from analysis.arguments import exit_code, parsed
-from analysis.drawing.files import UNDATED, USUAL, checked_formats, save, writable
-from analysis.drawing.page_style import SCREEN, STYLES, PageStyle
+from analysis.drawing.files import UNDATED, USUAL, save, writable
+from analysis.drawing.page_style import SCREEN, STYLES
 from analysis.load import LoadError, finished_experiments, load, with_parts
 
 
-def _style(name: str, width: str | None) -> PageStyle:
-    """Return the style that the command line names. Raises ValueError for an unknown style or an unsuitable width."""
-    if name not in STYLES:
-        raise ValueError(f"--style must be one of {', '.join(map(repr, STYLES))}, got {name!r}")
-    try:
-        inches = None if width is None else float(width)
-    except ValueError as error:
-        raise ValueError(f"--width must be a number of inches, got {width!r}") from error
-    return STYLES[name].of_width(inches)
+def _formats(text: str) -> tuple[str, ...]:
+    """Parse formats such as `pdf,png`."""
+    names = tuple(dict.fromkeys(part.strip().lower() for part in text.split(",")))
+    for name in names:
+        if name not in UNDATED:
+            raise argparse.ArgumentTypeError(f"must name some of {', '.join(UNDATED)}, got {name!r}")
+    return names
 
 
 @exit_code
@@ -30,7 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         description="Regret against the iteration and against epsilon: pictures, their numbers as CSV, and title, "
         "caption and verdicts on claims as Markdown. Fonts are embedded (PDF: TrueType; SVG: text as outlines).",
     )
-    widths = ", ".join(f"{style.name} {style.width:g} or {style.wide:g}" for style in STYLES.values())
+    sizes = ", ".join(f"{style.name} {style.width:g} or {style.wide:g}" for style in STYLES.values())
+    width = f"width of a picture (defaults, for one panel or several: {sizes})"
     known = f"one or more of {', '.join(UNDATED)} (default: png,pdf)"
     style = "screen (default), paper (a column; text of 8 points, no title, no caption), talk (large) or web (small)"
     add = parser.add_argument
@@ -38,16 +37,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--all", action="store_true", help="all experiments in the results folder")
     add("--out", type=Path, default=Path("figures"), help="folder of the pictures (default: figures)")
     add("--accountant", help="accountant of the epsilon axis: pld (default), moments, rdp, gdp")
-    add("--style", default=SCREEN.name, metavar="STYLE", help=style)
-    add("--format", default=",".join(USUAL), metavar="LIST", help=known)
-    add("--width", metavar="INCHES", help=f"width of a picture (defaults, for one panel or several: {widths})")
+    add("--style", choices=STYLES, default=SCREEN.name, metavar="STYLE", help=style)
+    add("--format", type=_formats, default=USUAL, metavar="LIST", help=known)
+    add("--width", type=float, metavar="INCHES", help=width)
     args = parsed(parser, argv)
     if args.all == bool(args.names):
         parser.error("give the names of experiments, or --all")
     try:
-        look, formats = _style(args.style, args.width), checked_formats(args.format)
+        look = STYLES[args.style].of_width(args.width)
     except ValueError as error:
-        raise LoadError(str(error)) from error
+        parser.error(str(error))
     names = finished_experiments(args.results_dir) if args.all else with_parts(args.results_dir, args.names)
     if not names:
         raise LoadError(f"no finished run in {args.results_dir}: run python -m runners.sweep experiment=demo")
@@ -60,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             runs = load(args.results_dir, name)
             private = any(run.real for run in runs)
             for drawn in draw_experiment(name, runs, args.accountant, look):
-                paths = save(drawn.figure, drawn.table, drawn.claims, args.out, drawn.name, formats, look, private)
+                paths = save(drawn.figure, drawn.table, drawn.claims, args.out, drawn.name, args.format, look, private)
                 print(*paths, sep="\n")
         except (LoadError, OSError) as error:
             said = str(error)

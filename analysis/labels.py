@@ -200,14 +200,14 @@ def joined_by_or(values: Iterable[float]) -> str:
     return " or ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)
 
 
-def by_algorithm(key: str, settings: Iterable[tuple[str, float]]) -> str:
-    """Return the values of a key by algorithm, such as `q = 1` or `q = 0.35 (DP-FTS-DE) or 1 (private prior)`.
+def by_algorithm(key: str, configs: Iterable[dict[str, Any]]) -> str:
+    """Return the values of a key of privacy by algorithm: `q = 1` or `q = 0.35 (DP-FTS-DE) or 1 (private prior)`.
 
-    If an algorithm has several values, the text refers to the table of the picture. settings: (algorithm, value) pairs.
+    If an algorithm has several values, the text refers to the table of the picture.
     """
     by_name: dict[str, set[float]] = {}
-    for name, value in settings:
-        by_name.setdefault(name, set()).add(value)
+    for config in configs:
+        by_name.setdefault(config["algorithm"]["name"], set()).add(config["privacy"][key])
     values = sorted(set().union(*by_name.values()))
     if len(values) == 1:
         return f"{key} = {values[0]:.3g}"

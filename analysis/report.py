@@ -61,10 +61,11 @@ def render(sections: Sequence[Section], found: Sequence[JudgedClaim], notes: Seq
     """Return the HTML page. notes: sentences on what is missing in it, and why."""
     from jinja2 import Environment, StrictUndefined
 
+    from analysis.drawing.page import unbroken
     from analysis.html import privacy as report_privacy
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["whole"] = _whole
+    environment.filters["whole"] = lambda text: unbroken(text).replace("ε ", "ε\u00a0")
     environment.filters["kinds"] = verdict_table.kinds
     known = [f for f in found if f.verdict != NOT_RUN]
     runs = [run for s in sections for run in s.runs]
@@ -90,13 +91,6 @@ def render(sections: Sequence[Section], found: Sequence[JudgedClaim], notes: Seq
 def _by_experiment(found: Sequence[JudgedClaim]) -> dict[str, list[JudgedClaim]]:
     names = dict.fromkeys(f.experiment for f in found)
     return {name: [f for f in found if f.experiment == name] for name in names}
-
-
-def _whole(text: str) -> str:
-    """Return the text with non-breaking spaces in `P = 2`, in `1 − p_t` and after ε."""
-    from analysis.drawing.page import unbroken
-
-    return unbroken(text).replace("ε ", "ε\u00a0")
 
 
 def _commits(runs: Sequence[Run]) -> list[tuple[str, bool, int]]:

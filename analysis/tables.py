@@ -3,7 +3,7 @@
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich import box
@@ -59,12 +59,10 @@ def table(groups: Sequence[SettingRuns], rounds: Sequence[int]) -> Table:
     title = Text(f"{s['experiment']}: {of}")
     result = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     names = accountants(groups)
-    rough = {name for g in groups for name in g.first.summary.get("approximations", [])}
-    heading = "ε " + " / ".join(f"{name} (≈)" if name in rough else name for name in names)
     result.add_column("setting", overflow="fold", min_width=NAME_WIDTH)
     for t in rounds:
         result.add_column(f"t = {t}", min_width=NUMBER_WIDTH)
-    result.add_column(Text(heading), no_wrap=True)
+    result.add_column(Text(f"ε {' / '.join(names.values())}"), no_wrap=True)
     for g in groups:
         result.add_row(Text(g.label), *(with_error(g, t) for t in rounds), Text(epsilons_in_words(g, names)))
     return result
@@ -107,12 +105,13 @@ def stand_ins(groups: Sequence[SettingRuns]) -> list[str]:
     return list(dict.fromkeys(text for text in said if text))
 
 
-def accountants(groups: Sequence[SettingRuns]) -> list[str]:
-    """Return the names of all accountants by which one of the settings has an epsilon."""
-    return list(dict.fromkeys(name for g in groups for name in g.first.summary["epsilon"]))
+def accountants(groups: Sequence[SettingRuns]) -> dict[str, str]:
+    """Return by name the headings (`gdp (≈)`) of all accountants by which one of the settings has an epsilon."""
+    rough = {name for g in groups for name in g.first.summary.get("approximations", [])}
+    return {name: name + " (≈)" * (name in rough) for g in groups for name in g.first.summary["epsilon"]}
 
 
-def epsilons_in_words(group: SettingRuns, names: Sequence[str]) -> str:
+def epsilons_in_words(group: SettingRuns, names: Iterable[str]) -> str:
     """Return epsilon by each accountant (– where one does not apply), or words if it is claimed, absent or 0."""
     known = group.first.summary["epsilon"]
     values = [group.epsilon(name) for name in known]

@@ -15,11 +15,12 @@ class Parser(argparse.ArgumentParser):
     """A parser that also accepts folders as `KEY=FOLDER`, anywhere on the command line.
 
     It reports an error in one sentence, suggests the nearest option, and exits with code 2. Options cannot be
-    abbreviated, because an abbreviation may mean another option in the next version.
+    abbreviated, because an abbreviation may mean another option in the next version. Help keeps the lines of its texts.
     """
 
     def __init__(self, *args: Any, **settings: Any) -> None:
-        super().__init__(*args, **{"allow_abbrev": False, **settings})
+        kept = {"allow_abbrev": False, "formatter_class": argparse.RawDescriptionHelpFormatter}
+        super().__init__(*args, **{**kept, **settings})
         self._folders: dict[str, Path | None] = {}  # defaults by key
 
     def add_folder(self, key: str, default: Path | None, help: str) -> None:

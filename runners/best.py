@@ -84,8 +84,7 @@ def _show(best: Mapping[Path, pa.Table]) -> None:
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = Parser(prog="python -m runners.best", description=HELP, formatter_class=raw)
+    parser = Parser(prog="python -m runners.best", description=HELP)
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="folder of a run or of several runs")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write a file: .csv, .json or .yaml")
     args = parser.parse_args(argv)

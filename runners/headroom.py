@@ -198,8 +198,7 @@ def _run(args: argparse.Namespace) -> None:
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = Parser(prog="python -m runners.headroom", description=HELP, formatter_class=raw)
+    parser = Parser(prog="python -m runners.headroom", description=HELP)
     parser.add_argument("--seeds", default="0", help="seeds of synthetic functions, as 0..19 (default: 0)")
     parser.add_argument("--points", type=at_least(2), default=128, help="largest number of points (default: 128)")
     says = "the problem's settings, and n_init"

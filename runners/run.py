@@ -19,7 +19,7 @@ from dpfbo import lazy
 from dpfbo.formats.files import make_folder
 from runners.compose.conf_folder import CONF
 from runners.compose.configuration import command_line
-from runners.compose.overrides import no_setting, one_sentence, quoted
+from runners.compose.overrides import name_of, no_setting, one_sentence, quoted
 from runners.private_apis import parse_command_line, run_composed, run_each
 from runners.record.terminal import RoundProgress, end, print_summary, say_error
 from runners.user_errors import INTERRUPTED, exit_code, outcome
@@ -121,8 +121,7 @@ def check_is_a_run(cfg: DictConfig) -> None:
             f"python -m runners.sweep experiment={cfg.experiment_name}"
         )
     for override in HydraConfig.get().overrides.task:
-        key, _, value = override.lstrip("+~").partition("=")
-        group = key.partition(".")[0]
+        group, value = name_of(override).partition(".")[0], override.partition("=")[2]
         if group in ("seeds", "scale", "sweep", "launcher") and (group != "sweep" or value != "null"):
             raise ValueError(f"{override} is for runners.sweep; a run has one seed, or several with -m seed=0,1,2")
 
@@ -130,13 +129,13 @@ def check_is_a_run(cfg: DictConfig) -> None:
 def warn_about_ignored(cfg: DictConfig) -> None:
     """Print a note if the command line sets privacy for an algorithm without it, or a GP that the agents do not use."""
     overrides, a = HydraConfig.get().overrides.task, cfg.algorithm
-    own = [o for o in overrides if o.lstrip("+~").startswith(("algorithm.own_gp", "algorithm.own_draw"))]
+    own = [o for o in overrides if name_of(o).startswith(("algorithm.own_gp", "algorithm.own_draw"))]
     if own and a.get("averaged_gp") is not None:
         print(f"note: agents of algorithm={a.name} use averaged_gp, {', '.join(own)} has no effect", file=sys.stderr)
-    given = [o for o in overrides if o.lstrip("+~").startswith("privacy.")]
+    given = [o for o in overrides if name_of(o).startswith("privacy.")]
     if "epsilon" in (cfg.get("transform") or {}):  # they determine its claim and its randomness
         effective = ("privacy.epsilon", "privacy.delta", "privacy.rng")
-        given = [o for o in given if o.lstrip("+~").partition("=")[0] not in effective]
+        given = [o for o in given if name_of(o) not in effective]
     if given and not a.private:
         print(f"note: algorithm={a.name} is not private, {', '.join(given)} has no effect", file=sys.stderr)
 

@@ -40,7 +40,7 @@ class ExperimentStatus:
     states: dict[tuple[str, int], TrialState]
 
     def shown(self) -> RenderableType:
-        head = f"{self.folder.name}: {progress_table.counts(progress_table.rows(self.trials, self.states))}"
+        head = f"{self.folder.name}: {progress_table.counts(self.states)}"
         if (seconds := seconds_left(self.folder, self.trials, self.states)) is not None:
             head += f", about {timedelta(seconds=round(seconds))} left"
         job = slurm.in_words(self.folder)
@@ -105,8 +105,7 @@ def _say_actors(as_json: bool) -> int:
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = Parser(prog="python -m runners.status", description=HELP, formatter_class=raw)
+    parser = Parser(prog="python -m runners.status", description=HELP)
     parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT", help="its experiment_name; default: all")
     parser.add_argument("--json", action="store_true", help="print JSON, one object for each experiment")
     parser.add_argument("--ray", action="store_true", help="actors of the Ray at RAY_ADDRESS, or on this machine")

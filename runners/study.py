@@ -22,7 +22,6 @@ from runners.arguments import Parser
 from runners.record.terminal import say_error
 
 with lazy.uncollected(for_good=True):  # these load torch
-    from dpfbo.formats.journal import StateError
     from dpfbo.protocol.agent import Agent
     from dpfbo.protocol.coordinator import Coordinator
     from dpfbo.protocol.wire import WireError
@@ -385,9 +384,8 @@ def add_study_options(add: Callable[..., Any]) -> None:
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = Parser(prog="python -m runners.study", description=HELP, formatter_class=raw)
-    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
+    parser = Parser(prog="python -m runners.study", description=HELP)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add: dict[str, Callable[..., Any]] = {}
     for name, (help, do, kind, paths) in _COMMANDS.items():
         command = commands.add_parser(name, help=help)

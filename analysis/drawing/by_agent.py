@@ -53,7 +53,8 @@ def figure(run: RunFiles, found: pd.DataFrame) -> Figure:
         entries.append(Line2D([], [], color=ONE_RUN, alpha=alpha + 0.1, linewidth=6, label=label))
     entries.append(Line2D([], [], color=GREY, linestyle=":", label="mean"))
     title = f"{words[0].upper()}{words[1:]} over the agents{of}"
-    drawn, (axes,) = page(title, entries, [PanelHead(x_label=X_LABEL)], " ".join(parts), SCREEN)
+    drawn = page(title, entries, [PanelHead(x_label=X_LABEL)], " ".join(parts), SCREEN)
+    (axes,) = drawn.axes
     for low, high, alpha in BANDS:
         axes.fill_between(t, found[f"q{low:02d}"], found[f"q{high:02d}"], color=ONE_RUN, alpha=alpha, linewidth=0)
     axes.plot(t, found["q50"], color=ONE_RUN)

@@ -19,8 +19,8 @@ from analysis.drawing.picture import (
     span,
     title,
 )
-from analysis.drawing.published_values import WORDS, published
 from analysis.drawing.sweeps import Curve, panels
+from analysis.evidence.claim import published_values
 from analysis.load import LoadError, SettingRuns
 from dpfbo.formats.summary import NOISE
 
@@ -54,7 +54,7 @@ def regret_by_epsilon(
 ) -> Figure:
     """Draw each setting's point at the epsilon spent by round t."""
     check_accountant(groups, accountant)
-    parts, known = panels(groups), published(groups)
+    parts, known = panels(groups), published_values(groups)
     at = {g.label: spent(g, t, accountant) for g in groups}
 
     def series(one: Curve) -> Series:
@@ -85,13 +85,13 @@ def regret_by_epsilon(
         text,
         metric_label(groups),
         style,
-    )[0]
+    )
 
 
 def table(groups: Sequence[SettingRuns], t: int, accountant: str = captions.ACCOUNTANT) -> pd.DataFrame:
     """Return the numbers of the picture, with a row for each setting and for each published value."""
     check_accountant(groups, accountant)
-    known, rows = published(groups), list[dict[str, object]]()
+    known, rows = published_values(groups), list[dict[str, object]]()
     for group in groups:
         mean, se = group.at(t)
         rows.append({
@@ -100,6 +100,6 @@ def table(groups: Sequence[SettingRuns], t: int, accountant: str = captions.ACCO
             "delta": group.first.summary["delta"] if group.private else None, **group.noise,
         })  # fmt: skip
         if t in known.get(group.label, {}):
-            rows.append({"setting": group.label, "source": WORDS, "round": t, "mean": known[group.label][t]})
+            rows.append({"setting": group.label, "source": "published", "round": t, "mean": known[group.label][t]})
     columns = ["setting", "source", *NOISE, "round", "epsilon", "accountant", "delta", "mean", "se", "seeds"]
     return pd.DataFrame(rows, columns=columns).astype({"seeds": "Int64", "delta": float, "epsilon": float, "se": float})

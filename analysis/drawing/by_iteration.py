@@ -14,8 +14,8 @@ from analysis.drawing import captions
 from analysis.drawing.families import CurveFamilies, families
 from analysis.drawing.page_style import SCREEN, PageStyle
 from analysis.drawing.picture import PicturePanel, Span, XAxis, curve, metric_label, picture, span, title
-from analysis.drawing.published_values import WORDS, published
 from analysis.drawing.sweeps import Curve, SweepPanel, panels
+from analysis.evidence.claim import published_values
 from analysis.load import SettingRuns
 from dpfbo.formats.summary import NOISE
 
@@ -44,7 +44,7 @@ def regret_by_iteration(
     def caption(shown: Span) -> str:
         return captions.joined(captions.settings_in_words(groups, accountant), captions.cut_off(groups, shown))
 
-    return _drawn(panels(groups), groups, published(groups), X_LABEL, label, caption, style)
+    return _drawn(panels(groups), groups, published_values(groups), X_LABEL, label, caption, style)
 
 
 def releases_by_iteration(groups: Sequence[SettingRuns], style: PageStyle = SCREEN) -> list[Page]:
@@ -55,7 +55,7 @@ def releases_by_iteration(groups: Sequence[SettingRuns], style: PageStyle = SCRE
     pages = []
     if claimed or not guaranteed:
         parts = claimed or [SweepPanel("", ())]
-        pages.append(_page("regret_by_iteration", parts, found, published(groups), style))
+        pages.append(_page("regret_by_iteration", parts, found, published_values(groups), style))
     if guaranteed:
         pages.append(_page("guaranteed_regret_by_iteration", guaranteed, found, {}, style))
     return pages
@@ -91,7 +91,7 @@ def _drawn(
     shown = span(everything, groups[0].first.summary["lower_is_better"], 1.3, T // BEFORE)
     x = XAxis(x_label, 0, 1.01 * T, integer=True)
     drawn = [PicturePanel(part.title, several, x, shown) for part, several in zip(parts, series, strict=True)]
-    return picture(title(groups, "by iteration"), drawn, caption(shown), metric_label(groups), style)[0]
+    return picture(title(groups, "by iteration"), drawn, caption(shown), metric_label(groups), style)
 
 
 def table(groups: Sequence[SettingRuns]) -> pd.DataFrame:
@@ -99,7 +99,8 @@ def table(groups: Sequence[SettingRuns]) -> pd.DataFrame:
     frames = [
         g.curve().reset_index().assign(setting=g.label, seeds=len(g.runs), source="run", **g.noise) for g in groups
     ]
-    for label, values in published(groups).items():
-        frames.append(pd.DataFrame({"round": [*values], "mean": [*values.values()], "setting": label, "source": WORDS}))
+    for label, values in published_values(groups).items():
+        known = {"round": [*values], "mean": [*values.values()], "setting": label, "source": "published"}
+        frames.append(pd.DataFrame(known))
     columns = ["setting", "source", *NOISE, "round", "mean", "se", "seeds"]
     return pd.concat(frames, ignore_index=True)[columns].astype({"seeds": "Int64"})

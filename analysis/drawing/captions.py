@@ -29,10 +29,7 @@ def settings_in_words(groups: Sequence[SettingRuns], accountant: str = ACCOUNTAN
     private = [g for g in groups if g.private]
     parts = [f"N = {s['n_agents']} agents", f"P = {joined_by_or(P)} sub-region{'s' * (max(P) > 1)}"]
     if private:
-        configs = [g.first.config for g in private]
-        parts += [
-            by_algorithm(key, [(c["algorithm"]["name"], c["privacy"][key]) for c in configs]) for key in ("q", "S")
-        ]
+        parts += [by_algorithm(key, [g.first.config for g in private]) for key in ("q", "S")]
     text = f"{', '.join(parts)}. "
     if private:
         relations = sorted({g.first.summary["relation"] for g in private})

@@ -87,7 +87,7 @@ def figure(found: pd.DataFrame, aside: str = "", style: PageStyle = SCREEN) -> F
     metric = metric_in_words(found["metric"].iloc[0])
     heading = f"{metric[0].upper()}{metric[1:]} at equal privacy"
     columns = max(len(several), len(views))
-    return picture(heading, panels, joined(caption, aside), (metric, ""), style, columns, legend_above=True)[0]
+    return picture(heading, panels, joined(caption, aside), (metric, ""), style, columns, legend_above=True)
 
 
 def _rows(runs: Sequence[Run], t: int | None) -> list[dict[str, object]]:
@@ -125,10 +125,7 @@ def _panel_rows(runs: Sequence[Run], name_lengthscale: bool, name_size: bool, t:
     s = private[0].summary
     at = f"δ = {s['delta']:.3g}{large_delta([s['delta']])}"
     privacy = f"{s['accountant'].upper()} accountant, {at}, {s['relation']}, user level, N = {s['n_agents']}"
-    configs = [run.config for run in private]
-    sharing = ", ".join(
-        by_algorithm(key, [(c["algorithm"]["name"], c["privacy"][key]) for c in configs]) for key in ("q", "S")
-    )
+    sharing = ", ".join(by_algorithm(key, [run.config for run in private]) for key in ("q", "S"))
     common = {"panel": title, "metric": first.summary["metric"], "rounds": t}
     by_point: dict[PointKey, list[Run]] = {}
     for run in runs:

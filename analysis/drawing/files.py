@@ -20,15 +20,6 @@ UNDATED: dict[str, dict[str, Any]] = {"png": {}, "pdf": {"CreationDate": None}, 
 USUAL = ("png", "pdf")  # default formats
 
 
-def checked_formats(text: str) -> tuple[str, ...]:
-    """Parse formats such as `pdf,png`. Raises ValueError for an unknown one."""
-    names = tuple(dict.fromkeys(part.strip().lower() for part in text.split(",")))
-    for name in names:
-        if name not in UNDATED:
-            raise ValueError(f"--format must name some of {', '.join(UNDATED)}, got {name!r}")
-    return names
-
-
 def writable(folder: Path) -> None:
     """Raise LoadError unless files can be written to a folder, which need not exist yet."""
     nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())

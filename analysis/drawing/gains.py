@@ -102,9 +102,7 @@ def figure(found: pd.DataFrame, style: PageStyle = SCREEN) -> Figure:
     )
     metrics = "; ".join(metric_in_words(metric) for metric in found["metric"].unique())
     heading = "Gain of sharing over tuning alone"
-    return picture(heading, panels, caption, (f"gain ({metrics})", ""), style, min(3, len(panels)), legend_above=True)[
-        0
-    ]
+    return picture(heading, panels, caption, (f"gain ({metrics})", ""), style, min(3, len(panels)), legend_above=True)
 
 
 def _problem(run: Run) -> tuple[object, ...]:

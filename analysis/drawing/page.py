@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
@@ -48,8 +47,8 @@ class _Legend:
 def page(
     title: str, shared: Sequence[Line2D], heads: Sequence[PanelHead | None], caption: str,
     style: PageStyle = SCREEN, columns: int | None = None,
-) -> tuple[Figure, list[Axes]]:  # fmt: skip
-    """Make a page with title, legends and caption; return it with the empty axes of its panels.
+) -> Figure:  # fmt: skip
+    """Make a page with title, legends and caption; its axes are those of the panels, in their order, and are empty.
 
     Panels stand side by side if each is then wide enough, else below each other. shared: entries of the legend above
     all panels. heads: the panels, row by row; None leaves a place empty. columns: panels in a row, all by default.
@@ -80,7 +79,7 @@ def page(
     figure = Figure(figsize=(width, height))
     _text(figure, "\n".join(titles), left, height - 1.5 * PAD * u, style.title, "top", gid=TITLE).set_label(title)
     _draw_legend(figure, above, indent, height - over, style)
-    top, found = height - over - above.height - PAD * u, []
+    top = height - over - above.height - PAD * u
     for heads_of_row, row, row_height in zip(rows, placed, heights, strict=True):
         bottom = top - max(p.above for p in row) - tall
         for i, (head, p) in enumerate(zip(heads_of_row, row, strict=True)):
@@ -90,11 +89,10 @@ def page(
                 axes.set_xlabel(plain("\n".join(p.label)))
                 _text(figure, "\n".join(p.title), x, top, style.font, "top", linespacing=1.15)
                 _draw_legend(figure, p.legend, x, top - HEAD_ROW * style.font * len(p.title), style)
-                found.append(axes)
         top -= row_height + between
     text = _text(figure, "\n".join(lines), 0.15, PAD, style.caption, "bottom", linespacing=1.25, gid=CAPTION)
     text.set(color="#444444", label=caption)
-    return figure, found
+    return figure
 
 
 def _text(figure: Figure, text: str, x: float, y: float, size: float, vertical: str, **look: Any) -> Text:

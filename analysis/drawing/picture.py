@@ -151,8 +151,8 @@ def metric_label(groups: Sequence[SettingRuns]) -> tuple[str, str]:
 def picture(
     title: str, panels: Sequence[PicturePanel | None], caption: str, metric: tuple[str, str], style: PageStyle,
     columns: int | None = None, legend_above: bool = False,
-) -> tuple[Figure, list[Axes]]:  # fmt: skip
-    """Draw panels, row by row; None leaves a place empty. Return the figure and the axes of the panels.
+) -> Figure:  # fmt: skip
+    """Draw panels, row by row; None leaves a place empty. The figure's axes are those of the panels, in their order.
 
     The legend above all panels has the series that every panel shares, or all series if `legend_above` is set. metric:
     result of `metric_label`.
@@ -170,15 +170,15 @@ def picture(
         None if p is None else PanelHead(p.title, [_entry(s) for s in p.series if s.label not in everywhere], p.x.label)
         for p in panels
     ]
-    figure, found = page(title, shared, heads, caption, style, columns=columns)
-    first = min(axes.get_position().x0 for axes in found)
-    for axes, panel in zip(found, shown, strict=True):
+    figure = page(title, shared, heads, caption, style, columns=columns)
+    first = min(axes.get_position().x0 for axes in figure.axes)
+    for axes, panel in zip(figure.axes, shown, strict=True):
         _draw_panel(axes, panel)
         panel.x.set(axes)
         _set_metric(axes, panel.y, metric)
         if axes.get_position().x0 > first:
             axes.set_ylabel("")
-    return figure, found
+    return figure
 
 
 def _entry(one: Series) -> Line2D:

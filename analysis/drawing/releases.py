@@ -12,8 +12,8 @@ from analysis.drawing.by_iteration import Page
 from analysis.drawing.captions import deltas, equal_runs, joined, left_out, release_in_words, zeros
 from analysis.drawing.families import CurveFamily, families
 from analysis.drawing.page_style import SCREEN, PageStyle
-from analysis.drawing.published_values import WORDS, published
 from analysis.drawing.sweeps import Curve
+from analysis.evidence.claim import published_values
 from analysis.load import SettingRuns
 
 SMALL = 0.75  # size of the marks above r, relative to the text
@@ -23,7 +23,7 @@ NARROW = 5.0  # largest width in inches of a page whose marks need more room
 
 def releases_by_epsilon(groups: Sequence[SettingRuns], t: int, style: PageStyle = SCREEN) -> Page:
     """Draw regret after round t: a panel against claimed epsilon, and one against guaranteed epsilon."""
-    found, known, lower = families(groups), published(groups), groups[0].first.summary["lower_is_better"]
+    found, known, lower = families(groups), published_values(groups), groups[0].first.summary["lower_is_better"]
     claimed, guaranteed = "claimed ε, no guarantee", f"ε (guaranteed, δ = {deltas(groups)})"
     sides = [(claimed, claimed, found.claimed, known), ("guaranteed ε", guaranteed, found.guaranteed, {})]
     sides = [side for side in sides if side[2]]
@@ -39,7 +39,7 @@ def releases_by_epsilon(groups: Sequence[SettingRuns], t: int, style: PageStyle 
     ]
     words = release_in_words(drawn), "Horizontal lines: no ε.", equal_runs(drawn), zeros(drawn, shown.logarithmic, t)
     text = joined(*words, left_out(found.left_out))
-    figure, _ = picture.picture(
+    figure = picture.picture(
         picture.title(groups, f"after {t} rounds, against ε"), panels, text, picture.metric_label(groups), style
     )
     return Page("regret_by_epsilon", figure, tuple(drawn))
@@ -47,7 +47,7 @@ def releases_by_epsilon(groups: Sequence[SettingRuns], t: int, style: PageStyle 
 
 def releases_by_columns(groups: Sequence[SettingRuns], t: int, style: PageStyle = SCREEN) -> Page | None:
     """Draw regret after round t against r, a panel for each claimed epsilon, with w(r); None if there is only one r."""
-    found, lower, known = families(groups), groups[0].first.summary["lower_is_better"], published(groups)
+    found, lower, known = families(groups), groups[0].first.summary["lower_is_better"], published_values(groups)
     ticks = sorted({x for family in found.columns for x in family.x})
     if len(ticks) < 2:
         return None
@@ -69,15 +69,15 @@ def releases_by_columns(groups: Sequence[SettingRuns], t: int, style: PageStyle 
     every = [g for settings in swept for g in settings]
     words = release_in_words(drawn), _thresholds(every), equal_runs(drawn), zeros(drawn, shown.logarithmic, t)
     heading = picture.title(groups, f"after {t} rounds, against r")
-    figure, all_axes = picture.picture(heading, panels, joined(*words), picture.metric_label(groups), style)
-    for axes, settings, panel in zip(all_axes, swept, panels, strict=True):
+    figure = picture.picture(heading, panels, joined(*words), picture.metric_label(groups), style)
+    for axes, settings, panel in zip(figure.axes, swept, panels, strict=True):
         _mark(axes, settings, panel.x.ticks)
     return Page("regret_by_r", figure, tuple(drawn))
 
 
 def table(groups: Sequence[SettingRuns], t: int) -> pd.DataFrame:
     """Return the numbers of both pictures, with a row for each setting and for each published value."""
-    known, rows = published(groups), []
+    known, rows = published_values(groups), []
     for g in groups:
         mean, se = g.at(t)
         claimed = g.first.claimed_epsilon
@@ -90,7 +90,7 @@ def table(groups: Sequence[SettingRuns], t: int) -> pd.DataFrame:
         }  # fmt: skip
         rows.append({**what, "mean": mean, "se": se, "seeds": len(g.runs)})
         if t in known.get(g.label, {}):
-            rows.append({**what, "source": WORDS, "mean": known[g.label][t]})
+            rows.append({**what, "source": "published", "mean": known[g.label][t]})
     return pd.DataFrame(rows).astype({"seeds": "Int64", "r": "Int64"})
 
 

@@ -35,7 +35,9 @@ class SweepPanel:
 
 def panels(groups: Sequence[SettingRuns]) -> list[SweepPanel]:
     """Return the panels of a figure: a single one, or one for each of two keys that are swept around a centre."""
-    families = _families(groups)
+    families: dict[str, list[SettingRuns]] = {}
+    for group in groups:
+        families.setdefault(group.first.config["algorithm"]["name"], []).append(group)
     looks = {}
     for name, family in families.items():
         for group, look in zip(family, variants(of_algorithm(name), len(family)), strict=True):
@@ -47,13 +49,6 @@ def panels(groups: Sequence[SettingRuns]) -> list[SweepPanel]:
             rest = [Curve(g, g.label, looks[g.label]) for g in groups if g not in family]
             return [_swept(name, family, centre, key, keys, rest) for key in keys]
     return [SweepPanel("", tuple(Curve(g, g.label, looks[g.label]) for g in groups))]
-
-
-def _families(groups: Sequence[SettingRuns]) -> dict[str, list[SettingRuns]]:
-    found: dict[str, list[SettingRuns]] = {}
-    for group in groups:
-        found.setdefault(group.first.config["algorithm"]["name"], []).append(group)
-    return found
 
 
 def _swept(

@@ -11,7 +11,7 @@ from typing import Any
 from analysis.evidence import claim_tests, selection
 from analysis.evidence.claim_tests import EPSILON, Agreement, ClaimTest, Comparison, Outcome, PrintedEpsilon
 from analysis.evidence.verdicts import NOT_RUN, OPEN, SAME, Evidence, PublishedMean
-from analysis.load import Run
+from analysis.load import Run, SettingRuns
 
 PAPER, REIMPLEMENTATION, CONTROL, OWN = "paper", "reimplementation", "control", "own"
 FILES = ("claims_synthetic.yaml", "claims_real.yaml", "claims_private_prior.yaml", "claims_outsourced.yaml")
@@ -219,6 +219,21 @@ def published_means(case: str, source: str) -> dict[selection.SettingFilter, dic
             if (row["case"], row["source"]) == (case, source):
                 mean = PublishedMean(float(row["value"]), float(row["se"]) if row["se"] else None, int(row["runs"]))
                 found.setdefault(selection.SettingFilter.of(row["setting"]), {})[int(row["round"])] = mean
+    return found
+
+
+def published_values(groups: Sequence[SettingRuns]) -> dict[str, dict[float, float]]:
+    """Return the paper's metric by the label of its setting, and by round; claims select settings in the same way.
+
+    If two settings match a published one, neither gets its values.
+    """
+    found: dict[str, dict[float, float]] = {}
+    for name in ("landmine_platt", "grid"):
+        case = selection.Case.named(name)
+        for where, means in published_means(name, PAPER).items():
+            alike = [g for g in groups if g.first in case and where.matches(g.first)]
+            if len(alike) == 1:
+                found[alike[0].label] = {t: mean.value for t, mean in sorted(means.items())}
     return found
 
 

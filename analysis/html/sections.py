@@ -128,12 +128,11 @@ def _title(groups: Sequence[SettingRuns]) -> str:
 def _results(groups: Sequence[SettingRuns]) -> TextTable:
     """Return a table of regret at some rounds and epsilon, as `analysis.tables` prints it."""
     rounds, names = tables.default_rounds(groups), tables.accountants(groups)
-    rough = {name for g in groups for name in g.first.summary.get("approximations", [])}
     rows = tuple(
         (g.label, *(tables.with_error(g, t) for t in rounds), *(tables.epsilons_in_words(g, [name]) for name in names))
         for g in groups
     )
-    columns = (*(f"t = {t}" for t in rounds), *(f"ε {name}{' (≈)' * (name in rough)}" for name in names))
+    columns = (*(f"t = {t}" for t in rounds), *(f"ε {name}" for name in names.values()))
     return TextTable(_caption(groups), ("setting", *columns), (RowGroup(rows),))
 
 

@@ -131,9 +131,7 @@ def _progress(title: str, steps: int) -> Iterator[Callable[[], None]]:
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(
-        prog="python -m runners.audit", description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(prog="python -m runners.audit", description=HELP)
     add: Any = parser.add_argument
     add("overrides", nargs="*", type=quoted, metavar="KEY=VALUE", help="settings, as for python -m runners.run")
     add("--rounds", type=at_least(1), default=1, metavar="T", help="broadcasts of a replayed run (default: 1)")

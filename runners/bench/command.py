@@ -53,8 +53,8 @@ def _measure(args: argparse.Namespace) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="python -m runners.bench", description=__doc__)
-    suites = parser.add_subparsers(dest="suite", required=True, metavar="SUITE", parser_class=Parser)
+    parser = Parser(prog="python -m runners.bench", description=__doc__, formatter_class=argparse.HelpFormatter)
+    suites = parser.add_subparsers(dest="suite", required=True, metavar="SUITE")
     shows_defaults = argparse.ArgumentDefaultsHelpFormatter
     for name, suite in SUITES.items():
         one = suites.add_parser(name, help=suite.purpose, description=suite.purpose, formatter_class=shows_defaults)

@@ -9,7 +9,7 @@ from typing import Any
 from dpfbo.formats.words import objective_in_words
 from runners.board.content import DRAWN, LISTED, MOST_DRAWN, experiment_content, hidden
 from runners.board.experiment_folder import ExperimentFolder, ReadSetting, experiments_in
-from runners.board.trial_reading import MOST_LETTERS, number, read_object
+from runners.board.trial_reading import MOST_LETTERS, read_object, rounded
 from runners.record.best_found import best_in
 
 _SHARE = 5.0  # lifetime of a cached answer, as a multiple of the time that reading it took
@@ -109,7 +109,6 @@ def _short(seed: int, best: dict[str, Any], objective: str) -> dict[str, Any]:
     """Return an agent's best query, with numbers and short texts as values. objective: new name for `value`."""
     row: dict[str, Any] = {"seed": seed}
     for key, value in best.items():
-        given, text = number(value), "" if value is None else str(value)[:MOST_LETTERS]
-        name = objective if key == "value" else str(key)[:MOST_LETTERS]
-        row[name] = text if given is None else float(f"{given:.5g}")
+        given, text = rounded(value, 5), "" if value is None else str(value)[:MOST_LETTERS]
+        row[objective if key == "value" else str(key)[:MOST_LETTERS]] = text if given is None else given
     return row

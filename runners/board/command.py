@@ -76,8 +76,7 @@ def _serve(args: argparse.Namespace) -> None:
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = Parser(prog="python -m runners.board", description=HELP, formatter_class=raw)
+    parser = Parser(prog="python -m runners.board", description=HELP)
     add = parser.add_argument
     add("folders", nargs="*", type=Path, metavar="FOLDER", help="folders of experiments; default: results")
     add("--file", type=Path, metavar="PAGE.html", help="write the page to a file instead of serving it")

@@ -9,7 +9,7 @@ import pandas as pd
 
 from dpfbo.formats.words import METHODS, delta_in_words, metric_in_words, neighbours
 from runners.board.experiment_folder import ExperimentFolder, ReadSetting
-from runners.board.trial_reading import BoardPhase, TrialFacts, TrialReading, number
+from runners.board.trial_reading import BoardPhase, TrialFacts, TrialReading, number, rounded
 from runners.sweep.trials import PHASES, seeds_in_words
 
 DRAWN = 20  # settings that are drawn by default
@@ -129,7 +129,7 @@ def _mean(setting: ReadSetting, phases: Collection[str]) -> dict[str, Any] | Non
         return None
     n, mean = len(known), math.fsum(known) / len(known)
     se = math.sqrt(math.fsum((value - mean) ** 2 for value in known) / (n - 1) / n) if n > 1 else None
-    return {"mean": _number(mean), "se": _number(se), "n": n}
+    return {"mean": rounded(mean), "se": rounded(se), "n": n}
 
 
 def _spread(setting: ReadSetting) -> dict[str, float | None]:
@@ -137,7 +137,7 @@ def _spread(setting: ReadSetting) -> dict[str, float | None]:
     known = [r.quantiles for r in setting.readings if r.phase == "done" and r.quantiles]
     if not known or any(q.keys() != known[0].keys() for q in known):
         return {}
-    return {percent: _number(math.fsum(q[percent] for q in known) / len(known)) for percent in known[0]}
+    return {percent: rounded(math.fsum(q[percent] for q in known) / len(known)) for percent in known[0]}
 
 
 def _curve(setting: ReadSetting, visible: bool) -> dict[str, Any] | None:
@@ -148,9 +148,9 @@ def _curve(setting: ReadSetting, visible: bool) -> dict[str, Any] | None:
     joined = {name: [value for curve in found for value in curve[name]] for name in found[0]}
     by_round = pd.DataFrame(joined, dtype=float).groupby("round")
     epsilon, metric = by_round["epsilon"].max(), by_round["mean"]
-    columns = {"round": epsilon.index.astype(int).tolist(), "epsilon": list(map(_number, epsilon))}
+    columns = {"round": epsilon.index.astype(int).tolist(), "epsilon": list(map(rounded, epsilon))}
     if visible:
-        means, errors = (list(map(_number, column)) for column in (metric.mean(), metric.sem()))
+        means, errors = (list(map(rounded, column)) for column in (metric.mean(), metric.sem()))
         columns |= {"mean": means, "se": errors, "n": metric.count().tolist()}
     return columns
 
@@ -224,8 +224,3 @@ def _counts(readings: Iterable[TrialReading]) -> dict[str, int]:
     """Return the number of trials in each phase, without empty phases."""
     found = Counter(reading.phase for reading in readings)
     return {phase: found[phase] for phase in BOARD_PHASES if found[phase]}
-
-
-def _number(value: float | None) -> float | None:
-    """Return a number rounded to six digits, None if it is not finite."""
-    return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")

@@ -12,8 +12,7 @@ from typing import Any
 
 from dpfbo.formats.run_folder import RunFolder
 from runners.board.trial_reading import TrialReading, UnreadableFile, epsilon_curve, limits_in_config, read_trial
-from runners.identity.places import labelled_folders
-from runners.sweep.trials import PLAN, Trial, holds_a_run, known_trials, names_no_folders
+from runners.sweep.trials import PLAN, Trial, folders_of, holds_a_run, known_trials, names_no_folders
 
 _SETTLED_SECONDS = 5.0  # a list of trials is reused if its folders have not changed for this time
 
@@ -84,8 +83,7 @@ class ExperimentFolder:
                 self.fault = f"{PLAN} names trials that cannot be in this folder"
         except (TypeError, ValueError, AttributeError, RecursionError, OSError):
             self.fault = f"{PLAN} cannot be read"
-        labelled = labelled_folders(self.path)
-        self._folders = {t.key: t.folder(self.path, labelled.get(t.setting, ())) for t in self._trials}
+        self._folders = folders_of(self.path, self._trials)
         settled = time.time_ns() - max(found.values(), default=0) > _SETTLED_SECONDS * 1e9
         self._listed = found if settled else None  # a run's folder appears before its first file
 

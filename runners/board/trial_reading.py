@@ -80,6 +80,12 @@ def number(value: object) -> float | None:
         return None
 
 
+def rounded(value: object, digits: int = 6) -> float | None:
+    """Return a finite number with this number of significant digits, and None for anything else."""
+    known = number(value)
+    return None if known is None else float(f"{known:.{digits}g}")
+
+
 def text(value: object) -> str | None:
     """Return a string, shortened, and None for anything else."""
     return short(value) if isinstance(value, str) else None

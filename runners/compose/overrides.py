@@ -17,6 +17,11 @@ _PLUGINS = {
 }
 
 
+def name_of(override: str) -> str:
+    """Return the key or group of an override, without the + or ~ before it."""
+    return override.lstrip("+~").partition("=")[0]
+
+
 def quoted(override: str) -> str:
     """Quote the value of an override if it has letters beyond ASCII, as Hydra's grammar requires."""
     key, equals, value = override.partition("=")

@@ -18,6 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from dpfbo import checks
 from runners.compose.configuration import composing
+from runners.compose.overrides import name_of
 from runners.compose.settings import outside_setting
 from runners.private_apis import parse_overrides
 
@@ -189,10 +190,6 @@ def _expanded(override: Override) -> list[str]:
     if not values:
         raise SweepError(f"{override.input_line} has no values")
     return [f"{name}={value}" for value in values]
-
-
-def name_of(override: str) -> str:
-    return override.lstrip("+~").partition("=")[0]
 
 
 def is_sweep_key(key: str) -> bool:

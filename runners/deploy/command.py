@@ -239,9 +239,8 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.Namespace], Answer], str]] = 
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = Parser(prog="python -m runners.deploy", description=HELP, formatter_class=raw)
-    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
+    parser = Parser(prog="python -m runners.deploy", description=HELP)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add: dict[str, Callable[..., Any]] = {}
     for name, (help, do, paths) in _COMMANDS.items():
         command = commands.add_parser(name, help=help)

@@ -231,11 +231,10 @@ def _numbers(given: float | str | None) -> list[Any]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    looks: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter}
-    parser = Parser(prog="python -m runners.privacy", description=HELP, **looks)
+    parser = Parser(prog="python -m runners.privacy", description=HELP)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for command, names in _COMMANDS.items():
-        sub = commands.add_parser(command.__name__, help=command.__doc__, description=command.__doc__, **looks)
+        sub = commands.add_parser(command.__name__, help=command.__doc__, description=command.__doc__)
         sub.set_defaults(command=command)
         for name in (*names.split(), "--json"):
             sub.add_argument(name, **_OPTIONS[name])

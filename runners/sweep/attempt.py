@@ -5,11 +5,13 @@ import json
 import logging
 import math
 import os
+import sys
 import time
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from logging.handlers import BufferingHandler
 from pathlib import Path
 from typing import Any
 
@@ -88,24 +90,15 @@ def run_trial(
             tune.report(Report(TrialState("running", done.agents.round, done.agents.mean, epsilon)).for_tune())
             reported = time.monotonic()
 
-    warnings = _Warnings()
+    warnings = BufferingHandler(sys.maxsize)
+    warnings.setLevel(logging.WARNING)
+    warnings.addFilter(lambda record: record.name.partition(".")[0] in ("dpfbo", "runners"))
     logging.getLogger().addHandler(warnings)
     try:
-        return Report(attempt(cfg, report, name), warnings.found).for_tune()
+        ended = attempt(cfg, report, name)
     finally:
         logging.getLogger().removeHandler(warnings)
-
-
-class _Warnings(logging.Handler):
-    """A logging handler that collects the warnings of `dpfbo` and `runners`."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.found: list[tuple[str, str]] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.name.partition(".")[0] in ("dpfbo", "runners"):
-            self.found.append((str(record.msg), record.getMessage()))
+    return Report(ended, [(str(record.msg), record.getMessage()) for record in warnings.buffer]).for_tune()
 
 
 def attempt(cfg: Any, on_round: OnRound, setting: str | None = None) -> TrialState:

@@ -81,9 +81,8 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m runners.sweep",
         usage="%(prog)s [--dry-run | --estimate | --cfg job | --cancel] [--json] [KEY=VALUE ...]",
         description=HELP,
-        epilog=f"Groups (choose with group=option)\n{options_of_groups}\n{KEYS}", allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+        epilog=f"Groups (choose with group=option)\n{options_of_groups}\n{KEYS}",
+    )
     parser.add_argument("--dry-run", action="store_true", help="list trials and predicted epsilon, run nothing")
     add_estimate = "estimate core hours, disk and end time from finished trials or short probes, run nothing else"
     parser.add_argument("--estimate", action="store_true", help=add_estimate)

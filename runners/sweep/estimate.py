@@ -9,13 +9,12 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import torch
 from rich.console import Group
@@ -89,17 +88,17 @@ def estimates(sweeps: Sequence[SweepPlan], states: Sequence[States], costs: Cost
     for sweep, known in zip(sweeps, states, strict=True):
         wanted = [each.setting for each in todo if each.sweep is sweep]
         by_name = {setting.name: costs.of(setting) for setting in {s.name: s for s in wanted}.values()}
-        priced = [cost for setting in wanted if (cost := by_name[setting.name][0]) is not None]
-        gpu_seconds = sum(c.seconds * _gpus_of(sweep, s) for s in wanted if (c := by_name[s.name][0]) is not None)
-        seconds = sum(cost.seconds for cost in priced)
-        wall = max(seconds / _at_a_time(sweep), *(cost.seconds for cost in priced)) + _START if priced else 0.0
+        priced = [(setting, cost) for setting in wanted if (cost := by_name[setting.name][0]) is not None]
+        gpu_seconds = sum(cost.seconds * _gpus_of(sweep, setting) for setting, cost in priced)
+        seconds = sum(cost.seconds for _, cost in priced)
+        wall = max(seconds / _at_a_time(sweep), *(cost.seconds for _, cost in priced)) + _START if priced else 0.0
         finished, options = sum(state.phase == "done" for state in known.values()), sweep.options
         found.append(
             ExperimentEstimate(
                 sweep.experiment, len(wanted), finished, len(wanted) - len(priced), seconds / max(len(priced), 1),
                 " and ".join(dict.fromkeys(source for cost, source in by_name.values() if cost is not None)),
                 seconds * (options.cpus_per_trial or 1) / 3600, gpu_seconds / 3600,
-                sum(cost.bytes for cost in priced), wall,
+                sum(cost.bytes for _, cost in priced), wall,
             )
         )  # fmt: skip
     return found
@@ -133,10 +132,6 @@ def line(sweeps: Sequence[SweepPlan], found: Sequence[ExperimentEstimate]) -> st
     end = datetime.now() + timedelta(seconds=sum(each.wall_seconds for each in found))
     cpus, _ = _resources(sweeps[0])
     return f"{said}: {hours}{least}, until {end:%a %d %b %H:%M} on {cpus} CPU{'s' * (cpus != 1)}"
-
-
-def as_json(found: Sequence[ExperimentEstimate]) -> list[dict[str, Any]]:
-    return [asdict(each) for each in found]
 
 
 def _hours(hours: float) -> str:
@@ -182,7 +177,9 @@ def _probe(setting: PlannedSetting) -> TrialCost:
         if len(seen) > _PROBE_ROUNDS and seen[-1] > seen[0] + _PROBE_SECONDS:
             raise _Enough
 
-    with tempfile.TemporaryDirectory(prefix="dpfbo-estimate-") as folder, _no_warnings():
+    with tempfile.TemporaryDirectory(prefix="dpfbo-estimate-") as folder, ExitStack() as after:
+        after.callback(logging.disable, logging.NOTSET)
+        logging.disable(logging.WARNING)
         cfg = setting.cfg.copy()
         cfg.results_dir, cfg.tracker.wandb.mode = folder, "disabled"
         if cfg.executor.name != "local":  # actors would do the same work
@@ -193,12 +190,3 @@ def _probe(setting: PlannedSetting) -> TrialCost:
         size = sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())
     rounds = len(seen) - 1  # the first entry belongs to the initial points
     return TrialCost((seen[0] - begin) / setting.rounds + (seen[-1] - seen[0]) / rounds, size / len(seen))
-
-
-@contextmanager
-def _no_warnings() -> Iterator[None]:
-    logging.disable(logging.WARNING)
-    try:
-        yield
-    finally:
-        logging.disable(logging.NOTSET)

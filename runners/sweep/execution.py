@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.live import Live
 
 from dpfbo.extras import needing
+from runners.compose.overrides import name_of
 from runners.compose.sweep_line import base_of
 from runners.sweep import estimate, preview, progress_table
 from runners.sweep.plan import PlannedSetting, SweepPlan, folder_of, outcome
@@ -41,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
         return _print_settings(sweeps[0], args.package)
     if args.estimate:
         report = estimate.report(sweeps, estimated)
-        print(json.dumps(estimate.as_json(estimated), indent=1)) if args.json else out.print(report)
+        print(json.dumps(list(map(asdict, estimated)), indent=1)) if args.json else out.print(report)
         return 0
     once, warnings = each_once(sweeps, states), list[str]()
     n_to_run = sum(each.sweep.options.is_to_run(each.state) for each in once)
@@ -72,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         for sweep, found in zip(sweeps, states, strict=True):
             trials = [trial for _, trial in sweep.trials]
             out.print(preview.report(sweep, found) if args.dry_run else progress_table.report(trials, found))
-            counts = "" if args.dry_run else f"{progress_table.counts(progress_table.rows(trials, found))}; "
+            counts = "" if args.dry_run else f"{progress_table.counts(found)}; "
             if sweep.options.search is not None and not args.dry_run:
                 out.print(_best(sweep), soft_wrap=True)
             out.print(f"{counts}results: {sweep.folder}", soft_wrap=True)
@@ -104,7 +105,7 @@ def _states(sweep: SweepPlan) -> States:
 
 def _submit(slurm: SlurmLauncher, sweeps: Sequence[SweepPlan], args: argparse.Namespace) -> int:
     """Submit the sweeps as one Slurm job, and print its number and log file."""
-    kept = [o for o in args.overrides if o.lstrip("+~").partition("=")[0].partition(".")[0] != "launcher"]
+    kept = [o for o in args.overrides if name_of(o).partition(".")[0] != "launcher"]
     first, names = sweeps[0].folder, [sweep.experiment for sweep in sweeps]
     log = first / "slurm" / "%j.log"
     script = slurm.script("+".join(names), log, kept, Path.cwd())
@@ -122,7 +123,7 @@ def _submit(slurm: SlurmLauncher, sweeps: Sequence[SweepPlan], args: argparse.Na
 
 def cancel(overrides: Sequence[str]) -> int:
     """Cancel the Slurm jobs of the experiments that the overrides name, and wait until they have ended."""
-    if not any(o.partition("=")[0] in ("experiment", "experiment_name") for o in overrides):
+    if not any(name_of(o) in ("experiment", "experiment_name") for o in overrides):
         raise SlurmError("--cancel needs experiment=NAME or experiment_name=NAME, whose job it ends")
     folders = [folder_of(base_of(line)) for line in command_lines(overrides)]
     jobs = {job.job: job for folder in folders if (job := read(folder)) is not None}
@@ -185,7 +186,7 @@ def _log(sweep: SweepPlan, states: States, console: Console, ended: bool = False
     """Send W&B the finished trials that it lacks, a summary and, if the sweep has ended, an alert."""
     trials = [trial for _, trial in sweep.trials]
     finished = [trial.folder(sweep.folder).path for trial in trials if states[trial.key].phase == "done"]
-    counts = progress_table.counts(progress_table.rows(trials, states)) if ended else ""
+    counts = progress_table.counts(states) if ended else ""
     log_sweep(sweep.folder, finished, _wandb(sweep), console, counts)
 
 

@@ -19,6 +19,7 @@ from dpfbo import checks
 from runners.compose.composition import Composition
 from runners.compose.conf_folder import CONF
 from runners.compose.configuration import Composer, composing
+from runners.compose.overrides import name_of
 from runners.compose.sweep_line import (
     Interval,
     Space,
@@ -26,7 +27,6 @@ from runners.compose.sweep_line import (
     check_comparable,
     composed_base,
     is_sweep_key,
-    name_of,
     parse_seeds,
     parsed,
     scaled,
@@ -94,15 +94,13 @@ class SweepOptions:
         if self.max_concurrent is not None:
             checks.integer("sweep.max_concurrent", self.max_concurrent, minimum=1)
         checks.integer("sweep.max_retries", self.max_retries, minimum=0)
-        for name in ("sweep.cpus_per_trial", "sweep.gpus_per_trial"):
-            count = getattr(self, name.removeprefix("sweep."))
-            checks.non_negative(name, count)
+        for name in ("cpus_per_trial", "gpus_per_trial"):
+            count = getattr(self, name)
+            checks.non_negative(f"sweep.{name}", count)
             if count > 1 and not float(count).is_integer():
-                raise ValueError(f"{name} above 1 must be a whole number, got {count!r}")
-        checks.one_of("sweep.retry_failed", self.retry_failed, (True, False))
-        checks.one_of("sweep.alone", self.alone, (True, False))
-        checks.one_of("sweep.report", self.report, (True, False))
-        checks.one_of("sweep.tensorboard", self.tensorboard, (True, False))
+                raise ValueError(f"sweep.{name} above 1 must be a whole number, got {count!r}")
+        for name in ("retry_failed", "alone", "report", "tensorboard"):
+            checks.one_of(f"sweep.{name}", getattr(self, name), (True, False))
         if not isinstance(self.address, str | None):
             raise ValueError(f"sweep.address must be the address of a Ray cluster, got {self.address!r}")
         if "://" in (self.address or ""):  # with Ray Client, Tune and the progress table would run in another process

@@ -1,7 +1,8 @@
 """The table of a sweep on the terminal: a row for each setting, with the progress and results of its seeds."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from statistics import fmean, stdev
@@ -12,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dpfbo.formats.words import METHODS, delta_in_words, epsilon_in_words, neighbours
-from runners.sweep.trials import PHASES, Phase, Trial, TrialState
+from runners.sweep.trials import PHASES, Phase, States, Trial, TrialState
 
 MOST_ROWS, MOST_FAILURES = 60, 20  # most rows of a printed table: of settings, of failed trials
 
@@ -70,7 +71,7 @@ def _ended(state: TrialState) -> bool:
     return state.phase in ("done", "failed") or state.stopped_by is not None
 
 
-def rows(trials: Sequence[Trial], states: Mapping[tuple[str, int], TrialState]) -> list[Row]:
+def rows(trials: Sequence[Trial], states: States) -> list[Row]:
     """Group the trials into rows by setting and number of rounds, in the order of their first trials.
 
     Runs that no sweep started may differ in their number of rounds although their setting's folder is the same.
@@ -122,19 +123,16 @@ def footnote(rows: Sequence[Row]) -> str:
     return f"mean of the finished seeds ± standard error over the seeds{some}{so_far}{chosen}"
 
 
-def counts(rows: Sequence[Row]) -> str:
+def counts(states: States) -> str:
     """Return the number of trials in each state, in words, such as `12 of 24 done, 2 running, 1 failed`."""
-    n = {phase: sum(len(row.of(phase)) for row in rows) for phase in PHASES}
-    early = sum(state.stopped_by is not None for row in rows for state in row.states)
-    n["interrupted"] -= early
-    rest = [f"{n[phase]} {phase}" for phase in PHASES[1:] if n[phase]]
-    rest += [f"{early} stopped early"] if early else []
-    if preempted := sum(state.preemptions for row in rows for state in row.states):
+    n = Counter("stopped early" if state.stopped_by is not None else state.phase for state in states.values())
+    rest = [f"{n[phase]} {phase}" for phase in (*PHASES[1:], "stopped early") if n[phase]]
+    if preempted := sum(state.preemptions for state in states.values()):
         rest.append(f"{preempted} preemption{'s' * (preempted > 1)}, after which trials went on")
-    return ", ".join([f"{n['done']} of {sum(n.values()) + early} done", *rest])
+    return ", ".join([f"{n['done']} of {n.total()} done", *rest])
 
 
-def failures(trials: Sequence[Trial], states: Mapping[tuple[str, int], TrialState]) -> Table | None:
+def failures(trials: Sequence[Trial], states: States) -> Table | None:
     """Return a table of the first `MOST_FAILURES` failed trials with their errors; None if no trial failed."""
     failed = [trial for trial in trials if states[trial.key].phase == "failed"]
     result = Table()
@@ -147,7 +145,7 @@ def failures(trials: Sequence[Trial], states: Mapping[tuple[str, int], TrialStat
     return result if failed else None
 
 
-def report(trials: Sequence[Trial], states: Mapping[tuple[str, int], TrialState]) -> Group:
+def report(trials: Sequence[Trial], states: States) -> Group:
     """Return the table of settings with its footnote, and the failed trials."""
     shown, failed = rows(trials, states), failures(trials, states)
     return Group(table(shown), Text(footnote(shown)), *([] if failed is None else [failed]))
@@ -156,7 +154,7 @@ def report(trials: Sequence[Trial], states: Mapping[tuple[str, int], TrialState]
 class ProgressTable:
     """The states of a sweep's trials while it runs: a live table, or a line for each trial that ends."""
 
-    def __init__(self, trials: Sequence[Trial], states: Mapping[tuple[str, int], TrialState], console: Console) -> None:
+    def __init__(self, trials: Sequence[Trial], states: States, console: Console) -> None:
         self.trials, self.states, self._console = list(trials), dict(states), console
         self._ended = sum(map(_ended, states.values()))
         columns = (BarColumn(60), TimeElapsedColumn(), TextColumn("elapsed, left"), TimeRemainingColumn())
@@ -185,7 +183,7 @@ class ProgressTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         shown = rows(self.trials, self.states)
         self._bar.update(self._task, completed=self._rounds_done())
-        yield Text(counts(shown))
+        yield Text(counts(self.states))
         yield self._bar.get_renderable()
         if len(shown) > console.height - 10:  # the terminal cuts off the last rows, so running settings come first
             shown.sort(key=lambda row: not row.of("running"))

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpfbo.formats.bounded import read_object, read_yaml
 from dpfbo.formats.files import replace_text
-from runners.identity.places import labelled_folders
-from runners.sweep.trials import States, known_trials, state
+from runners.sweep.trials import States, folders_of, known_trials, state
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,9 +47,10 @@ def results(folder: str | Path) -> "pd.DataFrame":
 
     experiment, rows, given = Path(folder).absolute(), list[dict[str, Any]](), list[dict[str, Any]]()
     configs: dict[str, dict[str, Any]] = {}  # by setting, the configuration of its first finished trial
-    labelled = labelled_folders(experiment)
-    for trial in known_trials(experiment):
-        run = trial.folder(experiment, labelled.get(trial.setting, ()))
+    trials = known_trials(experiment)
+    folders = folders_of(experiment, trials)
+    for trial in trials:
+        run = folders[trial.key]
         known, summary = state(run).as_json(), read_object(run.path / "summary.json") or {}
         del known["epsilon"], known["delta"]
         rows.append({

@@ -21,6 +21,7 @@ from dpfbo.formats.bounded import read_yaml
 from dpfbo.formats.run_folder import ResultsError, RunFolder
 from dpfbo.problems.readers.data_files import MissingData, data_root
 from runners.compose.conf_folder import CONF
+from runners.compose.overrides import name_of
 from runners.compose.sweep_line import SweepError, base_of
 from runners.record.config_text import config_text
 from runners.sweep.plan import PlannedSetting, SweepPlan, plan
@@ -46,7 +47,7 @@ def command_lines(arguments: Sequence[str]) -> list[list[str]]:
     An experiment with `sweep.experiments` is replaced by these, with its other options under `sweep`.
     Raises SweepError if the experiments cannot be combined.
     """
-    given = {a.lstrip("+").partition("=")[0]: a.partition("=")[2] for a in arguments}
+    given = {name_of(a): a.partition("=")[2] for a in arguments}
     asked = [name.strip() for name in given.get("experiment", "").split(",")]
     groups = [_group(name) for name in asked]
     names = [part for parts, _ in groups for part in parts]
@@ -56,7 +57,7 @@ def command_lines(arguments: Sequence[str]) -> list[list[str]]:
         raise SweepError(f"experiments must be different names between commas, got {given['experiment']!r}")
     if "experiment_name" in given:
         raise SweepError("experiment_name cannot be given to several experiments, each has its own")
-    rest = [a for a in arguments if a.lstrip("+").partition("=")[0] != "experiment"]
+    rest = [a for a in arguments if name_of(a) != "experiment"]
     return [[f"experiment={name}", *options, *rest] for parts, options in groups for name in parts]
 
 

@@ -90,10 +90,14 @@ class TrialState:
 States = dict[tuple[str, int], TrialState]  # by the key of the trial
 
 
-def states_of(experiment: Path, trials: Iterable[Trial]) -> States:
-    """Return the states of many trials of one experiment, whose folder is listed only once."""
+def folders_of(experiment: Path, trials: Iterable[Trial]) -> dict[tuple[str, int], RunFolder]:
+    """Return the run folders of many trials of one experiment, whose folder is listed only once, by key."""
     labelled = labelled_folders(experiment)
-    return {t.key: state(t.folder(experiment, labelled.get(t.setting, ()))) for t in trials}
+    return {t.key: t.folder(experiment, labelled.get(t.setting, ())) for t in trials}
+
+
+def states_of(experiment: Path, trials: Iterable[Trial]) -> States:
+    return {key: state(folder) for key, folder in folders_of(experiment, trials).items()}
 
 
 def state(folder: RunFolder) -> TrialState:
@@ -221,8 +225,7 @@ def _names_a_folder(trial: Trial) -> bool:
 def known_trials(experiment: Path) -> list[Trial]:
     """Return the planned trials of an experiment, then the runs in its folder that no sweep planned."""
     planned = read_plan(experiment)
-    labelled = labelled_folders(experiment)
-    known = {t.folder(experiment, labelled.get(t.setting, ())).path for t in planned}
+    known = {folder.path for folder in folders_of(experiment, planned).values()}
     others = (folder for folder in sorted(experiment.glob("*/*")) if folder not in known)
     return [*planned, *(_found(folder) for folder in others if holds_a_run(folder))]
 

@@ -121,8 +121,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = Parser(prog="python -m runners.theory", description=HELP, formatter_class=raw)
+    parser = Parser(prog="python -m runners.theory", description=HELP)
     parser.add_argument("experiment", metavar="EXPERIMENT", help="experiment_name of the runs")
     parser.add_argument("--norm-bound", type=float, default=1.0, metavar="B", help="for every objective (default: 1)")
     says = "standard deviation of the noise, for the explicit constants (default: that of the problem, if known)"

@@ -158,13 +158,12 @@ def sweep(args: argparse.Namespace) -> int:
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = Parser(prog="python -m runners.wandb", description=HELP, formatter_class=raw)
+    parser = Parser(prog="python -m runners.wandb", description=HELP)
     parser.add_folder("results_dir", Path("results"), "results folder (default: results)")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(do: Callable[[argparse.Namespace], int], help: str) -> Parser:
-        made = commands.add_parser(do.__name__, help=help, description=inspect.getdoc(do), formatter_class=raw)
+        made = commands.add_parser(do.__name__, help=help, description=inspect.getdoc(do))
         made.set_defaults(do=do)
         if do in (sync, backfill):
             made.add_argument("experiments", nargs="*", metavar="EXPERIMENT", help="an experiment_name; default: all")

@@ -10,6 +10,7 @@ import yaml
 from runners.compose import sweep_line
 from runners.compose.composition import Composition
 from runners.compose.configuration import Composer, composing
+from runners.compose.overrides import name_of
 from runners.compose.sweep_line import Interval, Space, SweepError
 from runners.wandb import layout
 
@@ -33,20 +34,20 @@ def sweep_file(words: Sequence[str], method: str) -> str:
         _check(word)
     space: dict[str, Interval | tuple[str, ...]] = {}
     with composing():
-        base = sweep_line.composed_base([word for word in words if sweep_line.name_of(word) != "seeds"])
+        base = sweep_line.composed_base([word for word in words if name_of(word) != "seeds"])
         seeds, entries = sweep_line.scaled(base)
         if entries is not None or base.sweep.experiments is not None:
             raise SweepError(
                 f"a W&B sweep takes settings from lists of values, but experiment={base.experiment_name} names its "
                 f"settings one by one: add sweep.settings=null and lists of values"
             )
-        given = sweep_line.parsed([word for word in words if sweep_line.name_of(word) not in ("seeds", "scale")], space)
+        given = sweep_line.parsed([word for word in words if name_of(word) not in ("seeds", "scale")], space)
         fixed = [word for values in given.values() for word in values]
         fixed += [] if _MODE in fixed else [_MODE]
         fixed += [] if base.sweep.scales is None else ["sweep.scales=null"]
         _check_space(space, method)
         found = [Composition.of(Composer().compose([*fixed, *own])) for own in _combinations(space)]
-    seeds = next((word.partition("=")[2] for word in reversed(words) if sweep_line.name_of(word) == "seeds"), seeds)
+    seeds = next((word.partition("=")[2] for word in reversed(words) if name_of(word) == "seeds"), seeds)
     tracker = found[0].settings.tracker.wandb
     parameters = {key: _parameter(values) for key, values in space.items()}
     parameters["seed"] = {"values": list(sweep_line.parse_seeds(seeds))}
@@ -67,7 +68,7 @@ def sweep_file(words: Sequence[str], method: str) -> str:
 
 def _check(word: str) -> None:
     """Raise SweepError for a word that a W&B sweep does not support."""
-    name, value = sweep_line.name_of(word), word.partition("=")[2]
+    name, value = name_of(word), word.partition("=")[2]
     if name in ("seed", "again"):
         raise SweepError(f"{name} cannot be given to a sweep, use seeds, such as seeds=0..4 or seeds=0,1,5")
     if name.partition(".")[0] in _OF_A_SWEEP and value != "null":

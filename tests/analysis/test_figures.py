@@ -16,11 +16,11 @@ from PIL import Image
 
 from analysis import figures, load, pictures
 from analysis.claims import JudgedClaim
-from analysis.drawing import by_epsilon, by_iteration, equal_epsilon, files, page, page_style, sweeps
-from analysis.drawing import published_values as published
+from analysis.drawing import by_epsilon, by_iteration, equal_epsilon, page, page_style, sweeps
 from analysis.drawing.captions import settings_in_words, verdicts
 from analysis.drawing.looks import ALGORITHMS, OUTSOURCED, of_algorithm, variants
 from analysis.drawing.page_style import SCREEN, STYLES
+from analysis.evidence.claim import published_values
 from analysis.labels import in_words
 from analysis.load import LoadError
 from tests.helpers.pictures import overlapping
@@ -310,7 +310,7 @@ def test_panels_and_caption_fit(fig3):
 
 def test_published_values_are_drawn_in_their_setting_colour(fig3):
     groups = read(fig3)
-    known = published.published(groups)
+    known = published_values(groups)
     assert sorted(known) == sorted([
         "TS", "FTS", "FTS-DE, P = 4", "DP-FTS-DE, P = 4, z = 1, q = 0.35", "DP-FTS-DE, P = 4, z = 1, q = 0.25",
         "DP-FTS-DE, P = 4, z = 2", "DP-FTS-DE, P = 4, z = 4",
@@ -338,7 +338,7 @@ def test_published_values_share_no_axis_with_other_problems(other, fig3):
     for folder in (fig3 / "made_up").glob("*/*"):
         change(folder, other)
     groups = read(fig3)
-    assert published.published(groups) == {}
+    assert published_values(groups) == {}
     assert "published" not in legend(by_iteration.regret_by_iteration(groups))
 
 
@@ -534,18 +534,20 @@ def test_files_are_equal_byte_for_byte_and_fonts_are_embedded(results, tmp_path)
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--style", "poster"], "--style must be one of 'screen', 'paper', 'talk', 'web', got 'poster'"),
-        (["--format", "pdf,gif"], "--format must name some of png, pdf, svg, got 'gif'"),
-        (["--format", ""], "--format must name some of png, pdf, svg, got ''"),
-        (["--width", "wide"], "--width must be a number of inches, got 'wide'"),
+        (["--style", "poster"], "argument --style: invalid choice: 'poster'"),
+        (["--format", "pdf,gif"], "argument --format: must name some of png, pdf, svg, got 'gif'"),
+        (["--format", ""], "argument --format: must name some of png, pdf, svg, got ''"),
+        (["--width", "wide"], "argument --width: invalid float value: 'wide'"),
         (["--width", "1"], "--width must be 5 to 30 inches in style screen, got 1"),
         (["--width", "nan", "--style", "paper"], "--width must be 2.5 to 30 inches in style paper, got nan"),
     ],
 )
 def test_wrong_options_are_one_sentence(options, sentence, results, tmp_path, capfd):
     arguments = ["made_up", f"results_dir={results}", "--out", str(tmp_path / "out")]
-    assert figures.main([*arguments, *options]) == 1
-    assert capfd.readouterr().err == f"error: {sentence}\n"
+    with pytest.raises(SystemExit) as stop:
+        figures.main([*arguments, *options])
+    assert stop.value.code == 2
+    assert f": error: {sentence}" in capfd.readouterr().err.splitlines()[-1]
     assert not (tmp_path / "out").exists()
 
 
@@ -620,4 +622,4 @@ def test_settings_of_one_method_are_ordered_by_epsilon(tmp_path):
 def test_widths_of_styles():
     assert STYLES["paper"].width == 3.25 and STYLES["paper"].wide == 6.75
     assert page_style.PAPER.of_width(None) is page_style.PAPER
-    assert files.checked_formats("PDF, png,pdf") == ("pdf", "png")
+    assert figures._formats("PDF, png,pdf") == ("pdf", "png")

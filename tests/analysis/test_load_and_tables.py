@@ -132,7 +132,7 @@ def test_no_noise_and_used_ledger_in_words(tmp_path):
     write_run(tmp_path, "c", 0, [1.0, 0.5], "dp_fts", True, z=2.0, epsilon={"fixed_size": 7.0}, accountant="fixed_size")
     groups = read(tmp_path)
     names = tables.accountants(groups)
-    assert names == ["moments", "rdp", "pld", "fixed_size"]
+    assert list(names.values()) == ["moments", "rdp", "pld", "fixed_size"]
     assert [tables.epsilons_in_words(g, names) for g in groups] == [
         "6.00 / 5.00 / 4.00 / –", "– / – / – / 7.00", "none (no noise)",
     ]  # fmt: skip

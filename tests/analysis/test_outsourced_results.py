@@ -18,8 +18,8 @@ from analysis import claims, figures, load, report, tables
 from analysis.drawing import by_iteration, equal_epsilon, page, releases
 from analysis.drawing.families import families
 from analysis.drawing.page_style import STYLES
-from analysis.drawing.published_values import published
 from analysis.evidence import verdict_table, verdicts
+from analysis.evidence.claim import published_values
 from analysis.evidence.claim_tests import band
 from analysis.evidence.selection import MEASURES, SettingFilter, units_in_words
 from analysis.evidence.verdicts import CONTRARY, HOLDS, NOT_RUN, OPEN, PublishedMean, mean_of
@@ -288,8 +288,8 @@ def test_published_values_are_those_of_the_same_problem(tmp_path):
     write(tmp_path, "po_gp_ucb", around(0.1), 3.1, 15)
     write(tmp_path, "po_gp_ucb", around(0.1), 3.0042, 20, problem="loans", experiment="po_loans")
     found = load.settings(load.load(tmp_path, "po_synthetic"))
-    assert list(published(found)) == ["PO-GP-UCB, r = 10, claimed ε = 3.00"]
-    assert published(load.settings(load.load(tmp_path, "po_loans"))) == {}
+    assert list(published_values(found)) == ["PO-GP-UCB, r = 10, claimed ε = 3.00"]
+    assert published_values(load.settings(load.load(tmp_path, "po_loans"))) == {}
     assert families(found).left_out == ("PO-GP-UCB, r = 15, claimed ε = 3.10",)
 
 
@@ -302,7 +302,7 @@ def test_published_values_are_those_of_the_same_problem(tmp_path):
 )  # fmt: skip
 def test_pictures_and_claims_agree_on_what_was_published(change, is_published, tmp_path):
     write(tmp_path, "po_gp_ucb", around(0.02), 3.0042, 10, change=change)
-    assert bool(published(load.settings(load.load(tmp_path, "po_synthetic")))) is is_published
+    assert bool(published_values(load.settings(load.load(tmp_path, "po_synthetic")))) is is_published
     (finding,) = [f for f in judged(tmp_path, "po_synthetic") if f.id.endswith(".band_r10_3.00_given")]
     assert (finding.verdict != NOT_RUN) is is_published
 

@@ -32,9 +32,7 @@ def test_nodes_that_go_away_fail_no_trial(tmp_path):
     ours, alone = experiment / seeded["setting"] / str(seeded["seed"]), lost_nodes.undisturbed(tmp_path / "a", 0)
     for name in lost_nodes.RECORDS:
         assert (ours / name).read_bytes() == (alone / name).read_bytes()
-    assert "after which trials went on" in progress_table.counts(
-        progress_table.rows(*(lambda r: (r.trials, r.states))(status.report(experiment)))
-    )
+    assert "after which trials went on" in progress_table.counts(status.report(experiment).states)
 
 
 @pytest.mark.parametrize(
@@ -58,8 +56,8 @@ def test_preemptions_are_counted(tmp_path):
     for _ in range(2):
         record_preemption(folder, "its node went away")
     assert state(folder) == TrialState("waiting", preemptions=2)
-    row = progress_table.Row((Trial("x", (), "s", 0, 3, None),), (state(folder),))
-    assert progress_table.counts([row]) == "0 of 1 done, 1 waiting, 2 preemptions, after which trials went on"
+    said = progress_table.counts({("s", 0): state(folder)})
+    assert said == "0 of 1 done, 1 waiting, 2 preemptions, after which trials went on"
 
 
 def test_runs_of_other_lengths_are_not_averaged():
