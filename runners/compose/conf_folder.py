@@ -30,7 +30,7 @@ def added_folders() -> list[Path]:
         for file in folder.rglob("*.yaml"):
             _check_allows_nothing(file)
             if (CONF / file.relative_to(folder)).exists():
-                raise ValueError(f"{file} has the name of a file of dpfbo's own, which it would not replace: rename it")
+                raise ValueError(f"{file} has the name of a file of dpfbo's own and would not replace that: rename it")
     return folders
 
 
