@@ -1,4 +1,4 @@
-"""The programs behind `dpfbo COMMAND`; they need the packages of the extra `run`, `dpfbo deploy` those of `flower`."""
+"""The programs behind `dpfbo COMMAND`. `dpfbo deploy` needs the packages of the extra `flower`, all others of `run`."""
 
 import sys
 

@@ -31,7 +31,7 @@ COMMANDS = {
     "headroom": Command("runners.headroom", "how much the agents of problems have in common"),
     "fetch": Command("runners.fetch.command", "download data files"),
     "wandb": Command("runners.wandb.command", "Weights & Biases: upload, log from files, save a dashboard, sweep"),
-    "tables": Command("analysis.tables", "regret beside epsilon, by setting"),
+    "tables": Command("analysis.tables", "regret and epsilon of each setting"),
     "figures": Command("analysis.figures", "pictures of experiments, and the numbers behind them"),
     "agents": Command("analysis.agents", "spread of the metric over the agents of a run, also while it goes on"),
     "claims": Command("analysis.claims", "a verdict on every published claim"),

@@ -127,7 +127,7 @@ def shared_share(values: Tensor) -> float:
 def composed_problems(overrides: Sequence[str]) -> list[tuple[str, DictConfig]]:
     """Return the title and the configuration of each problem that the overrides name, such as `problem=a,b`.
 
-    They are composed with `algorithm=ts`, agents that work alone, which needs the fewest settings.
+    The configurations have `algorithm=ts` (agents that work alone), because it needs the fewest settings.
     """
     found = []
     with composing():
@@ -140,7 +140,7 @@ def composed_problems(overrides: Sequence[str]) -> list[tuple[str, DictConfig]]:
 def measure(cfg: DictConfig, title: str, seeds: Sequence[int], most: int) -> dict[str, Any]:
     """Measure the headroom of a configuration's problem; return facts, the results for each seed, means and errors.
 
-    seeds: the seeds of the functions; only the first is used if the functions do not depend on it. most: largest number
+    seeds: the seeds of the functions; only the first is used if the functions depend on no seed. most: largest number
     of points. A standard error is None with one seed.
     """
     follows = "function_seed" in cfg.problem and OmegaConf.is_interpolation(cfg.problem, "function_seed")

@@ -1,4 +1,4 @@
-"""Wrap all undocumented functions of Hydra, Ray and W&B that are used; each docstring ends with the checked version.
+"""Wrap all undocumented functions of Hydra, Ray and W&B that are used. Each first line ends with the checked version.
 
 Before constraints.txt gets a newer version of a library, check its functions here, and update the version.
 """
@@ -92,7 +92,7 @@ def run_each(task: Callable[[DictConfig], Any], overrides: Sequence[str]) -> lis
 def resolve_ray_address(address: str | None) -> str | None:
     """Return the address that ray.init would use, from RAY_ADDRESS or `ray start` on this machine. ray 2.60.0."""
     try:
-        from ray._private.services import canonicalize_bootstrap_address  # no public function reads its file
+        from ray._private.services import canonicalize_bootstrap_address  # no public function reads Ray's file
     except ImportError:
         return address or os.environ.get("RAY_ADDRESS")
     return canonicalize_bootstrap_address(address)  # type: ignore[arg-type]

@@ -39,7 +39,7 @@ _ELSEWHERE = ("executor", "tracker", "results_dir", "again", "progress")  # they
 def main(folder: Path, allow: Sequence[str] = ()) -> int:
     """Replay the run in a folder and print the comparison; return 0 if all records are the same, else 1.
 
-    allow: packages and modules whose classes and functions its config.yaml may name.
+    allow: packages and modules whose classes and functions the run's config.yaml may name.
     """
     return exit_code(lambda: _replay(folder, allow), "interrupted; nothing was changed")
 
@@ -52,7 +52,7 @@ def _replay(folder: Path, allow: Sequence[str]) -> int:
         cfg.results_dir = scratch
         composition = Composition.of(cfg)
         run = RunIdentity.of(composition.given, composition.settings)
-        with suppress(LedgerError):  # the ledger's name of the setting precedes the filled-in seed
+        with suppress(LedgerError):  # the ledger named the setting before the seed was filled in
             if (covers := Ledger(folder / LEDGER).covers) is not None:
                 run = replace(run, names=replace(run.names, family=covers.setting))
         title, rounds = f"replay {summary['problem']} {summary['algorithm']}", composition.settings.rounds
@@ -70,7 +70,7 @@ def _replay(folder: Path, allow: Sequence[str]) -> int:
 
 
 def recorded(folder: Path, allow: Sequence[str], option: str) -> tuple[DictConfig, dict[str, Any]]:
-    """Return the configuration of a finished run, changed to run in this process without a tracker; and its summary.
+    """Return a finished run's configuration, changed to run in this process without a tracker, and its summary.
 
     allow, option: see `compose.instantiate.check_targets`. Raises ResultsError if there is no readable finished run,
     ValueError if its configuration names a class or function that is not allowed.

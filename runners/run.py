@@ -26,9 +26,9 @@ from runners.user_errors import INTERRUPTED, exit_code, outcome
 
 _FINISHED = (
     "finished before, with {rounds} rounds: nothing is run, and nothing is released. "
-    "More rounds=… go on there; --again runs it anew"
+    "A larger rounds=… continues the run; --again runs it anew"
 )
-_NO_OPTIONS = {"--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn"}  # of Hydra: use DPFBO_CONF
+_NO_OPTIONS = {"--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn"}  # refused; use DPFBO_CONF
 _INTERRUPTED = "interrupted; the same command resumes after the last round, and the ledger holds every broadcast"
 _SUBMITTED = "interrupted; jobs that submitit has started may still run: scancel ends those of Slurm"
 
@@ -133,7 +133,7 @@ def warn_about_ignored(cfg: DictConfig) -> None:
     if own and a.get("averaged_gp") is not None:
         print(f"note: agents of algorithm={a.name} use averaged_gp, {', '.join(own)} has no effect", file=sys.stderr)
     given = [o for o in overrides if name_of(o).startswith("privacy.")]
-    if "epsilon" in (cfg.get("transform") or {}):  # they determine its claim and its randomness
+    if "epsilon" in (cfg.get("transform") or {}):  # these determine the transform's claim and randomness
         effective = ("privacy.epsilon", "privacy.delta", "privacy.rng")
         given = [o for o in given if name_of(o) not in effective]
     if given and not a.private:
@@ -177,7 +177,7 @@ def start(arguments: list[str]) -> None:
             end(one_sentence(str(error)), 2)
     GlobalHydra.instance().clear()
     if options.info:
-        logging.getLogger().handlers.clear()  # Hydra prints through one of its own
+        logging.getLogger().handlers.clear()  # Hydra prints through a handler of its own
     hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(run)()
 
 

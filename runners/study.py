@@ -332,7 +332,7 @@ def _party(entries: dict[str, Any], path: Path, folder: Path) -> Any:
 
 
 def _opened(folder: Path, kind: str) -> Any:
-    """Open the site or the server of a folder, which must be of this kind."""
+    """Open the site or the server of a folder; the folder must be of this kind."""
     path = folder / _PARTY
     if path.exists():
         try:
@@ -378,7 +378,7 @@ def add_study_options(add: Callable[..., Any]) -> None:
     add("--n-init", type=int, default=5)
     add("--seed", type=int, default=0, help="seed of all public random numbers")
     add("--trust", default="server", choices=("server", "nobody"), help="nobody: the sites mask messages and add noise")
-    add("--max-dropouts", type=int, default=0, help="of sites, in a sum with --trust nobody")
+    add("--max-dropouts", type=int, default=0, help="sites that may drop out of a sum, with --trust nobody")
     add("--colluders", type=int, default=0, help="sites that may help the server, with --trust nobody")
     add("--rng", default="os", choices=("os", "seeded"), help="source of the noise; seeded: a simulation")
 
@@ -402,13 +402,13 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add["roster"]("keys", nargs="+", metavar="PUBLIC_KEY")
     add["next"]("--again", action="store_true", help="abandon this attempt for a new one, which the sites must allow")
     add["join"]("--minimize", action="store_true", help="small values are better")
-    add["ask"]("--another", action="store_true", help="one more, while others wait for their values")
+    add["ask"]("--another", action="store_true", help="ask for one more, while others wait for their values")
     add["tell"]("result", nargs="?", default="-", help="JSON; from standard input by default")
     add["message"]("--round", type=int, default=None, help="an earlier round, whose message was lost")
     add["collect"]("agent", type=int, metavar="AGENT", help="number of the site that sent the message")
     add["collect"]("file", type=Path, metavar="FILE")
-    add["release"]("--missing-ok", action="store_true", help="without the messages that have not arrived")
-    add["release"]("--round", type=int, default=None, help="only this round; again if it is an earlier one")
+    add["release"]("--missing-ok", action="store_true", help="release without the messages that have not arrived")
+    add["release"]("--round", type=int, default=None, help="release only this round; an earlier one is written again")
     return parser.parse_args(argv)
 
 

@@ -69,43 +69,43 @@ class RunShape:
 
 
 def normals(m: float) -> Work:
-    """Count m standard normals by Box-Muller: for each pair a logarithm, a root, a cosine and a sine."""
+    """Count the operations for m normals by Box-Muller: for each pair a logarithm, a root, a cosine and a sine."""
     return work(flops=2 * m, cos=m, log=m / 2, uniforms=m)
 
 
 def features(k: float, M: int, D: int) -> Work:
-    """Count M features of unit norm at k points: the product of k x D and D x M, cosines, and the norm."""
+    """Count the operations for M features at k points: the product of k x D and D x M, cosines, and the unit norm."""
     return work(flops=k * M * (2 * D + 3), cos=k * M, bytes=_WORD * k * M)
 
 
 def nystrom(s: RunShape) -> Work:
-    """Count M Nystroem features of one point: distances, kernels, and one triangular solve."""
+    """Count the operations for M Nystroem features of one point: distances, kernels, and one triangular solve."""
     return work(flops=s.M * (3 * s.D + s.lengthscales + s.M), exp=s.M * s.lengthscales, bytes=_WORD * s.M)
 
 
 def factor(n: float) -> Work:
-    """Count the Cholesky factorisation of an n x n matrix."""
+    """Count the operations of the Cholesky factorisation of an n x n matrix."""
     return work(flops=n**3 / 3)
 
 
 def matheron(n: int, M: int) -> Work:
-    """Count a posterior draw of M weights for given features and factor: two products, two solves, normals."""
+    """Count the operations for a posterior draw of M weights, given features and factor: products, solves, normals."""
     numbers = n * M + n * (n + 1) / 2 + n + M
     return normals(M + n) + work(flops=4 * n * M + 2 * n * n + M + 2 * n, bytes=_WORD * numbers)
 
 
 def appended(n: int, k: int, M: int, D: int) -> Work:
-    """Count features of k new points, their rows in the Gram matrix of all n points and in its Cholesky factor."""
+    """Count the operations for k new points of n: features, and rows of the Gram matrix and of its Cholesky factor."""
     old = n - k
     rows = k * old * old + k * k * old + k**3 / 3
     return features(k, M, D) + work(flops=2 * k * n * M + rows, bytes=_WORD * (old * M + old * (old + 1) / 2 + k * n))
 
 
 def message(n: int, k: int, s: RunShape, rates: Rates) -> Work:
-    """Count one agent's message after n observations, k of them new; only sampled agents draw a message.
+    """Count the operations for an agent's message after n observations, k of them new; only sampled agents draw one.
 
-    The count is the cheaper of two ways: every agent updates its factor in every round, or only sampled agents compute
-    theirs, from the points.
+    The cheaper of two ways counts: all agents update their factors in every round, or only sampled agents compute them,
+    from the points.
     """
     if s.lengthscales:  # scores of the design, whose features are Nystroem features
         return k * (nystrom(s) + work(flops=2 * s.M)) if k > 1 else work()
@@ -129,7 +129,7 @@ def harmonics(lengthscale: float) -> int:
 
 
 def own_draw(n: int, s: RunShape) -> Work:
-    """Count a query that maximises a draw from the agent's own posterior."""
+    """Count the operations for a query that maximises a draw from the agent's own posterior."""
     if s.method == "exact":
         F = harmonics(s.lengthscale)
         flops = 3 * n * n + 4 * n * F + 5 * F
@@ -142,25 +142,25 @@ def own_draw(n: int, s: RunShape) -> Work:
 
 
 def acquisition(n: int, s: RunShape) -> Work:
-    """Count a query that follows the server; on a grid, all agents share one search."""
+    """Count the operations for a query that follows the server; on a grid, all agents share one search."""
     return work(flops=2 * s.P * s.M * s.G / s.N, bytes=_WORD * s.D) if s.G else search(s, s.M)
 
 
 def fit(n: int, s: RunShape) -> Work:
-    """Count a fit, if one is due: distances, and likelihoods with a factor, an inverse and a product each."""
+    """Count the operations of a fit, if one is due: distances, and a factor, inverse and product per likelihood."""
     if s.fit_every is None or n % s.fit_every:
         return work()
     return work(flops=1.5 * n * n * s.D + _EVALUATIONS * (3 * n**3 + 8 * n * n), exp=_EVALUATIONS * n * n / 2)
 
 
 def improvement(n: int, s: RunShape) -> Work:
-    """Count the likelihoods of all averaged GPs, and one GP's expected improvement at the points that are tried."""
+    """Count the operations for likelihoods of all averaged GPs, and the expected improvement of one at points tried."""
     points = s.candidates if not s.G else s.G if s.G <= SCREENED else s.G / 8
     return s.kernels * (factor(n) + work(flops=6 * n * n)) + work(flops=points * (n * n + 4 * n + 20))
 
 
 def server(s: RunShape) -> Work:
-    """Count an agent's share of a release: weights, clipping, weighted sum, noise, and any private prior."""
+    """Count the operations for an agent's share of a release: weights, clipping, sum, noise, and any private prior."""
     M, P = s.M, s.P
     total = work(flops=s.q * M * (2 * P + 3), exp=P, uniforms=1, bytes=_WORD * (s.q * M + P)) + normals(P * M) / s.N
     prior = work(flops=(1 + s.lengthscales) * s.n_init * M * M) + s.lengthscales * factor(M) / s.N

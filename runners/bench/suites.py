@@ -20,7 +20,7 @@ class BenchCase:
     """One measurement.
 
     what: the series that it belongs to. size: its sizes by name. prepare: a function that returns the run to time.
-    units: the factor from seconds to the suite's unit. records_mb: the least memory beside that of the program.
+    units: the factor from seconds to the suite's unit. records_mb: the least memory for records; None: unknown.
     """
 
     what: str
@@ -42,7 +42,7 @@ class Suite:
 
 
 def _federated(what: str, problem: str, algorithm: str, *overrides: str, plain: bool = False) -> BenchCase:
-    """Return a federated run, in ms per agent and round. Raises ValueError for bad settings, and MissingData."""
+    """Return the case of a federated run, in ms per agent and round. Raises ValueError or MissingData."""
     task = RunTask(problem, algorithm, overrides, plain)
     shape = shape_of(task.compose(), ())
     size = {"N": shape.N, "T": shape.T, "M": shape.M}

@@ -20,9 +20,9 @@ Experiment = FederatedExperiment | OutsourcedExperiment
 class Composition:
     """A configuration that has been checked as a whole, with its settings and experiment; it never changes.
 
-    given: the configuration as Hydra composed it, where the value `auto` is replaced by what the problem found in its
-    files, and the noise multiplier of a target epsilon is filled in. settings: the same values as a typed tree.
-    experiment: all parts of the run, built from the settings.
+    given: the configuration that Hydra composed, with derived values filled in: the content of a file `problem.space`,
+    lambda for `theory`, what the problem found in its files for `auto`, and the noise multiplier of a target epsilon.
+    settings: the same values as a typed tree. experiment: all parts of the run, built from the settings.
     """
 
     given: DictConfig
@@ -38,7 +38,7 @@ class Composition:
     def complete(given: DictConfig, settings: Settings) -> "Composition":
         """Build the problem and the experiment from the results of `checked_settings`, and fill in derived values.
 
-        Raises ValueError for a bad setting, one sentence with its key, MissingData if a data file is missing, and
+        Raises ValueError (one sentence with the key) for a bad setting, MissingData if a data file is missing, and
         UnsupportedEvent for a mechanism that an accountant cannot analyse.
         """
         problem, node = problem_of(settings.problem), settings.problem.node
@@ -50,7 +50,7 @@ class Composition:
             experiment = federated(experiment).calibrated(epsilon)
             z = experiment.study.mechanism.noise_multiplier
             own = None if OmegaConf.is_interpolation(given.privacy, "z") else given.privacy.z
-            if own not in (None, z):  # the command line gave it, or an earlier calibration
+            if own not in (None, z):  # the command line gave it; an earlier calibration would equal z
                 raise ValueError(
                     f"privacy.z must be left out where privacy.epsilon={epsilon!r} determines it, got {own!r}"
                 )

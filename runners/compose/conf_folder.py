@@ -1,6 +1,6 @@
-"""Find the folders of YAML files: conf/ (in an installed package inside `runners`, in a checkout beside it) and others.
+"""Find the folders of YAML files: added ones, and conf/, which is inside `runners` if installed and else next to it.
 
-Other packages add folders by an entry point of the group `dpfbo.conf`, a user by DPFBO_CONF (one folder).
+Other packages add folders with entry points of the group `dpfbo.conf`. A user adds one folder with DPFBO_CONF.
 """
 
 import os
@@ -30,12 +30,12 @@ def added_folders() -> list[Path]:
         for file in folder.rglob("*.yaml"):
             _check_allows_nothing(file)
             if (CONF / file.relative_to(folder)).exists():
-                raise ValueError(f"{file} has the name of a file of dpfbo's own and would not replace it: rename it")
+                raise ValueError(f"{file} has the name of a file of dpfbo's own and would not replace that: rename it")
     return folders
 
 
 def _check_allows_nothing(file: Path) -> None:
-    """Raise ValueError for a file that sets `allow`, which would allow its own `_target_`."""
+    """Raise ValueError for a file that sets `allow`, because it could allow its own `_target_`."""
     try:
         content = yaml.safe_load(file.read_text())
     except (yaml.YAMLError, RecursionError):  # Hydra reports the error when the file is used

@@ -45,9 +45,9 @@ def composing() -> Iterator[None]:
 
 @contextmanager
 def command_line(overrides: Sequence[str], multirun: bool = False) -> Iterator[DictConfig]:
-    """Compose a configuration with the node `hydra`, check the classes that this names, and yield it to be run.
+    """Compose a configuration with the node `hydra`, check the classes in that node, and yield the configuration.
 
-    With `multirun` it is the configuration of the first run. Hydra's plugins are allowed, because Hydra imports all
+    With `multirun` it is that of the first run. Hydra's plugins are allowed, because Hydra imports all
     installed ones anyway. Raises HydraException for overrides that do not compose, ValueError for a launcher, callback
     or logger that is not allowed.
     """
@@ -85,7 +85,7 @@ class Composer:
         """Return the same as `hydra.compose`, and raise its errors."""
         plain = [_PLAIN.match(o) and o.partition("=")[0] not in self._groups for o in overrides]
         rest = tuple(o for o, is_value in zip(overrides, plain, strict=True) if not is_value)
-        if not all(_PLAIN.match(o) for o in rest):  # the effect of ~, + and @ depends on the order
+        if not all(_PLAIN.match(o) for o in rest):  # the effect of ~, + and @ depends on the overrides' order
             return hydra.compose("config", list(overrides))
         try:
             if rest not in self._bases:

@@ -17,10 +17,10 @@ _OWN = ("dpfbo.problems", "dpfbo.federated", "dpfbo.outsourced", "dpfbo.privacy.
 
 
 def check_targets(tree: Any, allow: object = (), option: str = "allow=[{}]") -> None:
-    """Raise ValueError for a `_target_` in a plain tree that is not allowed, or is not a class.
+    """Raise ValueError for a `_target_` in a plain tree that is not allowed or cannot be used.
 
     allow: names of packages or modules. option: the option that would allow one, for the error message. A target is
-    imported only if it is allowed. It must be a class, or outside of dpfbo a function, defined in an allowed package.
+    imported only if it is allowed. An allowed package must define it, as a class or, outside of dpfbo, as a function.
     """
     allowed = (*_OWN, *allowed_names(allow))
     for key, target in _targets(tree, ""):
@@ -81,7 +81,7 @@ def _targets(node: Any, key: str) -> Iterator[tuple[str, Any]]:
 
 
 def instantiate(node: Any, key: str, **others: str) -> Any:
-    """Instantiate the node at `key` with Hydra; raise the constructor's own error, converted by `keys` (`others`)."""
+    """Instantiate the node at `key` with Hydra, and convert the constructor's own errors by `keys(key, **others)`."""
     if not isinstance(node, dict):
         raise ValueError(f"{key} is a group of files: choose with {key.replace('.', '/')}={node}")
     try:
@@ -92,7 +92,7 @@ def instantiate(node: Any, key: str, **others: str) -> Any:
 
 
 def class_named(node: Any, attribute: str) -> type[Any]:
-    """Return the class of servers that a node names. Raises ValueError if it names none or has other keys."""
+    """Return the server class that a node names. Raises ValueError if it lacks `attribute`, or for other keys."""
     wrong = f"algorithm.server must be null or the class of a server, got {node!r}"
     if not isinstance(node, dict) or set(node) != {"_target_"}:
         raise ValueError(wrong)

@@ -101,7 +101,7 @@ class OutsourcedExperiment:
         return checkpoint.curator_file()
 
     def curator(self, ledger: Ledger, checkpoint: Checkpoint | None = None) -> Curator:
-        """Create the curator, which charges to `ledger`. checkpoint: keeps its release if its noise is not seeded."""
+        """Create the curator, which charges to `ledger`. checkpoint: keeps the release if its noise is not seeded."""
         seeded, streams = self.settings.privacy.seeded, Streams(self.settings.seed)
         entropy = SeededEntropy(streams) if seeded else SystemEntropy()
         kept = None if seeded or checkpoint is None else self.kept_release(checkpoint)
@@ -109,7 +109,10 @@ class OutsourcedExperiment:
         return Curator(self.problem, self.transform, streams, entropy, ledger, self.plan.curve, capacity, kept)
 
     def brief(self) -> Brief:
-        """Return the modeler's whole input besides the release: public settings, and its GP."""
+        """Return the modeler's whole input besides the release: public settings, and its GP.
+
+        If the release has no guarantee, the GP's length-scale may depend on secret data: the largest norm of the rows.
+        """
         table = self.problem.table
         belief = replace(self.problem.prior, lengthscale=self.transform.scale(table))
         capacity = self.settings.n_init + self.rounds

@@ -35,8 +35,8 @@ def one_sentence(message: str) -> str:
     ambiguous = re.search(r"Ambiguous value for argument '([^=']+)=", message)
     if ambiguous:
         return (
-            f"{ambiguous[1]} has several values: -m runs one after another, python -m runners.sweep side by side; "
-            f"one that is a list reads {ambiguous[1]}=[a,b]"
+            f"{ambiguous[1]} has several values: -m runs them one after another, python -m runners.sweep side by side; "
+            f"a single value that is a list reads {ambiguous[1]}=[a,b]"
         )
     group = re.search(r"Could not find '([\w/]+)/([^/']+)'", message)
     if group:
@@ -66,7 +66,7 @@ def no_setting(word: str) -> str:
 
 
 def _meant(name: str) -> str:
-    """Suggest keys for an unknown one: a key of another option of its group, one with the same end, or the nearest."""
+    """Suggest keys for an unknown one: of another option of its group, with the same last part, or the nearest."""
     group, _, rest = name.partition(".")
     having = [option for option in groups().get(group, []) if rest and rest in _keys_of(group, option)]
     if having:

@@ -1,6 +1,6 @@
 """The settings of a run: one tree of frozen dataclasses, made once from the composed configuration (`typed`).
 
-The rule of a field stands beside its type, and `typed` applies it; objects of the library, such as an OwnGP, check
+The rule of a field is written next to its type, and `typed` applies it; objects of the library, such as an OwnGP, check
 themselves. Fields marked `OUTSIDE` are not part of the setting: runs that differ only in these have the same setting.
 """
 
@@ -25,7 +25,7 @@ from runners.compose.keys import keys
 
 OUTSIDE = {"setting": False}
 RELEASE_ACCOUNTANT = "analytic_gaussian"  # the accountant of a curator's release
-ANY_CODE = "any_code"  # resume=any_code: a simulation may resume with other code of the mechanism than it began with
+ANY_CODE = "any_code"  # resume=any_code: a simulation may resume although the code of its mechanism has changed
 
 Rule = Callable[[str, object], None]  # checks the value of the named field and raises SettingError
 
@@ -59,7 +59,7 @@ class ProblemSettings:
 
 @dataclass(frozen=True)
 class DropoutSettings:
-    """The loss of messages to the server. deadline: seconds that it waits for them in a round; None for no limit."""
+    """The loss of messages to the server. deadline: seconds that the server waits in a round; None for no limit."""
 
     probability: float
     deadline: Annotated[float | None, unless(None, checks.positive)]
@@ -128,9 +128,9 @@ class BudgetSettings:
     when_spent: str
 
     def limited(self, plan: PrivacyPlan, what: str, hint: str = "") -> PrivacyPlan:
-        """Return the plan with this budget. Raises ValueError if all releases cost more and when_spent is "refuse".
+        """Return the plan with this budget. Raises ValueError if its releases cost more and when_spent is "refuse".
 
-        what: the subject and verb of that error message. hint: its end, with {} for the number of affordable releases.
+        what: the subject and verb of the error message. hint: its end, with {} for the number of affordable releases.
         """
         if self.epsilon is None:
             return plan
@@ -290,11 +290,11 @@ class OutsourcedSettings(RunSettings):
                 f"got {p.budget.when_spent!r}"
             )
         if self.dropout.probability or self.dropout.deadline is not None:
-            raise ValueError("dropout is about agents' messages: an outsourced run has none, leave it out")
+            raise ValueError("dropout is about agents' messages: an outsourced run has none, so leave it out")
         for name in ("device", "num_gpus"):
             if (given := getattr(self.executor, name, None)) not in (None, 0, "cpu", "auto"):
                 asked = f"executor.{name}={given}"
-                raise ValueError(f"{asked} is for agents: curator and modeler work on the CPU, leave it out")
+                raise ValueError(f"{asked} is for agents: curator and modeler work on the CPU, so leave it out")
         self._check_transform()
 
     def _check_transform(self) -> None:

@@ -36,7 +36,7 @@ class SweepError(HydraException):
 
 @dataclass(frozen=True)
 class Interval:
-    """The numbers from `low` to `high`: integers if both ends are; uniform on a logarithmic scale if `log`."""
+    """The numbers from `low` to `high`: integers if both ends are integers; on a logarithmic scale if `log`."""
 
     low: float
     high: float
@@ -141,7 +141,7 @@ def scaled(base: DictConfig) -> tuple[Any, Any]:
             raise SweepError(f"scale={base.scale} needs an experiment that has sweep.scales")
         return 0 if seeds is None else seeds, settings
     if seeds is not None:
-        raise SweepError("an experiment with sweep.scales has its seeds there")
+        raise SweepError("an experiment with sweep.scales takes its seeds from there")
     try:
         chosen = sweep["scales"][base.scale]
         return chosen["seeds"], [*(settings or []), *chosen.get("also", [])] or None
@@ -154,7 +154,7 @@ def scaled(base: DictConfig) -> tuple[Any, Any]:
 def parsed(
     overrides: Sequence[str], space: dict[str, Interval | tuple[str, ...]] | None = None
 ) -> dict[str, list[str]]:
-    """Expand overrides to one override for each of their values, by key; a later one replaces an earlier of its key.
+    """Return for each key one override per value; of several overrides of the same key, only the last one counts.
 
     space: if given, receives the values of keys with several values, which are then left out of the result.
     """

@@ -36,7 +36,7 @@ T = TypeVar("T")
 _NOISES = ("algorithm.message_noise", "algorithm.own_gp.noise")  # keys that may have the value `theory`
 Make = Callable[[Any], Any]
 
-# groups whose file names a class, each with the keys for those of the class's arguments that belong to other groups
+# groups whose files name a class; for each group, the keys of those arguments of the class that are set elsewhere
 _OBJECTS = {
     "weights": {"hold": "weights.decay.hold", "steps": "weights.decay.steps"},
     "transform": {"epsilon": "privacy.epsilon", "delta": "privacy.delta", "bits": "privacy.noise.bits"},
@@ -46,7 +46,7 @@ _OBJECTS = {
 
 
 def checked_settings(cfg: DictConfig) -> tuple[DictConfig, Settings]:
-    """Check a configuration; return it, with `problem.space` read from its file and `theory` resolved, and settings."""
+    """Check a configuration; return it, with the file `problem.space` read and `theory` resolved, and its settings."""
     for name in ("problem", "algorithm", "privacy"):
         if name in cfg and not OmegaConf.is_dict(cfg.get(name)):
             raise ValueError(f"{name} is a group of files: choose one with {name}=NAME, got {cfg.get(name)!r}")
@@ -96,7 +96,7 @@ def _with_theory(cfg: DictConfig) -> DictConfig:
 
 
 def _check_fits(cfg: DictConfig) -> None:
-    """Raise ValueError for a federated algorithm with an outsourced problem or vice versa; these might not resolve."""
+    """Raise ValueError for a federated algorithm with an outsourced problem or vice versa, which might not resolve."""
     preset, a, outsourced = cfg.problem.get("preset") or {}, cfg.algorithm, is_outsourced(cfg)
     if outsourced:
         for name in ("weights", "acquisition"):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ExecutorError(RuntimeError):
-    """The parts of a run could not be placed, or died too often."""
+    """The processes of a run could not be placed, or died too often."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Download the data files: `python -m runners.fetch landmine`; without a name, list them.
 
 A file gets its final name only when it is complete and its checksum is right. Until then its bytes are in
-`<file>.part` beside it, and the next attempt, or the same command later, continues there. An archive (federated EMNIST)
+`<file>.part` next to it; the next attempt, or the same command later, continues there. An archive (federated EMNIST)
 is deleted after the needed file is unpacked, as are the downloads from which a table (homes, flats, credit) is made.
 """
 
@@ -33,7 +33,7 @@ def fetch(file: DataFile, root: Path) -> bool:
         if target.exists():
             if state_of(file, root) == "present":
                 return False
-            raise FetchError(f"{target} is there and is not what is fetched (checksum {file.sha256}): move it away")
+            raise FetchError(f"{target} exists, and is not what is fetched (checksum {file.sha256}): move it away")
         target.parent.mkdir(parents=True, exist_ok=True)
         download(file, target, Console(stderr=True))
     except OSError as error:

@@ -17,8 +17,8 @@ class DataFile:
 
     path: relative to the data folder. sha256, bytes: hex digest and size (None: unknown) of the download.
     member: the file to unpack if the download is a tar.bz2 archive, else None. make: a function that makes the table,
-    to be stored as csv.gz, from the downloads' paths, else None. more: the further downloads, each as the address
-    relative to url, sha256 and bytes.
+    to be stored as csv.gz, from the downloads' paths, else None. more: the further downloads, each as its address
+    (relative to url), sha256 and bytes.
     """
 
     name: str

@@ -32,7 +32,7 @@ class _Interrupted(FetchError):
 
 
 def part_of(target: Path) -> Path:
-    """Return the path beside `target` for the bytes of an unfinished download."""
+    """Return the path next to `target` for the bytes of an unfinished download."""
     return target.with_name(target.name + ".part")
 
 
@@ -128,7 +128,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def _unpack(path: Path, member: str, target: Path) -> None:
-    """Write the file named `member`, in any folder of a tar.bz2 archive with the right checksum, to `target`.
+    """Write the file named `member`, from any folder of a tar.bz2 archive whose checksum was right, to `target`.
 
     Raises ValueError if the archive is damaged or has no such file, OSError if the disk refuses.
     """

@@ -25,9 +25,9 @@ _KEPT = ("round-*.npz", "curator.npz")  # files of a checkpoint that a longer ru
 
 
 def summary_of(folder: RunFolder, rounds: int = 1) -> dict[str, Any] | None:
-    """Return the summary of a finished run; None if there is none, or if it has fewer than `rounds` rounds.
+    """Return the summary of a finished run; None if no run is finished, or if it has fewer than `rounds` rounds.
 
-    While a longer run continues a finished one, its summary is still that of the finished one.
+    While a longer run continues a finished one, the summary is still that of the finished one.
     """
     for name in (SUMMARY, BEFORE):
         summary = read_object(folder.path / name)
@@ -42,7 +42,7 @@ def settled(folder: RunFolder) -> bool:
 
 
 def check_ledger(folder: RunFolder, n_charges: int, seeded: bool) -> None:
-    """Raise ResultsError if a summary states more charges than the ledger has, which was then lost or truncated.
+    """Raise ResultsError if a summary states more charges than the ledger has: the ledger was lost or truncated.
 
     Summaries of repeated runs are checked only for real releases, because a simulation's ledger is moved with them.
     """
@@ -64,7 +64,7 @@ def reopen(folder: RunFolder) -> None:
 
 
 def put_aside(folder: RunFolder, with_ledger: bool) -> Path:
-    """Move the records of a finished run to `earlier/k` and return it; none is removed before all are there."""
+    """Move the records of a finished run to the folder `earlier/k`; return the folder. Copies precede all removals."""
     earlier, k = folder.path / EARLIER, 1
     while (earlier / str(k)).exists():
         k += 1
@@ -100,7 +100,7 @@ def keep_rounds(folder: RunFolder) -> None:
 
 
 def take_rounds(folder: RunFolder) -> None:
-    """Replace the checkpoint by the rounds in rounds.zip. Raises ResultsError if it is damaged or missing."""
+    """Replace the checkpoint by the rounds in rounds.zip. Raises ResultsError if rounds.zip is damaged or missing."""
     part, path = folder.checkpoint_path.with_name(".continued"), folder.path / ROUNDS
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(mode=0o700)
@@ -117,6 +117,6 @@ def take_rounds(folder: RunFolder) -> None:
     except (OSError, RuntimeError, zipfile.BadZipFile) as error:
         shutil.rmtree(part)
         reason = str(error) if isinstance(error, ResultsError) else f"{path} cannot be read ({error})"
-        raise ResultsError(f"{reason}: more rounds cannot go on there; --again runs all of them anew") from error
+        raise ResultsError(f"{reason}: the run cannot be continued; --again runs all rounds anew") from error
     shutil.rmtree(folder.checkpoint_path, ignore_errors=True)
     part.rename(folder.checkpoint_path)

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 def run_folder_of(run: "RunIdentity", single: bool) -> RunFolder:
-    """Return the folder of a run: its own; for a plain run (`single`) that of a run with other rounds; or a new one.
+    """Return the folder of a run: its own; outside a sweep (`single`), else one with other rounds; else a new one.
 
     Raises ResultsError if a trial of a sweep would add to the real releases of a run with another number of rounds.
     """
@@ -33,14 +33,14 @@ def run_folder_of(run: "RunIdentity", single: bool) -> RunFolder:
         return RunFolder(next(family, run.labelled_path) if known is None else known)
     folder = trial_folder(run.experiment, run.names.setting, run.settings.seed, run.settings.rounds)
     if known not in (None, folder.path) and not run.settings.privacy.seeded:
-        raise ResultsError(f"{known} is this run with other rounds: a second one would add to what that released")
+        raise ResultsError(f"{known} is this run with other rounds: a second run would add to its releases")
     return folder
 
 
 def trial_folder(
     experiment: Path, setting: str, seed: int, rounds: int | None, labelled: Sequence[str] | None = None
 ) -> RunFolder:
-    """Return the folder of a sweep's trial: an existing one with `rounds` rounds, by whatever command, or a new one."""
+    """Return the folder of a sweep's trial: one with `rounds` rounds that any command has made, or a new one."""
     known = find_run(experiment, setting, seed, labelled)
     if known is not None and rounds in (None, (read_object(known / "summary.json") or {}).get("rounds", rounds)):
         return RunFolder(known)
@@ -48,7 +48,7 @@ def trial_folder(
 
 
 def find_run(experiment: Path, setting: str, seed: int, labelled: Sequence[str] | None = None) -> Path | None:
-    """Find the folder `SETTING/SEED` or `LABEL-SETTING/SEED` in that of the experiment; None if neither exists.
+    """Find the folder `SETTING/SEED` or `LABEL-SETTING/SEED` of an experiment; None if neither exists.
 
     labelled: the names of the folders `LABEL-SETTING`, from `labelled_folders`; None to list them here.
     """
@@ -77,7 +77,7 @@ def note_lineage(folder: RunFolder, run: "RunIdentity") -> None:
 
 
 def check_noise_of_other_lengths(run: "RunIdentity", folder: RunFolder) -> None:
-    """Warn if a run with a target epsilon exists with another number of rounds, and thus with another noise.
+    """Warn if a run with a target epsilon exists with another number of rounds, and thus with other noise.
 
     Raises ResultsError if its releases are real, because a second run would add to their epsilon on another ledger.
     """
@@ -87,13 +87,13 @@ def check_noise_of_other_lengths(run: "RunIdentity", folder: RunFolder) -> None:
         said = f"{path} is a run of this setting with noise for another number of rounds than {run.settings.rounds}"
         if not run.settings.privacy.seeded:
             raise ResultsError(
-                f"{said}: a run of its own adds to what that one released; give another experiment_name to pay for both"
+                f"{said}: a separate run would add to its releases; give another experiment_name to pay for both"
             )
         logger.warning("%s: this run starts anew in a folder of its own", said)
 
 
 def _other_lengths(run: "RunIdentity") -> list[tuple[Path, str]]:
-    """Return the folders of runs with the same seed and setting but for rounds, and perhaps noise, with their families.
+    """Return folder and family of each run with the same seed, and the same setting but for rounds and perhaps noise.
 
     A family is the name of a setting without its rounds. The folders with the longest ledgers come first.
     """

@@ -21,12 +21,12 @@ logger = logging.getLogger(__name__)
 def resumed(
     experiment: Experiment, checkpoint: Checkpoint, folder: RunFolder, result: Result, run: LedgerCoverage
 ) -> tuple[int, float | None, int]:
-    """Prepare a run to start or resume; return its finished rounds, the epsilon before them, and its broadcasts.
+    """Prepare a run to start or resume; return its number of finished rounds, earlier epsilon, number of broadcasts.
 
     The finished rounds are the first ones of the checkpoint, and the ledger holds all their broadcasts. An empty ledger
-    is bound to `run`; any other must belong to it. The third number counts the broadcasts of the whole run. If nothing
-    was sent in the last of these rounds, because a shorter run ended there, the round does not count as finished, and
-    `result.observed` gets its observations. Unusual circumstances are logged.
+    is bound to `run`; any other must belong to it. Earlier epsilon is that of all other charges, if releases are real.
+    The broadcasts are those of the whole run. If nothing was sent in the checkpoint's last round, because a shorter run
+    ended there, that round does not count, and `result.observed` gets its observations. Unusual facts are logged.
     """
     settings, seeded = experiment.settings, experiment.settings.privacy.seeded
     anew, summary = settings.again or not settings.resume, finished.summary_of(folder)
@@ -56,7 +56,7 @@ def resumed(
             raise
         if summary is not None and anew:
             aside = finished.put_aside(folder, with_ledger=seeded)
-            what = "records and ledger" if seeded else "records, without the ledger, which goes on,"
+            what = "records and ledger" if seeded else "records (not the ledger, which goes on)"
             logger.warning("the %s of the finished run are in %s now", what, aside)
             ledger = Ledger(folder.ledger_path, held)
         elif ended:
@@ -80,7 +80,7 @@ def _done(
     if known > T + 1:
         progress = folder.progress()
         longer = known - 1 if progress is None else max(progress.rounds, known - 1)
-        raise ResultsError(f"{folder.path} is a run of more rounds that was interrupted: rounds={longer} goes on")
+        raise ResultsError(f"{folder.path} is a run of more rounds that was interrupted: rounds={longer} continues it")
     # a shorter run sent nothing in its last round, which is repeated; without a broadcast this changes nothing
     if isinstance(experiment, FederatedExperiment) and 0 < known <= T and not sent_last:
         done -= 1
@@ -100,7 +100,7 @@ def _broadcasts(experiment: Experiment, checkpoint: Checkpoint, ledger: Ledger, 
     if releases < min(done, experiment.broadcasts):  # the broadcasts ended before the finished rounds did
         return releases
     spent, kept = ledger.events(), experiment.kept_release(checkpoint).load(done)
-    if kept is not None and ledger.holds(done, kept[0].values):  # kept, charged already, and sent again
+    if kept is not None and ledger.holds(done, kept[0].values):  # this release is charged already, and is sent again
         spent = spent[:-1]
     plan, planned = experiment.plan, len(experiment.plan.events)
     paid = plan.affordable(spent, releases)
@@ -119,7 +119,7 @@ def _say_what_is_unusual(experiment: Experiment, ledger: Ledger, releases: int) 
     if experiment.private and isinstance(privacy, MechanismPrivacy) and privacy.mechanism.noise_multiplier == 0:
         logger.warning("privacy.z=0 adds no noise: there is no finite epsilon")
     if ledger.carried_over > releases:
-        what = "different ones add to epsilon; these releases are real, keep this ledger"
+        what = "different ones add to epsilon; these releases are real, so keep this ledger"
         if privacy.seeded:
             what = "different ones with the same random numbers are refused; delete the folder to start anew"
         said = "%s already holds %d broadcasts: equal ones are not charged again, %s"

@@ -15,7 +15,7 @@ from runners.compose.typed import is_outsourced, plain_tree
 
 @dataclass(frozen=True)
 class SettingNames:
-    """The names of a setting, which do not depend on seed, results folder, executor and tracker.
+    """The names of a setting; none of them depends on seed, results folder, executor or tracker.
 
     setting: a digest of the whole setting. family: without its rounds. any_noise: without rounds and noise multiplier.
     """

@@ -39,7 +39,7 @@ class Report:
     warnings: Sequence[tuple[str, str]] = ()
 
     def for_tune(self) -> dict[str, Any]:
-        """Return Tune's result: the numbers that its schedulers and callbacks read, and the whole report as JSON.
+        """Return the report as a result of Tune: the numbers that Tune reads, and the whole report as JSON.
 
         Unknown numbers are NaN. The result is small, because Tune keeps statistics of each number until the trial ends.
         """
@@ -102,7 +102,7 @@ def run_trial(
 
 
 def attempt(cfg: Any, on_round: OnRound, setting: str | None = None) -> TrialState:
-    """Run a trial in this process, record its failure if it fails, and return its final state; raises no Exception.
+    """Run a trial in this process and return its state afterwards; record an Exception as a failure, never raise it.
 
     setting: The name of the trial's setting; None to compute it from `cfg`.
     """

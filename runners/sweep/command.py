@@ -12,13 +12,13 @@ from runners.user_errors import exit_code
 
 HELP = """dpfbo: a sweep, many settings of one experiment times many seeds, side by side on Ray.
 
-Writes results/<experiment_name>/<setting>/<seed>/ for each trial, and sweep.json beside them. Finished trials are
-skipped and interrupted ones resume: after a Ctrl-C or a crash, run the same command again.
+Writes results/<experiment_name>/<setting>/<seed>/ for each trial, and results/<experiment_name>/sweep.json. Finished
+trials are skipped and interrupted ones resume: after a Ctrl-C or a crash, run the same command again.
 
 Examples
   python -m runners.sweep experiment=fig2c                           a figure of the paper
   python -m runners.sweep experiment=fig2c scale=paper               with all its seeds
-  python -m runners.sweep experiment=fig2a,fig2b,fig2c               several; shared trials run once
+  python -m runners.sweep experiment=fig2a,fig2b,fig2c               several figures; shared trials run once
   python -m runners.sweep experiment=fig2c --dry-run                 list the trials and predict their epsilon
   python -m runners.sweep experiment=paper --estimate                trials, hours, disk, before anything starts
   python -m runners.sweep experiment=paper scale=paper               all of both papers, then figures and a report
@@ -34,9 +34,9 @@ KEYS = """Values to sweep over (commas multiply)
   key=a,b   key=range(1,5)   key=choice(a,b)   group=glob(dp_*)      as in runners.run -m
 
 Keys of a sweep
-  scale                    quick or paper: the seeds, and perhaps more settings, of an experiment that has scales
+  scale                    quick or paper: chooses the seeds, and perhaps more settings, if the experiment has scales
   seeds                    0..4 (both ends count), 3, or 0,1,5
-  sweep.max_concurrent     trials at a time; null: as many as fit
+  sweep.max_concurrent     trials at a time; null: as many as fit, or 1 with executor=ray
   sweep.cpus_per_trial     null: 1, or 0 with executor=ray, where the CPUs belong to the actors
   sweep.gpus_per_trial     may be a fraction
   sweep.max_retries        restarts of a trial whose node or process goes away (default 5)
@@ -44,7 +44,7 @@ Keys of a sweep
   sweep.skip_missing       true: of several experiments, leave out those whose data files are missing
   sweep.report             true: at the end, write figures, tables, verdicts, report.html to results_dir/EXPERIMENT
   sweep.scheduler          asha or median: Ray Tune stops simulations with a poor metric early; the same command
-                           without this key continues them. Its options are sweep.scheduler_options.grace_period,
+                           without this key continues them. Options: sweep.scheduler_options.grace_period,
                            .reduction_factor (asha) and .min_samples_required (median)
   sweep.search             optuna or random: choose the settings of simulations from the values above and from
                            key=interval(0.1,1), key=int(interval(1,9)), key=tag(log,interval(0.5,4))

@@ -37,7 +37,7 @@ def kind(config: Mapping[str, Any]) -> str:
 
 
 class FinishedTrials:
-    """The costs of finished trials, read from `settings`, the folders of their settings.
+    """The costs of finished trials. settings: the folders of the settings whose trials are read, at most five of each.
 
     The cost of a setting is the mean over its finished trials, in any experiment. If it has none, its cost per round is
     the mean over the finished trials of the same problem and algorithm.
@@ -94,7 +94,7 @@ class FinishedTrials:
 
 
 def seconds_left(experiment: Path, trials: Iterable[Trial], states: States) -> float | None:
-    """Predict the seconds until all trials of an experiment have ended, if as many run at a time as do now.
+    """Predict the seconds until all trials of an experiment have ended, if as many trials run at a time as now.
 
     `FinishedTrials.seconds` predicts the time of each trial. None if no trial is running, or none has finished.
     """

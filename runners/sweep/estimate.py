@@ -125,7 +125,7 @@ def line(sweeps: Sequence[SweepPlan], found: Sequence[ExperimentEstimate]) -> st
     said = f"{n} trial{'s' * (n != 1)} to run"
     if unknown == n:
         return said if not n else f"{said}, of unknown length: --estimate probes them"
-    least = f" without {unknown} of unknown length" if unknown else ""
+    least = f", not counting {unknown} of unknown length" if unknown else ""
     gpu_hours = sum(each.gpu_hours for each in found)
     hours = f"about {_hours(sum(each.core_hours for each in found))} core hours"
     hours += f" and {_hours(gpu_hours)} GPU hours" if gpu_hours else ""
@@ -146,7 +146,7 @@ def _resources(sweep: SweepPlan) -> tuple[int, int]:
 
 
 def _gpus_of(sweep: SweepPlan, setting: PlannedSetting) -> float:
-    """Return the number of GPUs that a trial and its actors hold; with agents_per_actor=auto, all of this machine."""
+    """Return the number of GPUs that a trial and its actors hold: all of this machine if agents_per_actor=auto."""
     executor, own = setting.cfg.executor, sweep.options.gpus_per_trial
     if executor.name != "ray" or not executor.num_gpus:
         return own

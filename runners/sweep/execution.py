@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
             if sweep.options.search is not None and not args.dry_run:
                 out.print(_best(sweep), soft_wrap=True)
             out.print(f"{counts}results: {sweep.folder}", soft_wrap=True)
-        together = f"together, without what they share: {len(once)} trials, {n_to_run} to run"
+        together = f"together, with shared trials counted once: {len(once)} trials, {n_to_run} to run"
         out.print(together if args.dry_run else f"{time.monotonic() - begin:.0f} s")
     if args.dry_run:
         return 0

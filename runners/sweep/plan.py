@@ -42,7 +42,7 @@ _MOST_ATTEMPTS = 20  # suggestions to draw for each new setting of a search, sin
 
 @dataclass(frozen=True)
 class PlannedSetting:
-    """A composed and checked setting, which a seed makes a trial.
+    """A composed and checked setting; with a seed it is a trial.
 
     epsilon: the predicted epsilon of a whole run at `delta`, by accountant; None if it is not finite.
     approximations: the accountants whose epsilon is an approximation and not a guarantee.
@@ -115,7 +115,7 @@ class SweepOptions:
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """The trials and options of a sweep. folder: the results of its experiment. slurm: None to run it here."""
+    """The trials and options of a sweep. folder: the results of its experiment. slurm: None without Slurm."""
 
     experiment: str
     folder: Path
@@ -144,10 +144,10 @@ def plan(
     seeds = [a.partition("=")[2] for a in arguments if name_of(a) == "seeds"]
     rest = [a for a in arguments if name_of(a) != "seeds"]
     if any(name_of(a) == "seed" for a in rest):
-        raise SweepError("seed cannot be given to a sweep, use seeds, such as seeds=0..4 or seeds=0,1,5")
+        raise SweepError("seed cannot be given to a sweep: use seeds, such as seeds=0..4 or seeds=0,1,5")
     if any(name_of(a) == "again" for a in rest):
         raise SweepError(
-            "again is for runners.run: a sweep leaves finished trials alone, delete a folder to run it anew"
+            "again is for runners.run: a sweep leaves finished trials alone; to run one anew, delete its folder"
         )
     with composing():
         base = composed_base(rest)
@@ -217,7 +217,7 @@ def outcome(setting: PlannedSetting, seeds: Sequence[int], options: SweepOptions
 
 
 def _search(settings: _Settings, experiment: Path, space: Space, given: dict[str, list[str]]) -> None:
-    """Add the settings that a search suggested earlier, and its next ones if the trials of all those have ended."""
+    """Add the settings that a search suggested earlier, and, if all trials of these have ended, its next ones."""
     options, search = settings.options, settings.options.search
     fixed = tuple(value for values in given.values() for value in values)
     for words in _suggested(experiment, space, [o for o in fixed if not is_sweep_key(name_of(o))]):
@@ -259,7 +259,7 @@ def _check_space(space: Space, entries: Any) -> None:
         raise SweepError("sweep.search needs keys with an interval(), a choice() or values between commas")
     if entries is not None:
         raise SweepError(
-            "sweep.search chooses the settings itself: leave out sweep.settings, and experiments that have them"
+            "sweep.search chooses the settings itself: leave out sweep.settings, and experiments that have this key"
         )
 
 
@@ -280,7 +280,7 @@ def folder_of(cfg: DictConfig) -> Path:
 
 
 def _adapt(cfg: DictConfig, options: SweepOptions, seed: int) -> None:
-    """Change a composed configuration in place to that of a trial with this seed, which runs beside others."""
+    """Turn a composed configuration, in place, into that of a trial with this seed, next to other trials."""
     OmegaConf.set_struct(cfg, False)
     del cfg["seeds"], cfg["scale"], cfg["sweep"], cfg["launcher"]
     cfg.seed = seed
@@ -290,7 +290,7 @@ def _adapt(cfg: DictConfig, options: SweepOptions, seed: int) -> None:
 
 
 def _checked(composition: Composition, name: str) -> PlannedSetting:
-    """Return the setting of a composition, without its label; making the composition has checked all parts of a run."""
+    """Return the setting of a composition, without label and overrides; all parts of the run are checked already."""
     rounds, problem, plan = composition.experiment.rounds, composition.experiment.problem, composition.experiment.plan
     return PlannedSetting(
         "", (), name, problem.name, composition.given, rounds, problem.metric, problem.lower_is_better, plan.delta,
@@ -334,7 +334,7 @@ def _combinations(entries: Any, given: dict[str, list[str]]) -> list[tuple[str, 
 
 
 def _labels(groups: Sequence[Sequence[tuple[str, ...]]], algorithms: Sequence[str]) -> list[str]:
-    """Return a label for each setting: its overrides that not all settings share, or its groups if it is the only one.
+    """Return a label for each setting: the overrides that not all settings share; for a single setting, its groups.
 
     groups: for each setting, all combinations of overrides that yield it; only overrides in all of these count.
     """

@@ -15,7 +15,7 @@ from rich.text import Text
 from dpfbo.formats.words import METHODS, delta_in_words, epsilon_in_words, neighbours
 from runners.sweep.trials import PHASES, Phase, States, Trial, TrialState
 
-MOST_ROWS, MOST_FAILURES = 60, 20  # most rows of a printed table: of settings, of failed trials
+MOST_ROWS, MOST_FAILURES = 60, 20  # most rows of the tables of settings and of failed trials
 
 _UNDER_WAY: tuple[Phase, ...] = ("running", "interrupted")
 
@@ -31,7 +31,7 @@ class Row:
         return [state for state in self.states if state.phase == phase]
 
     def mean(self) -> str:
-        """Return the mean metric over the finished seeds ± its standard error; without any, that so far as `(x)`."""
+        """Return the mean metric ± its standard error over the finished seeds; if there are none, `(mean so far)`."""
         done = self.of("done")
         values = [state.mean for state in done or self.states if state.mean is not None]
         if not values or not done:
@@ -47,7 +47,7 @@ class Row:
         return "  ".join(f"{fmean(q[percent] for q in known):.3g}" for percent in known[0])
 
     def epsilon(self) -> str:
-        """Return the largest epsilon of the finished seeds; without any, the largest so far as `(x)`."""
+        """Return the largest epsilon of the finished seeds; if there are none, `(largest epsilon so far)`."""
         done = self.of("done")
         known = [state.epsilon for state in done or self.states if state.epsilon is not None]
         words = epsilon_in_words(max(known)) if known else ""
@@ -117,7 +117,7 @@ def footnote(rows: Sequence[Row]) -> str:
     }
     by = " or ".join(f"{name} at {delta}, {neighbours(relation)}" for name, relation, delta in sorted(known))
     some = f"; epsilon of one run by {by}" if by else ""
-    so_far = "; in brackets: so far, no seed is finished" if any(row.mean().startswith("(") for row in rows) else ""
+    so_far = "; in brackets: value while no seed is finished" if any(row.mean().startswith("(") for row in rows) else ""
     early = any(state.stopped_by for row in rows for state in row.states)
     chosen = "; a setting with trials stopped early looks better than it is, since its poor seeds are missing" * early
     return f"mean of the finished seeds ± standard error over the seeds{some}{so_far}{chosen}"

@@ -30,7 +30,7 @@ def results(folder: str | Path) -> "pd.DataFrame":
 
     Columns: label, setting (its hash), seed, state, stopped_by, round, mean and se (of the metric after that round; se
     over the agents), epsilon/ACCOUNTANT (at delta, NaN if not finite), delta, seconds, error, path (of the run folder),
-    and config/KEY for every key in which the settings differ, from a setting's overrides until a trial has finished.
+    and config/KEY for every key in which settings differ (read from overrides until a setting has a finished trial).
 
     Args:
         folder: The experiment's folder, such as `results/mine`.
@@ -124,5 +124,5 @@ def write_results(
             replace_text(folder / "tables.txt", done.stdout, mode=0o600)  # it may describe real data
     console.print(f"figures/, tables.txt, claims.md and report.html are in {folder}", soft_wrap=True)
     if failed:
-        console.print(f"not whole, see the errors above: {', '.join(failed)}")
+        console.print(f"incomplete, because of the errors above: {', '.join(failed)}")
     return not failed

@@ -42,9 +42,9 @@ class TrialOnce:
 
 
 def command_lines(arguments: Sequence[str]) -> list[list[str]]:
-    """Split a command line that names several experiments, such as experiment=fig2a,fig2b, into one for each of them.
+    """Split a command line that names several experiments, such as experiment=fig2a,fig2b, into one line for each.
 
-    An experiment with `sweep.experiments` is replaced by these, with its other options under `sweep`.
+    An experiment with `sweep.experiments` is replaced by those; they get its other options under `sweep`.
     Raises SweepError if the experiments cannot be combined.
     """
     given = {name_of(a): a.partition("=")[2] for a in arguments}
@@ -56,7 +56,7 @@ def command_lines(arguments: Sequence[str]) -> list[list[str]]:
     if not all(names) or len(set(names)) < len(names):
         raise SweepError(f"experiments must be different names between commas, got {given['experiment']!r}")
     if "experiment_name" in given:
-        raise SweepError("experiment_name cannot be given to several experiments, each has its own")
+        raise SweepError("experiment_name cannot be given to several experiments: each has its own")
     rest = [a for a in arguments if name_of(a) != "experiment"]
     return [[f"experiment={name}", *options, *rest] for parts, options in groups for name in parts]
 
@@ -121,9 +121,9 @@ def sharing(sweep: SweepPlan, sweeps: Sequence[SweepPlan]) -> list[SweepPlan]:
 
 
 def _group(name: str) -> tuple[list[str], list[str]]:
-    """Return the experiments that `name` combines (only itself if it lists none), and its sweep options for them.
+    """Return the experiments that `name` lists, or only `name` if there is no list, and the sweep options for them.
 
-    They are read from the experiment's own file, without composing a configuration.
+    Both are read from the experiment's own file, without composing a configuration.
     """
     file = CONF / "experiment" / f"{name}.yaml"
     own = dict(OmegaConf.select(OmegaConf.load(file), "sweep") or {}) if name and file.is_file() else {}
@@ -135,7 +135,7 @@ def _check_shareable(sweeps: Sequence[SweepPlan]) -> None:
     if len({sweep.folder for sweep in sweeps}) < len(sweeps):
         raise SweepError(f"experiments must have folders of their own, got {', '.join(g.experiment for g in sweeps)}")
     if any(sweep.options.search for sweep in sweeps):
-        raise SweepError("sweep.search is for one experiment, several were given")
+        raise SweepError("sweep.search is for one experiment, but several were given")
     for key, values in (
         ("sweep's resources", {sweep.options for sweep in sweeps if not sweep.options.alone}),
         ("executor", {str(sweep.settings[0].cfg.executor) for sweep in sweeps}),
@@ -173,7 +173,7 @@ def copy(source: Path, target: RunFolder) -> None:
     config = read_yaml(source / "config.yaml")
     summary = json.loads((source / "summary.json").read_bytes())
     if summary.get("rng") != "seeded":
-        raise ResultsError(f"{source} is a real run, and its releases happened once")
+        raise ResultsError(f"{source} is a real run: its releases happened once, so it is not copied")
     files = {file: (source / file).read_bytes() for file in COPIED}
     config["experiment_name"] = summary["experiment"] = target.path.parent.parent.name
     files["config.yaml"] = config_text(config).encode()

@@ -94,7 +94,7 @@ class SlurmLauncher:
         """
         if not str(log).isprintable() or '"' in str(log):
             raise ValueError(f"results_dir must be printable and without quotes for Slurm, got {str(log)!r}")
-        output = str(log.parent).replace("%", "%%") + f"/{log.name}"  # %j stands for the job's number only in the name
+        output = str(log.parent).replace("%", "%%") + f"/{log.name}"  # %j is the job's number only in the file name
         options = {
             "job-name": f"{_NAME}{name}", "output": output, "open-mode": "append", "requeue": True,
             "ntasks-per-node": 1, "signal": f"TERM@{self.notice}", **self._sbatch_options(),
@@ -109,7 +109,7 @@ class SlurmLauncher:
             quoted = f'"{value}"' if " " in str(value) else value  # a #SBATCH line ends at an unquoted space
             lines.append(f"#SBATCH --{key}" if value is True else f"#SBATCH --{key}={quoted}")
         lines += [
-            "# written by runners.sweep; one task per node, the first of which runs the sweep on a Ray cluster of all",
+            "# written by runners.sweep: one task per node; the first runs the sweep on a Ray cluster of all nodes",
             f"cd {shlex.quote(str(cwd))} || exit 1", *self.setup, 'export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"',
             f"exec srun --ntasks-per-node=1 --kill-on-bad-exit=0 {shlex.join(task)}",
         ]  # fmt: skip

@@ -169,7 +169,7 @@ def _wait_for_nodes(count: int, seconds: float) -> None:
     while not ray.is_initialized():
         try:
             ray.init(os.environ["RAY_ADDRESS"], log_to_driver=False, logging_level=logging.ERROR)
-        except (ConnectionError, RuntimeError, ValueError, OSError):  # it is not up yet
+        except (ConnectionError, RuntimeError, ValueError, OSError):  # Ray is not up yet
             if time.monotonic() > give_up:
                 raise
             time.sleep(_POLL_SECONDS)
@@ -178,11 +178,11 @@ def _wait_for_nodes(count: int, seconds: float) -> None:
         time.sleep(_POLL_SECONDS)
     ray.shutdown()
     words = f"{there} of {count} nodes"
-    print(words if there == count else f"warning: {words} are there, the sweep begins without the others", flush=True)
+    print(words if there == count else f"warning: {words} are there; the sweep begins without the others", flush=True)
 
 
 def _runs() -> bool:
-    """Return True if Slurm still lists the job as running, so that nobody else has cancelled or requeued it."""
+    """Return True if Slurm lists the job as running, which means that nobody else has cancelled or requeued it."""
     ask = ["squeue", "--noheader", "--jobs", os.environ["SLURM_JOB_ID"], "--format=%T"]
     for _ in range(_QUESTIONS):
         with suppress(OSError, subprocess.SubprocessError):

@@ -28,7 +28,7 @@ PHASES: tuple[Phase, ...] = ("done", "running", "interrupted", "failed", "waitin
 
 PLAN = "sweep.json"
 FAILURE, STOPPED = "failure.json", "stopped.json"
-_LONGEST_NAME, _LARGEST_SEED = 200, 10**18  # of a setting's folder, of a seed's folder
+_LONGEST_NAME, _LARGEST_SEED = 200, 10**18  # limits of the names of settings' and seeds' folders
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class TrialState:
     mean: the mean of the metric over the agents after `round`. epsilon: spent so far, according to `accountant`; inf if
     it is not finite. delta, relation, accountant: known for finished trials. preemptions: how often the trial's node or
     process went away while it ran. quantiles: the quantiles of the agents' final metric by percent, for finished trials
-    of many agents. stopped_by: the scheduler that stopped the trial early, whose phase is then "interrupted".
+    of many agents. stopped_by: the scheduler that stopped the trial early; the phase is then "interrupted".
     """
 
     phase: Phase
@@ -119,7 +119,7 @@ def state(folder: RunFolder) -> TrialState:
 
 
 def _stopped(stopped: dict[str, Any], reached: dict[str, Any]) -> TrialState:
-    """Return the state of a trial that a scheduler stopped, whose progress.json may be some rounds behind."""
+    """Return the state of a trial that a scheduler stopped; progress.json may be some rounds behind."""
     values = {name: stopped[name] for name in ("round", "mean") if isinstance(stopped.get(name), int | float)}
     return TrialState("interrupted", **{**reached, **values}, stopped_by=str(stopped.get("by")))
 
@@ -192,7 +192,7 @@ def write_plan(experiment: Path, trials: Iterable[Trial]) -> None:
 
 
 def read_plan(experiment: Path) -> list[Trial]:
-    """Return the trials of sweep.json; none if it is missing, unreadable or has one outside the experiment's folder.
+    """Return the trials of sweep.json; none if it is unreadable (or missing) or names a trial outside the experiment.
 
     Only the run folders are authoritative.
     """
@@ -201,7 +201,7 @@ def read_plan(experiment: Path) -> list[Trial]:
 
 
 def names_no_folders(experiment: Path) -> bool:
-    """Return True if sweep.json has a trial outside the experiment's folder, so that `read_plan` returns none."""
+    """Return True if sweep.json names a trial outside the experiment's folder, so that `read_plan` returns none."""
     return not all(map(_names_a_folder, _planned(experiment)))
 
 
@@ -214,7 +214,7 @@ def _planned(experiment: Path) -> list[Trial]:
 
 
 def _names_a_folder(trial: Trial) -> bool:
-    """Return True if a trial's setting and seed, read from a file, are valid names of folders in the experiment's."""
+    """Return True if a trial's setting and seed, read from a file, are valid names of folders inside an experiment."""
     name, seed = trial.setting, trial.seed
     if not isinstance(name, str) or not isinstance(seed, int) or not isinstance(trial.label, str):
         return False

@@ -138,7 +138,7 @@ def _scheduler(stopping: EarlyStopping, settings: Sequence[PlannedSetting]) -> T
 class _SeedBySeed(FIFOScheduler):
     """A scheduler that compares only trials of the same seed, because an easy seed would win with any setting.
 
-    The median rule keeps all results of all trials, so that they are reduced to the two numbers that it reads.
+    The median rule keeps all results of all trials, so each result is first reduced to the two numbers that it reads.
     """
 
     def __init__(self, make: Callable[[], TrialScheduler]) -> None:

@@ -107,7 +107,7 @@ def test_a_shorter_run_is_shown_while_a_longer_one_goes_on(tmp_path):
     first, folder = single(tmp_path, *SMALL, "rounds=3")
     kill(tmp_path, 6, *SMALL, "rounds=8")
     assert single(tmp_path, *SMALL, "rounds=3") == (json.loads(json.dumps(first)), folder)
-    with pytest.raises(ResultsError, match="a run of more rounds that was interrupted: rounds=8 goes on"):
+    with pytest.raises(ResultsError, match="a run of more rounds that was interrupted: rounds=8 continues it"):
         single(tmp_path, *SMALL, "rounds=4")
     summary, same = single(tmp_path, *SMALL, "rounds=8")
     assert same == folder and summary["n_charges"] == 8 and not (folder / "summary.before.json").exists()
@@ -181,7 +181,7 @@ def test_noise_for_another_number_of_rounds_is_another_run(tmp_path, caplog, rng
     settings = [*SMALL, "privacy.epsilon=2", f"privacy.rng={rng}"]
     _, folder = single(tmp_path, *settings, "rounds=3")
     if rng == "os":
-        with pytest.raises(ResultsError, match="a run of its own adds to what that one released"):
+        with pytest.raises(ResultsError, match="a separate run would add to its releases"):
             single(tmp_path, *settings, "rounds=5")
         return
     with caplog.at_level(logging.WARNING):
@@ -282,12 +282,12 @@ def test_a_damaged_rounds_file_is_one_sentence_and_the_run_stays_finished(tmp_pa
     whole = (folder / "rounds.zip").read_bytes()
     for content in (whole[: len(whole) // 2], b"", whole.replace(b"round-00001.npz", b"../und-00001.npz")):
         (folder / "rounds.zip").write_bytes(content)
-        with pytest.raises(ResultsError, match="rounds.zip .*: more rounds cannot go on there; --again runs all"):
+        with pytest.raises(ResultsError, match="rounds.zip .*: the run cannot be continued; --again runs all"):
             single(tmp_path, *SMALL, "rounds=4")
         assert finished.summary_of(RunFolder(folder))["rounds"] == 3
     with zipfile.ZipFile(folder / "rounds.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("round-00000.npz", bytes(2**20))
-    with pytest.raises(ResultsError, match="rounds.zip holds 'round-00000.npz' compressed, as no run writes it: more"):
+    with pytest.raises(ResultsError, match="rounds.zip holds 'round-00000.npz' compressed, as no run writes it: the"):
         single(tmp_path, *SMALL, "rounds=4")
     (folder / "lineage.json").write_text("{}")
     with pytest.raises(ResultsError, match=r"lineage.json cannot be read"):

@@ -16,11 +16,11 @@ MISTAKES = [
     ("run --seed 3", "unknown option '--seed'; settings have no dashes: seed=VALUE"),
     (
         "run algorithm=a,b",
-        "algorithm has several values: -m runs one after another, python -m runners.sweep side by side; one",
+        "algorithm has several values: -m runs them one after another, python -m runners.sweep side by side; a",
     ),
     (
         "run algorithm=ts,dp_fts",
-        "algorithm has several values: -m runs one after another, python -m runners.sweep side by side; one",
+        "algorithm has several values: -m runs them one after another, python -m runners.sweep side by side; a",
     ),
     (
         "run problem=botorch problem.function=Hartman",
@@ -230,7 +230,7 @@ MISTAKES = [
     ),
     ("sweep fig2c", "settings read key=value, got 'fig2c': python -m runners.sweep experiment=fig2c"),
     ("sweep experiment=fig2z", "unknown experiment 'fig2z': choose one of"),
-    ("sweep experiment=fig2c seed=3", "seed cannot be given to a sweep, use seeds, such as seeds=0..4 or seeds=0,1,5"),
+    ("sweep experiment=fig2c seed=3", "seed cannot be given to a sweep: use seeds, such as seeds=0..4 or seeds=0,1,5"),
     ("sweep experiment=fig2c seeds=a", "seeds must be integers of at least 0, such as 0..4 or 0,1,5, got 'a'"),
     ("sweep experiment=fig2c seeds=4..0", "seeds must be integers of at least 0, such as 0..4 or 0,1,5, got '4..0'"),
     ("sweep experiment=fig2c --dryrun", "unrecognized arguments: --dryrun (did you mean --dry-run?)"),
@@ -238,7 +238,7 @@ MISTAKES = [
     ("sweep experiment=fig2c sweep.max_concurrent=0", "sweep.max_concurrent must be an integer of at least 1, got 0"),
     (
         "sweep experiment=fig2c again=true",
-        "again is for runners.run: a sweep leaves finished trials alone, delete a folder to run it anew",
+        "again is for runners.run: a sweep leaves finished trials alone; to run one anew, delete its folder",
     ),
     ("status fig99", "no trial of 'fig99' in results (there are no results yet)"),
     ("best nowhere", "there is no finished run in nowhere"),

@@ -30,8 +30,8 @@ _TREE_NUMBERS = 2_000_000  # number of values in all messages, N x M, above whic
 def connected(executor: RayExecutor) -> Iterator[None]:
     """Connect to the cluster at `address` or to a new one on this machine, unless this process is connected already.
 
-    Only a connection made here is shut down at the end. Raises ExecutorError if it fails, for example because no
-    cluster answers at `address`.
+    Only a connection made here is shut down at the end. Raises ExecutorError if connecting fails, for example because
+    no cluster answers at `address`.
     """
     if ray.is_initialized():
         yield

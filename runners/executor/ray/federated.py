@@ -1,7 +1,7 @@
 """Run a federated experiment on Ray: actors with some agents each, and a server actor, any of which may die.
 
-The driver keeps the finished rounds. It places a dead actor again, sends it the rounds of its agents and repeats the
-round in progress. What is repeated follows from settings and seed, or, for unseeded noise, is the release that the
+The driver keeps the finished rounds. It replaces a dead actor, sends the new one the rounds of its agents and repeats
+the round in progress. What is repeated follows from settings and seed, or, for unseeded noise, is the release that the
 server saved. The records are therefore those of a run without deaths.
 """
 
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 class RayFederation(RayActors):
-    """The actors of one run, as the `Population` of `federation.run` and its `Aggregator`, which calls the server."""
+    """The actors of one run: the `Population` of `federation.run`, and, with the server actor, its `Aggregator`."""
 
     done: FederatedResult
     seconds = agents_cpu_seconds = objective_seconds = 0.0  # totals of the rounds that this process has run

@@ -1,7 +1,7 @@
 """The modeler of an outsourced run as a Ray actor.
 
-Its process gets the brief (public settings and GP), the released values, indices and measurements, but no settings,
-seed or problem. Nothing that this module imports can build a problem.
+Its process gets the brief, the released values, indices and measurements, but not the settings of the run, the seed or
+the problem. Nothing that this module imports can build a problem.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ class ModelerActor:
         return "dpfbo modeler"
 
     def begin(self, brief: Brief, working_directory: str, threads: int) -> Placement:
-        """Build the modeler; not in the constructor, because Ray hides its errors."""
+        """Build the modeler; Ray would hide the errors of a constructor."""
         enter(working_directory, threads)
         self._modeler = LocalModeler(brief)
         return self.placement()

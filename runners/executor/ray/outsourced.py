@@ -1,7 +1,7 @@
 """Run an outsourced experiment on Ray, with the modeler as an actor that may die at any moment.
 
 The curator runs in the driver, which has the data and the ledger. Only the brief, release, indices and measurements
-reach the modeler's process. The driver places a dead actor again and repeats its calls, with the same answers.
+reach the modeler's process. The driver replaces a dead actor and repeats the calls, with the same answers.
 """
 
 import logging
@@ -55,7 +55,7 @@ class RayModeler(RayActors):
         self._tell("observe", t, indices, y)
 
     def _tell(self, method: str, *arguments: Any) -> Any:
-        """Call a method of the modeler, and record the call, which is repeated if the actor is placed again."""
+        """Call a method of the modeler, and record the call, which is repeated if the actor is replaced."""
         answer = self.ask(self.actors[0], method, *arguments)
         self._calls.append((method, arguments))
         return answer

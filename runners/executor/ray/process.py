@@ -21,7 +21,7 @@ class Placement:
 
 
 def enter(folder: str, threads: int) -> None:
-    """Give this process the driver's working directory (for files and custom code) and its number of threads."""
+    """Change to the driver's working directory, for files and custom code, and limit the threads of this process."""
     if os.path.isdir(folder):
         os.chdir(folder)
     use_threads(threads)

@@ -1,4 +1,4 @@
-"""Supervise the Ray actors of a federated or outsourced run: an actor that dies is placed again."""
+"""Supervise the Ray actors of a federated or outsourced run: an actor that dies is replaced."""
 
 import logging
 from abc import ABC, abstractmethod
@@ -58,7 +58,7 @@ class Actor:
 
 
 class RayActors(ABC):
-    """The actors of one run, which are placed again if they die. done: the finished rounds, to which the run adds."""
+    """The actors of one run, which are replaced if they die. done: the finished rounds, to which the run adds."""
 
     def __init__(self, executor: RayExecutor, done: Result) -> None:
         self.executor, self.done = executor, done
@@ -98,9 +98,9 @@ class RayActors(ABC):
                 return reply
 
     def heal(self, error: RayError) -> None:
-        """Place dead actors again, after a call failed with `error`.
+        """Replace dead actors, after a call failed with `error`.
 
-        Raises ExecutorError if an actor dies too often or finds no place, or if calls keep failing without a death.
+        Raises ExecutorError if an actor dies too often or a new one finds no place, or if calls fail without a death.
         """
         t = len(self.done.rounds)
         logger.debug("round %d: %s", t, error)
@@ -112,10 +112,10 @@ class RayActors(ABC):
         for actor in dead:
             if self._excused(actor):
                 self.n_preemptions += 1
-                what = "the node of %s went away, or ran out of memory, in round %d: the actor is placed again"
+                what = "the node of %s went away, or ran out of memory, in round %d: the actor is replaced"
             else:
                 actor.restarts += 1
-                what = "the actor of %s died in round %d: placed again"
+                what = "the actor of %s died in round %d: it is replaced"
             if actor.restarts > self.executor.max_restarts:
                 raise ExecutorError(
                     f"the actor of {actor.name} died {actor.restarts} times, more than executor.max_restarts="
@@ -128,7 +128,7 @@ class RayActors(ABC):
     def _excused(self, actor: Actor) -> bool:
         """Return True if a death counts as a preemption: the node is gone, drains or is short of memory.
 
-        After `_MOST_EXCUSED` such deaths in one round it counts as the actor's fault, which may be the real cause.
+        After `_MOST_EXCUSED` such deaths in one round, a further one counts as the actor's fault, which it may be.
         """
         place, alive = self.placements.get(actor.name), {node["NodeID"] for node in ray.nodes() if node["Alive"]}
         lost = place is not None and place.node not in alive
@@ -163,7 +163,7 @@ class RayActors(ABC):
                 try:
                     self.placements[actor.name] = self._placement(actor, first)
                     answer(others)
-                except RayError as error:  # the next call to it fails, and `heal` counts this death
+                except RayError as error:  # the next call to the actor fails, and `heal` counts this death
                     logger.debug("the actor of %s died at its start: %s", actor.name, error)
                     ray.kill(actor.handle)
 
@@ -196,6 +196,6 @@ def beside_driver() -> dict[str, Any]:
 
 
 def strategy(placement: str) -> str:
-    """Return Ray's scheduling strategy, which is never the placement group of a Tune trial, since that has no room."""
+    """Return Ray's scheduling strategy, which is never the placement group of a Tune trial: it has no room."""
     inside = placement == "DEFAULT" and get_current_placement_group() is not None
     return "SPREAD" if inside else placement

@@ -23,7 +23,7 @@ SEARCHES, OBJECTIVES = ("optuna", "random"), ("final", "curve")
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """The keys of a sweep for a search. batch: number of settings suggested together, before any has a metric."""
+    """The keys of a sweep for a search. batch: the number of settings suggested at once, before any has a metric."""
 
     search: str
     num_samples: int
@@ -46,7 +46,7 @@ Words = dict[str, str]  # the value of each key, as it stands in an override
 class SettingOutcome:
     """The outcome of a setting. value: the mean objective over its seeds; None if a seed failed or has no objective.
 
-    stopped: the earliest round after which a scheduler stopped one of the seeds; None if it stopped none.
+    stopped: the earliest round after which a scheduler stopped one of the seeds; None if none was stopped.
     """
 
     value: float | None
@@ -79,7 +79,7 @@ def _at_random(seed: int, space: Space, first: int) -> Iterator[Words]:
 def _by_optuna(
     seed: str, space: Space, found: Sequence[tuple[Words, SettingOutcome]], lower_is_better: bool
 ) -> Iterator[Words]:
-    """Yield suggestions of Optuna's TPE sampler; those without a metric count as poor, so that a batch is diverse."""
+    """Yield suggestions of Optuna's TPE sampler; earlier ones of a batch count as poor, so that it is diverse."""
     with needing("optuna", "sweep.search=optuna"):
         import optuna
         from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution

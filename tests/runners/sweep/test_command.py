@@ -139,7 +139,7 @@ def test_actors_of_a_trial_have_their_own_cpus():
 
 
 REFUSED = [
-    ("seed=1", 2, "seed cannot be given to a sweep, use seeds, such as seeds=0..4"),
+    ("seed=1", 2, "seed cannot be given to a sweep: use seeds, such as seeds=0..4"),
     ("seeds=4..1", 1, "seeds must be integers of at least 0, such as 0..4 or 0,1,5, got '4..1'"),
     ("privacy.q=0.2,1.4", 1, "privacy.q (sampling_probability) must lie in (0, 1], got 1.4"),
     ("privacy.zz=1,2", 2, "unknown override 'privacy.zz' (did you mean 'privacy.z'?)"),

@@ -141,7 +141,7 @@ def test_results_that_cannot_be_written_are_a_failure(here, tmp_path, monkeypatc
     monkeypatch.setattr(results_folder.subprocess, "run", run)
     assert command.main(["experiment=fig2c", *TINY, "seeds=0", f"results_dir={tmp_path}", "sweep.report=true"]) == 1
     assert ran == ["analysis.figures", "analysis.tables", "analysis.claims", "analysis.report"]
-    assert "not whole, see the errors above: claims" in capsys.readouterr().err
+    assert "incomplete, because of the errors above: claims" in capsys.readouterr().err
 
 
 def test_what_experiments_share_runs_once(here, tmp_path, capsys):
@@ -234,7 +234,7 @@ def test_a_real_run_is_not_copied(tmp_path):
     cfg = compose("algorithm=ts", *TINY, "privacy.rng=os", "experiment_name=one", f"results_dir={tmp_path}")
     _, source = run_configuration(cfg)
     target = RunFolder(tmp_path / "two" / source.parent.name / "0")
-    with pytest.raises(ResultsError, match="is a real run, and its releases happened once"):
+    with pytest.raises(ResultsError, match="is a real run: its releases happened once"):
         shared_runs.copy(source, target)
     assert not (tmp_path / "two").exists()
     private = ("rounds.parquet", "summary.json")
