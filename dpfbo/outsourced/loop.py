@@ -30,7 +30,8 @@ class Brief:
     Args:
         transform: The curator's transform, whose settings are public; the modeler calls only `candidates`.
         public: The public facts of the table.
-        belief: The modeler's GP.
+        belief: The modeler's GP. Its length-scale is scaled as the released rows are: by a public bound, or for a
+            transform without a guarantee by the largest norm of the secret rows.
         policy: The rule by which the modeler chooses candidates.
         capacity: The largest number of measurements.
     """
