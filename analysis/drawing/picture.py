@@ -1,4 +1,4 @@
-"""Pictures of settings: panels of curves, points and horizontal lines, with legends and an axis of the metric."""
+"""Pictures that compare settings: panels of curves, points and lines, with legends and an axis of the metric."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -23,7 +23,7 @@ be beaten. All else is "not decided", with the number of seeds or functions that
 RULE = f"""Tests are one-sided t tests of differences between settings, seed by seed. The independent unit is a
 function, or a seed with its own split of real data; the number of a unit is the mean over its agents. A slope per step
 is the least-squares slope over the ranks of the settings, the best as claimed first; it is level if the whole change
-from first to last is. "Servers that query blindly" send random queries, and Sobol queries where these were run, in the
+from first to last is. "Servers that query blindly" send random points, and Sobol points where these were run, in the
 same sub-regions. The claims of a family share their runs, so their errors are dependent, which Holm's correction
 allows. A claim of no difference, or of no harm, holds if the difference is significantly inside the stated margin. A
 number lies in a band ("above", "below") if its mean is significantly inside each end. A published number is contrary if
@@ -39,8 +39,8 @@ KINDS = {
     "effect": "published effects",
     "agreement": "agreement with published numbers",
     "epsilon": "printed privacy losses",
-    "reimplementation": "findings and numbers of the reimplementation",
-    "control": "controls: sharing against blind servers",
+    "reimplementation": "findings and numbers of another, unpublished reimplementation",
+    "control": "controls: sharing against servers that send random points",
     "outsourced": "own findings on outsourced optimisation",
     "own": "own findings on the private prior",
 }

@@ -183,7 +183,7 @@ def _error_of_difference(se: float, n: int, published: PublishedMean) -> float:
 
 
 def exclusion(pairs: Sequence[tuple[Estimate, PublishedMean]]) -> float | None:
-    """Return the p-value of the test that a published number differs: two-sided, Bonferroni over the pairs, or None."""
+    """Return the two-sided p-value that a published number differs from ours, with Bonferroni's correction; or None."""
     from scipy.special import stdtr
 
     known = [(z, df) for z, df in (deviation(*pair) for pair in pairs) if z is not None and df is not None]

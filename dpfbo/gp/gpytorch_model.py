@@ -131,7 +131,7 @@ def kernel_parameters(hyper: AnyHyperparameters) -> KernelParameters:
 
 
 def bounds_and_precision(own: OwnGP, dimension: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Return lower bounds, upper bounds and prior precisions (0 without a prior) of the raw parameters, p each."""
+    """Return the lower bounds, upper bounds and prior precisions (0: no prior) of an agent's p raw parameters."""
     rows = [
         (*map(math.log, _BOUNDS[name]), _SPREAD[name] ** -2 if own.priors or name == "warp" else 0.0)
         for name in _names(own, dimension)

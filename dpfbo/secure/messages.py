@@ -96,7 +96,7 @@ class ServerRequest:
 
 @dataclass(frozen=True)
 class SiteAnswer:
-    """A site's answer to the server's request in one step of an attempt."""
+    """A site's answer to the server's request in one step of an attempt at the secure sum."""
 
     attempt: int
     step: str
@@ -118,7 +118,7 @@ class SiteAnswer:
 
     @staticmethod
     def decoded(data: bytes, terms: SumTerms) -> tuple[SiteAnswer, bytes]:
-        """Decode an answer of this sum, verify its signature and return the two. Raises SumError if either fails."""
+        """Decode an answer, verify its signature, and return both. Raises SumError if the answer is not valid."""
         attempt, step, payload, site = _read(data, primitives.SIGNATURE_BYTES, terms)
         if type(site) is not int or not 0 <= site < terms.noise.n_sites:
             raise SumError(f"the answer's site must be a number from 0 to {terms.noise.n_sites - 1}")

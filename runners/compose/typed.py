@@ -141,7 +141,7 @@ def is_outsourced(config: Mapping[str, Any]) -> bool:
 
 
 def section(cls: type[T], node: Any, key: str, made: Mapping[str, Make]) -> T:
-    """Create the dataclass `cls` from the node at `key`, and its fields that are dataclasses likewise.
+    """Create the dataclass `cls` from the node at `key`; its fields that are dataclasses are created in the same way.
 
     made: functions that create the values at certain keys from their nodes.
     """

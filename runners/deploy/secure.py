@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class MaskedSite:
-    """Answers the server for a site that sends only masked messages; each answer opens and closes the site's folder.
+    """Answers the server for a site that sends only masked messages; it locks the site's state during each answer.
 
     Args:
         site: The site's folder.

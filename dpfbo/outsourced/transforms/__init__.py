@@ -57,7 +57,7 @@ class Unreleased:
 
 
 class CandidateRows(Protocol):
-    """For each candidate, the rows of the table that its measurement may use; only the curator knows them."""
+    """The rows of the table at which each candidate may be measured; only the curator knows these rows."""
 
     def __len__(self) -> int: ...
 

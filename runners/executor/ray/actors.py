@@ -73,7 +73,7 @@ class AgentActor:
         return f"dpfbo agents {self._range[0]}-{self._range[1] - 1}"
 
     def start(self, history: Sequence[RoundRecord], observed: RoundRecord | None = None) -> Placement:
-        """Build the agents and restore their rounds (`Shard.restore`); a constructor's errors would be hidden."""
+        """Build the agents and restore their rounds; not in the constructor, because Ray hides its errors."""
         enter(self._working_directory, self._settings.executor.threads)
         self._experiment = federated(experiment_of(self._settings))
         self._device = device(self._settings.executor.device, bool(ray.get_gpu_ids()))
