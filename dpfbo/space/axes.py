@@ -61,7 +61,7 @@ class Axis(Conditional, ABC):
 
     @abstractmethod
     def number(self, value: Value) -> float:
-        """Return the number of a value; raise SettingError if the parameter cannot have this value."""
+        """Return the number that stands for a value in natural units; raise SettingError if the value is not allowed."""
 
 
 @dataclass(frozen=True, repr=False)

@@ -33,7 +33,7 @@ _COLUMNS = 3  # panels in a row
 
 @dataclass(frozen=True)
 class ResultPlots:
-    """The plots of a result's finished rounds, which are its attribute `plot`; `result.plot()` draws `history`.
+    """Plots of the finished rounds of a result, as `result.plot`; `result.plot()` is `result.plot.history()`.
 
     Each method draws on the given axes, or on a new figure, and returns the axes. Every plot except `privacy` shows
     values of agents, which epsilon does not cover.

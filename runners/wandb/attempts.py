@@ -72,6 +72,6 @@ def not_uploaded(folder: Path, id: str = "") -> list[Path]:
 
 
 def delete(attempts: Iterable[Path]) -> None:
-    """Delete attempts. Call this only when the attempt that replaces them is open."""
+    """Delete the folders of offline W&B runs. Call this only when the W&B run that replaces them is open."""
     for attempt in attempts:
         shutil.rmtree(attempt, ignore_errors=True)

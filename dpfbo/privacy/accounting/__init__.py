@@ -120,7 +120,10 @@ def check_delta(delta: object, name: str = "delta") -> None:
 
 
 def accounted_multiplier(z: float) -> float:
-    """Round a noise multiplier down to 8 digits, so that rounds that differ by rounding errors alone count as equal."""
+    """Cut a noise multiplier to 8 significant digits, and to at most 1e6; the result is never larger than it was.
+
+    Most multipliers that differ only by floating-point errors become equal, and their rounds are analysed once.
+    """
     z = min(z, _LARGEST_MULTIPLIER)
     nearest = float(f"{z:.{_DIGITS}g}")
     if nearest <= z:

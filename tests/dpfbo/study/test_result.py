@@ -67,7 +67,7 @@ def test_a_result_is_one_line_and_a_table(private):
     ):
         assert words in html, words
     assert "nothing is sent or released" in found()._repr_html_()
-    assert "is not private" in found(algorithm="fts")._repr_html_() and "simulation" not in found()._repr_html_()
+    assert "no privacy guarantee" in found(algorithm="fts")._repr_html_() and "simulation" not in found()._repr_html_()
 
 
 def test_an_unfinished_result_says_why_it_ended(tmp_path):
@@ -101,7 +101,7 @@ def test_the_best_are_a_list_and_a_table():
 def test_many_agents_are_not_all_shown():
     result = dpfbo.optimize(lambda agent, x: x["x"], {"x": Float(0, 1)}, 60, "local", rounds=1, n_init=1)
     html = result.best()._repr_html_()
-    assert html.count("<tr>") == 51 and "and 10 agents more" in html
+    assert html.count("<tr>") == 51 and "and 10 more agents" in html
 
 
 @pytest.mark.parametrize("name", ["history", "sites", "privacy"])
