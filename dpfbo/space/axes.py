@@ -61,7 +61,7 @@ class Axis(Conditional, ABC):
 
     @abstractmethod
     def number(self, value: Value) -> float:
-        """Return the number that stands for a value in natural units; raise SettingError if the value is not allowed."""
+        """Return the number in natural units that stands for a value; raise SettingError for a value not allowed."""
 
 
 @dataclass(frozen=True, repr=False)
