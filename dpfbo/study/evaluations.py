@@ -102,7 +102,7 @@ class Evaluations:
     """All evaluations of one study; `dpfbo.problems.Custom` uses it as its `EvaluationRecord`.
 
     journal: contains the evaluations of earlier processes; each new one is appended before the callbacks are called.
-    progress: True for a progress bar; None for one only in a terminal (standard error) or a notebook.
+    progress: True shows a progress bar; None shows it only in a notebook, or if standard error is a terminal.
 
     Raises:
         Stop: A limit is reached, or a callback ends the study.

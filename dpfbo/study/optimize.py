@@ -102,7 +102,7 @@ def optimize(
         ledger: The ledger that records the cost of each broadcast; None for one in the folder, or in memory.
         preset: The settings of the named algorithms that depend on the problem.
         acquisition: The search for the maximum of a function on a box.
-        progress: True for a progress bar; None for one only in a terminal or a notebook.
+        progress: True shows a progress bar; None shows it only in a terminal or a notebook.
         callbacks: Functions that are called with the study and an `Evaluation` after each evaluation.
         max_evaluations: The total number of evaluations of all agents after which the study ends.
         timeout: The seconds after which the study ends, once the running evaluation is complete.

@@ -120,7 +120,7 @@ def check_delta(delta: object, name: str = "delta") -> None:
 
 
 def accounted_multiplier(z: float) -> float:
-    """Cut a noise multiplier to 8 significant digits, and to at most 1e6; the result is never larger than it was.
+    """Round a noise multiplier down to 8 significant digits, and to at most 1e6.
 
     Most multipliers that differ only by floating-point errors become equal, and their rounds are analysed once.
     """
