@@ -62,7 +62,7 @@ def large_delta(deltas: Iterable[float]) -> str:
     largest = max(deltas, default=0.0)
     if largest <= _LARGE_DELTA:
         return ""
-    return f" (large: a chance of {largest:.0%} that ε protects nobody; {_USUAL_DELTA} is usual)"
+    return f" (large: it allows a chance of {largest:.0%} that ε protects nobody; {_USUAL_DELTA} is usual)"
 
 
 def delta_in_symbols(delta: float) -> str:

@@ -169,7 +169,7 @@ def test_a_large_delta_is_in_words(tmp_path):
     for file in tmp_path.rglob("summary.json"):
         file.write_text(json.dumps(json.loads(file.read_text()) | {"delta": 0.139}))
     caption = " ".join(equal_epsilon.figure(equal_epsilon.table(runs_of(tmp_path))).texts[-1].get_text().split())
-    assert "δ = 0.139 (large: a chance of 14% that ε protects nobody; 0.001 is usual), zero-out" in caption
+    assert "δ = 0.139 (large: it allows a chance of 14% that ε protects nobody; 0.001 is usual), zero-out" in caption
 
 
 def test_incomplete_results_are_refused_in_one_sentence(tmp_path, capsys):

@@ -203,7 +203,7 @@ def test_a_large_delta_is_in_words(tmp_path):
     file = next(tmp_path.rglob("summary.json"))
     file.write_text(json.dumps(json.loads(file.read_text()) | {"delta": 0.139}))
     (group,) = settings(load(tmp_path, "one"))
-    assert privacy.row(group)["δ"] == "0.139 (large: a chance of 14% that ε protects nobody; 0.001 is usual)"
+    assert privacy.row(group)["δ"] == "0.139 (large: it allows a chance of 14% that ε protects nobody; 0.001 is usual)"
 
 
 def test_theory_at_a_few_rounds(page):

@@ -28,21 +28,21 @@ def test_metrics():
 
 def test_the_largest_delta_is_warned_of():
     assert large_delta([]) == large_delta([0.01, 0.001]) == ""
-    assert large_delta([0.001, 0.2]) == " (large: a chance of 20% that ε protects nobody; 0.001 is usual)"
+    assert large_delta([0.001, 0.2]) == " (large: it allows a chance of 20% that ε protects nobody; 0.001 is usual)"
 
 
 def test_a_large_delta_is_said_in_words():
     assert delta_in_words(4**-1.1) == (
-        "delta 0.218 (large: a chance of 22% that epsilon protects nobody; 0.001 is usual)"
+        "delta 0.218 (large: it allows a chance of 22% that epsilon protects nobody; 0.001 is usual)"
     )  # fmt: skip
     assert delta_in_words(0.00294) == "delta 0.00294"
     assert delta_in_words(0.01) == "delta 0.01"
-    assert delta_in_words(0.0100001).startswith("delta 0.01 (large: a chance of 1% ")
+    assert delta_in_words(0.0100001).startswith("delta 0.01 (large: it allows a chance of 1% ")
 
 
 def test_delta_in_pictures():
     assert delta_in_symbols(0.00294) == "δ = 0.00294"
-    assert delta_in_symbols(0.2) == "δ = 0.2 (large: a chance of 20% that ε protects nobody; 0.001 is usual)"
+    assert delta_in_symbols(0.2) == "δ = 0.2 (large: it allows a chance of 20% that ε protects nobody; 0.001 is usual)"
 
 
 def test_relations_in_words():

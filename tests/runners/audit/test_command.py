@@ -171,4 +171,5 @@ def test_an_outsourced_release_says_a_large_delta_in_words(tmp_path, capsys):
     settings = ["algorithm=gaussian_gp_ucb", "problem=branin_grid", "privacy.delta=0.05"]
     assert command.main([*settings, "--trials", "40", "--out", str(tmp_path)]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "delta 0.05 (large: a chance of 5% that epsilon protects nobody; 0.001 is usual), relation: one row" in shown
+    large = "(large: it allows a chance of 5% that epsilon protects nobody; 0.001 is usual)"
+    assert f"delta 0.05 {large}, relation: one row" in shown

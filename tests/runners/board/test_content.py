@@ -93,9 +93,9 @@ def test_epsilon_with_its_words_and_limits(sweep):
     found = content(sweep)
     epsilon = by_name(found)["aaa"]["epsilon"]
     assert (epsilon["spent"], epsilon["so_far"], epsilon["target"], epsilon["budget"]) == (2.0, False, 4, 6)
-    assert "0.2 (large: a chance of 20%" in epsilon["budget_delta"]
+    assert "0.2 (large: it allows a chance of 20%" in epsilon["budget_delta"]
     note = found["notes"][epsilon["note"]]
-    assert note.startswith("ε by privacy-loss distributions at delta 0.05 (large: a chance of 5% that epsilon protects")
+    assert note.startswith("ε by privacy-loss distributions at delta 0.05 (large: it allows a chance of 5% that")
     assert note.endswith("relation zero-out, user level")
 
 
