@@ -61,7 +61,7 @@ class Axis(Conditional, ABC):
 
     @abstractmethod
     def number(self, value: Value) -> float:
-        """Return the number in natural units that stands for a value; raise SettingError for a value not allowed."""
+        """Return a number itself, or the index of a choice; raise SettingError if the value is not allowed."""
 
 
 @dataclass(frozen=True, repr=False)
