@@ -160,7 +160,7 @@ class RunFolder:
         replace_file(self.path / name, write, durable, mode=0o600 if private else 0o644)
 
     def note_progress(self, progress: Progress) -> None:
-        """Write progress.json. If the noise is not seeded, only the owner can read it, because the data are real."""
+        """Write progress.json; only its owner can read it if the noise comes from the operating system."""
         content, own = json.dumps(asdict(progress)).encode(), progress.facts.get("rng") == "os"
         self.replace("progress.json", lambda f: f.write(content), durable=False, private=own)
 
