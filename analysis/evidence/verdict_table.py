@@ -210,13 +210,13 @@ def _cells(finding: JudgedClaim) -> tuple[str, ...]:
 
 
 def _not_run(found: Sequence[JudgedClaim]) -> list[str]:
-    """Return a line for each claim that was not run; the claims about an experiment without verdicts share one line."""
+    """Return a line for each claim that was not run; claims about a figure without any verdict share one."""
     begun = {f.experiment for f in found if f.verdict != NOT_RUN}
     lines = []
     for f in found:
         if f.verdict != NOT_RUN:
             continue
-        n = sum(other.experiment == f.experiment for other in found)
+        n = sum((other.experiment, other.figure) == (f.experiment, f.figure) for other in found)
         whole = f"{f.figure}: {n} claim{'s' * (n > 1)} about {f.experiment}"
         if f.ours.startswith("results cannot be read"):
             whole += f" ({f.ours})"
