@@ -106,7 +106,7 @@ class Evaluations:
 
     Raises:
         Stop: A limit is reached, or a callback ends the study.
-        StateError: The journal's query of this agent, round and place differs from the one that is evaluated now.
+        StateError: For this agent and round, the journal has another query than the one that is evaluated now.
     """
 
     study: Study

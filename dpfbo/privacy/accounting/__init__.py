@@ -122,7 +122,7 @@ def check_delta(delta: object, name: str = "delta") -> None:
 def accounted_multiplier(z: float) -> float:
     """Round a noise multiplier down to 8 significant digits, and to at most 1e6.
 
-    Most multipliers that differ only by floating-point errors become equal, and their rounds are analysed once.
+    Most multipliers that differ only by floating-point errors become equal, so that one analysis serves all of them.
     """
     z = min(z, _LARGEST_MULTIPLIER)
     nearest = float(f"{z:.{_DIGITS}g}")
