@@ -61,7 +61,7 @@ class Axis(Conditional, ABC):
 
     @abstractmethod
     def number(self, value: Value) -> float:
-        """Return a number itself, or the index of a choice; raise SettingError if the value is not allowed."""
+        """Return the value, or its index if it is a choice; raise SettingError if it is not allowed."""
 
 
 @dataclass(frozen=True, repr=False)

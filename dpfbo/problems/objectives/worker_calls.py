@@ -16,7 +16,7 @@ _function: Objective  # the function that this worker process calls
 
 @dataclass(frozen=True)
 class CallOutcome:
-    """How a call ended: it `returned` its result; or it `raised`, or its process `ended`, and `result` says how."""
+    """The end of a call: it `returned` its result, or it `raised` or its process `ended`, which `result` describes."""
 
     kind: Literal["returned", "raised", "ended"]
     result: Any
