@@ -260,7 +260,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "--json": {"action": "store_true", "help": "print the answer as JSON"},
     "files": {"nargs": "+", **_value("FILE", "ledger.jsonl of a run, or its folder", Path)},
     "--verify": {"action": "store_true", "help": "check that each ledger is whole; exit code 1 if one is not"},
-    "--repair": {"action": "store_true", "help": "make damaged ledgers readable; damaged lines get the worst readable q and z"},
+    "--repair": {"action": "store_true", "help": "make damaged ledgers readable, at the worst readable q and z"},
     "--problem": {"required": True, **_value("NAME", "a problem with a table", str)},
     "overrides": {"nargs": "*", **_value("KEY=VALUE", "settings of the problem: problem.side=8", str)},
     "folder": _value("FOLDER", "folder of the run: results/EXPERIMENT/SETTING/SEED", Path),
