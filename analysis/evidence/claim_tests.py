@@ -82,7 +82,9 @@ class Comparison:
                 shared = set.intersection(*(set(v) for v in values))
                 ours += f" ({' / '.join(number(sum(v[u] for u in shared) / len(shared), d.se) for v in values)})"
         decides = max(holds, key=lambda e: (e.p, -e.value))
-        evidence = Evidence(otherwise=OPEN) if d.se == 0 else Evidence(holds, level)
+        # Equal values prove nothing, as both settings may be one by mistake, except that there is no harm.
+        of_harm = self.form == MARGIN and len(self.ends) == 1
+        evidence = Evidence(holds, level) if d.se != 0 or of_harm else Evidence(otherwise=OPEN)
         return Outcome(ours, decides.standard_errors, units_in_words(decides.n, found[0]), evidence)
 
 

@@ -10,16 +10,17 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.evidence.claim import REIMPLEMENTATION, JudgedClaim
-from analysis.evidence.verdicts import CONTRARY, HOLDS, LEVEL, NEAR, NOT_RUN, OPEN, SAME, SHARP, VERDICTS
+from analysis.evidence.verdicts import CONTRARY, HOLDS, LEVEL, LOOKS, NEAR, NOT_RUN, OPEN, SAME, SHARP, VERDICTS
 from dpfbo.formats.files import replace_text
 
 WIDTH = 150  # least characters in a line if the output is no terminal
 COLOURS = {HOLDS: "green", CONTRARY: "red", SAME: "cyan", OPEN: "yellow", NOT_RUN: "dim"}
 
 FAMILIES = f"""The claims about one figure or table are a family: the chance that any of its verdicts is wrong is at
-most {100 * LEVEL:g} % (Holm's correction). "Holds" and "contrary" are significant differences in the claimed or the
-opposite direction; "level within 5 %" is a difference that is significantly smaller than 5 % of the number that was to
-be beaten. All else is "not decided", with the number of seeds or functions that would decide it with 80 % power."""
+most {100 * LEVEL:g} % (Holm's correction at {100 * LEVEL / LOOKS:g} %, because seeds may be added once for claims that
+were not decided). "Holds" and "contrary" are significant differences in the claimed or the opposite direction; "level
+within 5 %" is a difference that is significantly smaller than 5 % of the number that was to be beaten. All else is "not
+decided", with the number of seeds or functions that would decide it with 80 % power."""
 RULE = f"""Tests are one-sided t tests of differences between settings, seed by seed. The independent unit is a
 function, or a seed with its own split of real data; the number of a unit is the mean over its agents. A slope per step
 is the least-squares slope over the ranks of the settings, the best as claimed first; it is level if the whole change
@@ -31,9 +32,9 @@ one of its points is excluded (two-sided). It holds if all points are within {NE
 (from both errors; a missing published one is replaced by our spread over the published number of runs), if ours are as
 precise (as many units, and at most twice the published error or, without one, an error of the difference of less than
 {100 * SHARP:g} % of the number), and if no published effect of its setting has the other sign here. Fewer than three
-units decide nothing, nor do units that are all equal. Standard errors: the estimate divided by its own, positive in
-support of the claim; for a margin or a band, the distance to the nearer end; for a published number, minus the
-distance."""
+units decide nothing. Units that are all equal decide only claims of no harm. Standard errors: the estimate divided by
+its own, positive in support of the claim; for a margin or a band, the distance to the nearer end; for a published
+number, minus the distance."""
 
 KINDS = {
     "effect": "published effects",

@@ -4,7 +4,8 @@ The independent unit is a function, or a seed on the same data (an agent is not 
 settings, computed for each unit that all settings share. Its mean `d` over `n` units has the standard error `se =
 s / sqrt(n)`, where s is the standard deviation, and `d / se` is tested one-sided by Student's t with `n - 1` degrees of
 freedom. Fewer than `FEWEST` units decide nothing, nor do units that are all equal. The claims about one figure are a
-family, whose family-wise error rate is at most `LEVEL` (Holm, 1979).
+family, whose family-wise error rate is at most `LEVEL`. Seeds may be added once, for claims that the planned ones did
+not decide, so each of `LOOKS` looks is tested at an equal share of `LEVEL` (Bonferroni), by Holm's procedure (1979).
 """
 
 import math
@@ -14,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 LEVEL = 0.05  # family-wise error rate: chance of any wrong verdict in a family
+LOOKS = 2  # most times that a family is judged: with the seeds it was planned with, and with added ones
 POWER = 0.8  # chance of a verdict with the reported number of needed units
 FEWEST = 3  # least number of units that can decide
 
@@ -152,16 +154,17 @@ def family_verdicts(family: Sequence[Evidence]) -> list[tuple[str, int | None]]:
 
     All tests of the family share Holm's correction. A claim has the first significant verdict of `VERDICTS`.
     """
+    level = LEVEL / LOOKS
     tests = sorted((p, k, verdict) for k, claim in enumerate(family) for verdict, p in claim.p.items())
     stand = set[tuple[int, str]]()
     for rank, (p, k, verdict) in enumerate(tests):
-        if p > LEVEL / (len(tests) - rank):
+        if p > level / (len(tests) - rank):
             break
         stand.add((k, verdict))
     found: list[tuple[str, int | None]] = []
     for k, claim in enumerate(family):
         verdict = next((v for v in VERDICTS if (k, v) in stand), claim.otherwise)
-        found.append((verdict, claim.units_needed(LEVEL / len(tests)) if verdict == OPEN and tests else None))
+        found.append((verdict, claim.units_needed(level / len(tests)) if verdict == OPEN and tests else None))
     return found
 
 

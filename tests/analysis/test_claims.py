@@ -374,6 +374,7 @@ def test_identical_runs_are_not_called_level(tmp_path):
     runs = runs_of(tmp_path, (spread(), {}), (spread(), {"server": "Server"}))
     outcome = level(FTS, TS, 0.1, MEASURES["overall"]).outcome(runs)
     assert (alone(outcome), outcome.ours) == (OPEN, "0, all values equal")
+    assert alone(level(FTS, TS, 0.1, MEASURES["overall"], both=False).outcome(runs)) == HOLDS  # they do no harm
 
 
 def test_late_rounds(tmp_path):
