@@ -2,8 +2,8 @@
 
 It keeps its id: when it is logged again, with more trials, it replaces its earlier content. Runners never import
 `analysis`, so the claims come from a file that `python -m analysis.claims NAME --keep` writes. If `tracker.wandb.show`
-allows only released metrics, as on real data by default, a setting has its epsilon in the table and no metric, and
-there are no claims, since they quote metrics.
+allows only released metrics, as it does for real data by default, the table gives the epsilon of a setting but not its
+final metric. Claims are then left out, because they quote metrics that are not released.
 """
 
 import json
