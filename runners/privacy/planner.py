@@ -55,7 +55,7 @@ class PlannedRun:
         return max(1, math.floor(self.q * self.agents + 0.5)), self.agents
 
     def events(self, rounds: int | None = None) -> list[dp_accounting.DpEvent]:
-        """Return one privacy event for the broadcast of each round. rounds: number of rounds; None for the run's own."""
+        """Return one privacy event for each round's broadcast. rounds: number of rounds; None for the run's own."""
         return [round_event(self.q, self.z, self.subset)] * (self.rounds if rounds is None else rounds)
 
     def plan(self, accountant: str | None = None) -> PrivacyPlan:

@@ -54,7 +54,7 @@ def connected(executor: RayExecutor) -> Iterator[None]:
 
 
 def init_ray(address: str | None, **options: Any) -> None:
-    """Call `ray.init` so that it neither prints logs nor waits for a port."""
+    """Call `ray.init` without its logs, and with free ports, as it would wait for one that another Ray holds."""
     let_ray_choose_its_ports()
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     ray.init(address, **{**quiet, **options})
