@@ -105,8 +105,8 @@ class Evaluations:
     progress: True shows a progress bar; None shows it only in a notebook, or if standard error is a terminal.
 
     Raises:
-        Stop: A limit is reached, or a callback ends the study.
-        StateError: For this agent and round, the journal has another query than the one that is evaluated now.
+        Stop: A limit is reached, or a callback ends the study (from `known` and `add`).
+        StateError: The journal has another query for the agent, round and place that `known` is asked about.
     """
 
     study: Study
