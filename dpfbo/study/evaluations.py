@@ -105,8 +105,8 @@ class Evaluations:
     progress: True shows a progress bar; None shows it only in a notebook, or if standard error is a terminal.
 
     Raises:
-        Stop: A limit is reached, or a callback ends the study (from `known` and `add`).
-        StateError: The journal has another query for the agent, round and place that `known` is asked about.
+        Stop: `known` and `add` find that a limit is reached, or a callback of `add` ends the study.
+        StateError: The journal has a query that differs from the one that `known` is given.
     """
 
     study: Study

@@ -54,7 +54,10 @@ def connected(executor: RayExecutor) -> Iterator[None]:
 
 
 def init_ray(address: str | None, **options: Any) -> None:
-    """Call `ray.init` without its logs, and with free ports, as it would wait for one that another Ray holds."""
+    """Call `ray.init` without its logs, and with a free port for its dashboard agent.
+
+    With the default port, `ray.init` waits three seconds if another Ray on this machine holds that port.
+    """
     let_ray_choose_its_ports()
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     ray.init(address, **{**quiet, **options})
