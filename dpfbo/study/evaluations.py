@@ -106,7 +106,7 @@ class Evaluations:
 
     Raises:
         Stop: `known` and `add` find that a limit is reached, or a callback of `add` ends the study.
-        StateError: The journal has a query that differs from the one that `known` is given.
+        StateError: `known` is given a query that differs from the journal's for the same agent, round and place.
     """
 
     study: Study

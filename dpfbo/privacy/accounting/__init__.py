@@ -120,7 +120,7 @@ def check_delta(delta: object, name: str = "delta") -> None:
 
 
 def accounted_multiplier(z: float) -> float:
-    """Round a noise multiplier down to 8 significant digits, and to at most 1e6.
+    """Cap a noise multiplier at 1e6, and round it down to 8 significant digits.
 
     Most multipliers that differ only by floating-point errors become equal, so that one analysis serves all of them.
     """
