@@ -1,7 +1,7 @@
 """Human activity recognition (paper, Sec. 5.2): each agent tunes a classifier of its own subject's movements."""
 
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import torch
@@ -97,7 +97,7 @@ class Activity(ScoreProblem):
         return validation_accuracy(data, *fit(data, settings, self.epochs, order))
 
 
-@cache
+@lru_cache(maxsize=2)
 def _data(path: Path, split_seed: int, device: torch.device) -> DataSets:
     """Return the data of all subjects of the file, so that shapes, and so rounding, do not depend on n_agents."""
     subjects = load_subjects(path, split_seed)

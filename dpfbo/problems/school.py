@@ -1,7 +1,7 @@
 """Exam scores in London schools: each agent tunes a kernel ridge regression on its own students."""
 
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import ClassVar
 
@@ -113,7 +113,7 @@ def _kernel(D2: Tensor, gamma: Tensor) -> Tensor:
     return exponent.addcmul_(D2[:, 1], gamma[:, 1, None, None], value=-1).exp_()
 
 
-@cache
+@lru_cache(maxsize=2)
 def load_schools(path: Path, split_seed: int) -> Schools:
     """Read all schools of school.mat, each split into halves; raise ValueError for a file in another format."""
     with needing("problems", "the school problem"):

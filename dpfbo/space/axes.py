@@ -61,7 +61,7 @@ class Axis(Conditional, ABC):
 
     @abstractmethod
     def number(self, value: Value) -> float:
-        """Return the value, or its index if it is a choice; raise SettingError if it is not allowed."""
+        """Return the index of a value that the axis lists, else the value itself; raise SettingError if not allowed."""
 
 
 @dataclass(frozen=True, repr=False)

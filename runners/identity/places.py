@@ -60,7 +60,7 @@ def find_run(experiment: Path, setting: str, seed: int, labelled: Sequence[str] 
 
 
 def labelled_folders(experiment: Path) -> dict[str, list[str]]:
-    """Return for each setting the names of its folders `LABEL-SETTING`, without the folder `SETTING` itself."""
+    """Return the names of an experiment's folders `LABEL-SETTING`, by setting; folders without a label are left out."""
     found: dict[str, list[str]] = {}
     for name in os.listdir(experiment) if experiment.is_dir() else ():
         label, _, setting = name.rpartition("-")

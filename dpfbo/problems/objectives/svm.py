@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +27,7 @@ class Fit:
     seed: int = 0
 
 
-@cache
+@lru_cache(maxsize=2)
 def load_fields(path: Path, split_seed: int) -> list[Field]:
     """Read all fields of LandmineData.mat as stratified halves; raise ValueError for a file in another format."""
     with needing("problems", _NEEDED_BY):

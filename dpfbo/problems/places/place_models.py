@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +36,7 @@ class PlaceRecords:
     classes: tuple[str, ...] = ()
 
 
-@cache
+@lru_cache(maxsize=2)
 def load_places(records: PlaceRecords, path: Path, split_seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """Read the features and targets of each place, sorted by name, the training half before the validation half.
 

@@ -6,7 +6,7 @@ The archive of the UCI repository holds the authors' features; the compact file 
 import io
 import zipfile
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -61,7 +61,7 @@ def read_windows(path: Path) -> Windows:
         return _from_archive(path) if path.suffix == ".zip" else _from_compact(path)
 
 
-@cache
+@lru_cache(maxsize=2)
 def load_subjects(path: Path, split_seed: int) -> list[Halves]:
     """Read all subjects in ascending order, split in halves stratified by activity; ValueError for an unfit file."""
     windows = read_windows(path)

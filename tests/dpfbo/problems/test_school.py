@@ -1,6 +1,7 @@
 """The school problem: kernel ridge regressions of many schools as one batch."""
 
 import re
+import weakref
 
 import numpy as np
 import pytest
@@ -40,6 +41,14 @@ def write(folder, contents):
 def mini(tmp_path_factory):
     X, Y = cells()
     return write(tmp_path_factory.mktemp("data"), {"X": X, "Y": Y})
+
+
+def test_a_sweep_over_splits_does_not_keep_the_data_of_all(mini):
+    """Real files have 70 MB for each split, and a sweep's process runs one seed after the other."""
+    first = weakref.ref(School(data_dir=mini, n_agents=3)._schools.train)
+    for split_seed in range(1, 4):
+        assert len(School(data_dir=mini, n_agents=3, split_seed=split_seed)._schools.train)
+    assert first() is None
 
 
 def points(n, k, seed=0):
