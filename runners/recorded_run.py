@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from dpfbo.run_result import OnRound, Result, Round
 from runners.compose.composition import Composition, Experiment
 from runners.compose.settings import ANY_CODE, Settings
 from runners.executor.deployment import Spent
-from runners.executor.place import deployed
+from runners.executor.place import deployed, with_room
 from runners.identity import finished
 from runners.identity.places import check_noise_of_other_lengths, note_lineage, run_folder_of
 from runners.identity.resumption import resumed
@@ -71,7 +72,7 @@ def record_run(
     if single:
         check_noise_of_other_lengths(run, folder)
     may_go_on = single and folder.path.parent.name != run.names.setting
-    with folder.opened(), folder.failures_kept():
+    with folder.opened(), folder.failures_kept(), ExitStack() as cluster:
         checkpoint = Checkpoint(folder.checkpoint_path, f"{run.names.family} {settings.seed}", _origin(experiment))
         summary = finished.summary_of(folder, settings.rounds)
         if summary is not None and not settings.again:
@@ -79,6 +80,7 @@ def record_run(
                 folder.tidy()  # the run may have been killed before it did this
                 checkpoint.clear()
             return summary, folder.path
+        cluster.enter_context(with_room(experiment))  # before a finished run is put aside
         result = experiment.result()
         result.rounds.read_back = checkpoint.record
         facts, noted, began = _facts(experiment, run), 0.0, 0.0

@@ -23,8 +23,31 @@ from runners.executor.deployment import Deployment, Spent, device, use_threads
 
 
 @contextmanager
+def with_room(experiment: Experiment) -> Iterator[None]:
+    """Connect to the cluster of an experiment on Ray, if it uses one, until the end of the block.
+
+    Raises ExecutorError if no cluster answers, or if the actors do not fit on it.
+    """
+    if experiment.settings.executor.name == "local":
+        yield
+        return
+    with needing("ray", "executor=ray"):
+        from runners.executor.ray.cluster import connected, layout
+        from runners.executor.ray.outsourced import modeler_cpus
+    with connected(experiment.settings.ray):
+        if isinstance(experiment, FederatedExperiment):
+            layout(experiment.settings.ray, experiment)
+        else:
+            modeler_cpus(experiment.settings.ray)
+        yield
+
+
+@contextmanager
 def deployed(experiment: Experiment, folder: RunFolder, done: Any) -> Iterator[Deployment]:
-    """Place all parts of an experiment, and remove them at the end. done: the finished rounds; `run` adds the rest."""
+    """Place all parts of an experiment, and remove them at the end, within `with_room`.
+
+    done: the finished rounds; `run` adds the rest.
+    """
     if experiment.settings.executor.name == "local":
         with folder.hold_ledger() as held:
             if isinstance(experiment, FederatedExperiment):
@@ -33,18 +56,16 @@ def deployed(experiment: Experiment, folder: RunFolder, done: Any) -> Iterator[D
                 modeler = LocalModeler(experiment.brief())
                 yield _curator_and(modeler, experiment, Ledger(folder.ledger_path, held), folder, done)
         return
-    with needing("ray", "executor=ray"):
-        from runners.executor.ray.cluster import connected
-        from runners.executor.ray.federated import RayFederation
-        from runners.executor.ray.outsourced import RayModeler
-    with connected(experiment.settings.ray):
-        if isinstance(experiment, FederatedExperiment):
-            with RayFederation(experiment, folder, done) as actors:
-                yield Deployment(actors.run, actors.spent, actors.placed)
-        else:
-            with RayModeler(experiment, done) as actor, folder.hold_ledger() as held:
-                local = _curator_and(actor, experiment, Ledger(folder.ledger_path, held), folder, done)
-                yield Deployment(local.run, local.spent, actor.placed)
+    from runners.executor.ray.federated import RayFederation
+    from runners.executor.ray.outsourced import RayModeler
+
+    if isinstance(experiment, FederatedExperiment):
+        with RayFederation(experiment, folder, done) as actors:
+            yield Deployment(actors.run, actors.spent, actors.placed)
+    else:
+        with RayModeler(experiment, done) as actor, folder.hold_ledger() as held:
+            local = _curator_and(actor, experiment, Ledger(folder.ledger_path, held), folder, done)
+            yield Deployment(local.run, local.spent, actor.placed)
 
 
 def _agents_and_server(experiment: FederatedExperiment, ledger: Ledger, folder: RunFolder, done: Any) -> Deployment:

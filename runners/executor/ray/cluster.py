@@ -18,6 +18,8 @@ from runners.compose.settings import RayExecutor
 from runners.executor.deployment import ExecutorError
 from runners.private_apis import let_ray_choose_its_ports, resolve_ray_address
 
+logger = logging.getLogger(__name__)
+
 _ACTOR_BYTES = 400e6  # bytes of a process with torch and its objects, rounded up
 _CPU_STEP = 1e-3  # CPUs; a share of a CPU is rounded down to a multiple of this
 _ROUNDING = 1e-9  # actors; tolerance for rounding errors, so that 7 / 0.07 counts as 100
@@ -46,6 +48,8 @@ def connected(executor: RayExecutor) -> Iterator[None]:
         init_ray(executor.address, **{"include_dashboard": executor.dashboard, **options})
     except (OSError, ValueError, RuntimeError, TypeError, AttributeError, AssertionError, RayError) as error:
         raise ExecutorError(f"executor.address={executor.address}: {error}") from error
+    if executor.address != "local":
+        logger.info("executor=ray: the cluster at %s", ray.get_runtime_context().gcs_address)
     with no_standard_output():
         try:
             yield
@@ -73,6 +77,8 @@ def no_standard_output() -> Iterator[None]:
 def check_reachable(address: str | None) -> None:
     """Raise ConnectionError if no Ray answers at the address; `ray.init` would try for a quarter of an hour."""
     found = resolve_ray_address(address)
+    if (found or "").startswith("ray://"):
+        raise ConnectionError("Ray Client is not supported: give the command on a node, with HOST:PORT of its head")
     host, _, port = (found or "").rpartition(":")
     if not host or not port.isdecimal():
         return

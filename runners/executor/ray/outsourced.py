@@ -14,6 +14,7 @@ from torch import Tensor
 
 from dpfbo.run_result import Result
 from runners.compose.outsourced import OutsourcedExperiment
+from runners.compose.settings import RayExecutor
 from runners.executor.deployment import ExecutorError
 from runners.executor.ray.modeler import ModelerActor
 from runners.executor.ray.supervision import Actor, RayActors, strategy
@@ -21,17 +22,22 @@ from runners.executor.ray.supervision import Actor, RayActors, strategy
 logger = logging.getLogger(__name__)
 
 
+def modeler_cpus(executor: RayExecutor) -> float:
+    """Return the number of CPUs that the modeler asks for. Raises ExecutorError if no node has them."""
+    most = max(node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"])
+    wanted = executor.num_cpus
+    if wanted is not None and wanted > most:
+        asked = f"executor.num_cpus={wanted:g}"
+        raise ExecutorError(f"{asked} of the modeler is more than any node has ({most:g} CPUs)")
+    return min(1.0, most) if wanted is None else wanted
+
+
 class RayModeler(RayActors):
     """The modeler's actor (a `dpfbo.outsourced.loop.AnyModeler`)."""
 
     def __init__(self, experiment: OutsourcedExperiment, done: Result) -> None:
         super().__init__(experiment.settings.ray, done)
-        most = max(node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"])
-        wanted = self.executor.num_cpus
-        if wanted is not None and wanted > most:
-            asked = f"executor.num_cpus={wanted:g}"
-            raise ExecutorError(f"{asked} of the modeler is more than any node has ({most:g} CPUs)")
-        self.num_cpus = min(1.0, most) if wanted is None else wanted
+        self.num_cpus = modeler_cpus(self.executor)
         options = {"num_cpus": self.num_cpus, "scheduling_strategy": strategy(self.executor.placement)}
         self.actors = [Actor("the modeler", ModelerActor, options, ())]
         self._calls: list[tuple[str, tuple[Any, ...]]] = [

@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 _MAX_UNEXPLAINED = 3  # failed calls in a row while every actor answers, after which the run ends
 _MOST_EXCUSED = 10  # preemptions of an actor in one round; further ones count as restarts
 _NO_MEMORY = ("NODE_OUT_OF_MEMORY", "low on memory")  # in Ray's error if its memory monitor killed a worker
+_SILENT_SECONDS = 20.0  # after which an actor without a place is reported; most start within seconds
 _REASON_CHARACTERS = 400  # longest quotation of Ray's error in a message
 
 
@@ -170,12 +171,18 @@ class RayActors(ABC):
     def _placement(self, actor: Actor, ref: Any) -> Placement:
         """Return an actor's first answer, its Placement; it may have to wait for free resources."""
         limit = self.executor.placement_timeout
+        needs = f"{actor.options['num_cpus']:g} CPUs and {actor.options.get('num_gpus', 0):g} GPUs"
+        silent = min(limit, _SILENT_SECONDS)
+        if ray.wait([ref], timeout=silent)[0]:
+            return answer(ref)
+        if limit > silent:
+            logger.warning("the actor of %s waits, at most %g s, for a place with %s", actor.name, limit, needs)
         try:
-            return answer(ref, limit)
+            return answer(ref, limit - silent)
         except GetTimeoutError as error:
             raise ExecutorError(
                 f"the actor of {actor.name} found no place within executor.placement_timeout={limit:g} s: "
-                f"it asks for {actor.options['num_cpus']:g} CPUs and {actor.options.get('num_gpus', 0):g} GPUs"
+                f"it asks for {needs}"
             ) from error
 
 

@@ -23,7 +23,7 @@ from runners.executor.ray.federated import RayFederation
 from runners.recorded_run import record_run
 from tests.helpers.compose import compose
 from tests.helpers.data_files import write_mini_landmine
-from tests.helpers.ray_runs import BOX, GRID, SHORT, Reused, frames, run, same
+from tests.helpers.ray_runs import BOX, GRID, SHORT, Reused, frames, records, run, same
 from tests.helpers.small_runs import QUIET, call
 
 PROBLEMS = {"grid": GRID, "box": BOX}
@@ -325,6 +325,16 @@ REFUSED = [
 def test_bad_settings_are_one_sentence_and_leave_nothing(reused, monkeypatch, capsys, tmp_path, override, says):
     refused(monkeypatch, capsys, tmp_path, [*TENTH, "executor.agents_per_actor=3", override], says)
     assert ray.is_initialized()
+
+
+def test_a_finished_run_stays_if_its_repetition_has_no_room(reused, tmp_path):
+    _, folder = run(tmp_path, *GRID)
+    before = records(folder)
+    with pytest.raises(ExecutorError, match="room for 0"):
+        run(tmp_path, *GRID, *TENTH, "executor.num_gpus=2", "again=true")
+    assert records(folder) == before and not (folder / "earlier").exists()
+    run(tmp_path, *GRID, "again=true")
+    assert (folder / "earlier" / "1").is_dir()
 
 
 def test_gpu_that_torch_does_not_see(reused, monkeypatch, capsys, tmp_path):
