@@ -7,6 +7,7 @@ The programs of `analysis` write that folder from the files of the trials. Each 
 import json
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,8 @@ def results(folder: str | Path) -> "pd.DataFrame":
 
     Columns: label, setting (its hash), seed, state, stopped_by, round, mean and se (of the metric after that round; se
     over the agents), epsilon/ACCOUNTANT (at delta, NaN if not finite), delta, seconds, error, path (of the run folder),
-    and config/KEY for every key in which settings differ (read from overrides until a setting has a finished trial).
+    and config/KEY for every key in which settings differ, but for keys that follow the seed (read from overrides until
+    a setting has a finished trial).
 
     Args:
         folder: The experiment's folder, such as `results/mine`.
@@ -46,7 +48,7 @@ def results(folder: str | Path) -> "pd.DataFrame":
     import pandas as pd
 
     experiment, rows, given = Path(folder).absolute(), list[dict[str, Any]](), list[dict[str, Any]]()
-    configs: dict[str, dict[str, Any]] = {}  # by setting, the configuration of its first finished trial
+    configs = defaultdict[str, list[dict[str, Any]]](list)  # by setting, those of its first two finished trials
     trials = known_trials(experiment)
     folders = folders_of(experiment, trials)
     for trial in trials:
@@ -61,14 +63,19 @@ def results(folder: str | Path) -> "pd.DataFrame":
             "delta": summary.get("delta"), "seconds": summary.get("seconds", {}).get("total"), "error": known["error"],
             "path": str(run.path),
         })  # fmt: skip
-        if trial.setting not in configs and (run.path / "config.yaml").exists():
-            configs[trial.setting] = _settings(read_yaml(run.path / "config.yaml"))
+        if len(configs[trial.setting]) < 2 and (run.path / "config.yaml").exists():
+            configs[trial.setting].append(_settings(read_yaml(run.path / "config.yaml")))
         given.append(_settings(_values(trial.overrides)))
     if not rows:
         raise FileNotFoundError(f"no trial in {experiment}")
-    config = pd.json_normalize([configs.get(row["setting"], own) for row, own in zip(rows, given, strict=True)])
-    differing = [key for key in config if config[key].dropna().astype(str).nunique() > 1]
+    config = pd.json_normalize([(configs[row["setting"]] or [own])[0] for row, own in zip(rows, given, strict=True)])
+    by_seed = {key for pair in configs.values() for key in _differing(pd.json_normalize(pair))}
+    differing = [key for key in _differing(config) if key not in by_seed]
     return pd.concat([pd.DataFrame(rows), config[differing].add_prefix("config/")], axis="columns")
+
+
+def _differing(table: "pd.DataFrame") -> list[str]:
+    return [str(key) for key in table if table[key].dropna().astype(str).nunique() > 1]
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -31,7 +31,7 @@ class LoggedExperiment:
     before: int = 0
     skipped: int = 0
     failed: int = 0
-    summary: bool = False
+    summary: bool | None = False  # whether the summary was logged; None if W&B did not accept it
 
 
 def log_run(run: RunOnDisk, mode: str, artifacts: bool = False) -> None:

@@ -73,7 +73,7 @@ def backfill(args: argparse.Namespace) -> int:
         settings = _with_artifacts(folder) if args.artifacts else None
         result = log_experiment(folder, args.mode, args.again, console=Console(stderr=True), settings=settings)
         print(f"{folder.name}: {_in_words(result)}")
-        code |= bool(result.failed or result.skipped)
+        code |= bool(result.failed or result.skipped or result.summary is None)
     return code
 
 
@@ -93,7 +93,8 @@ def _in_words(result: LoggedExperiment) -> str:
     others = {"logged before": result.before, "in use or damaged": result.skipped, "not accepted by W&B": result.failed}
     parts = [f"{result.logged} run{'s' * (result.logged != 1)} logged"]
     parts += [f"{count} {words}" for words, count in others.items() if count]
-    return ", ".join([*parts, "summary logged" if result.summary else "summary as before"])
+    summary = {True: "logged", False: "as before", None: "not accepted by W&B"}[result.summary]
+    return ", ".join([*parts, f"summary {summary}"])
 
 
 def workspace(args: argparse.Namespace) -> int:

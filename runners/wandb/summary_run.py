@@ -28,8 +28,10 @@ logger = logging.getLogger(__name__)
 
 def log_summary(
     experiment: Path, runs: Sequence[RunOnDisk], settings: Mapping[str, Any], again: bool = False, ended: str = ""
-) -> bool:
-    """Log the summary of an experiment's finished runs unless it is unchanged; return True if it was logged.
+) -> bool | None:
+    """Log the summary of an experiment's finished runs unless it is unchanged; return whether it was logged.
+
+    Returns None if it could not be logged.
 
     settings: `tracker.wandb`. again: log also an unchanged summary. ended: text of the alert that a sweep ended, or
     empty; the text of the last alert is not sent again. A damaged file or a failure of W&B is logged as a warning.
@@ -52,7 +54,7 @@ def log_summary(
         raise
     except BaseException as error:  # W&B also leaves through SystemExit
         logger.warning("W&B has no summary of %s: %s", experiment.name, " ".join(repr(error).split())[:240])
-        return False
+        return None
     note = {"id": id, "digest": digest, "alert": alert or known.get("alert", "")}
     replace_text(experiment / "wandb" / NOTE, json.dumps(note), durable=False)
     return True

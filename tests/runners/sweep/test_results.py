@@ -46,6 +46,16 @@ def test_results_as_a_frame(tmp_path):
     assert frame["mean"].isna().tolist() == [False, False, False, True, True, True]
 
 
+def test_a_key_that_follows_the_seed_has_no_column(tmp_path):
+    problem = ["problem=synthetic", "problem.n_agents=3"]  # each seed has its own function
+    sweep = plan([*TINY[2:], *problem, "privacy.z=1,2", "seeds=0,1", f"results_dir={tmp_path}"])
+    write_plan(sweep.folder, [trial for _, trial in sweep.trials])
+    for setting, trial in sweep.trials:
+        run_configuration(with_seed(setting, trial.seed))
+    frame = results(tmp_path / "mine")
+    assert [column for column in frame if column.startswith("config/")] == ["config/privacy.z"]
+
+
 def test_a_frame_needs_neither_torch_nor_ray():
     code = "import sys; from runners.sweep import results; print('torch' in sys.modules, 'ray' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -3,7 +3,7 @@
 import pytest
 
 from runners.recorded_run import run_configuration
-from runners.wandb import command
+from runners.wandb import command, summary_run
 from runners.wandb.backfill import log_experiment, log_run
 from runners.wandb.finished_runs import RunOnDisk, finished_runs
 from tests.helpers.compose import compose
@@ -60,6 +60,16 @@ def test_a_backfilled_run_is_the_run_as_it_was_logged_live(tmp_path, more):
     for key, value in live[2].items():
         assert again[2][key] == (pytest.approx(value) if isinstance(value, dict | float) else value), key
     assert len(list(folder.parents[1].glob("wandb/offline-run-*"))) == 1, "it replaces the record that was not uploaded"
+
+
+def test_a_summary_that_is_not_accepted_is_a_failure(tmp_path, capsys, monkeypatch):
+    run_configuration(compose(*SMALL, "algorithm=ts", DISABLED, f"results_dir={tmp_path}"))
+    with monkeypatch.context() as refusing:
+        refusing.setattr(summary_run, "_log", lambda *arguments: [][0])
+        assert command.main(["backfill", "single", f"results_dir={tmp_path}"]) == 1
+    assert "single: 1 run logged, summary not accepted by W&B" in capsys.readouterr().out
+    assert command.main(["backfill", "single", f"results_dir={tmp_path}"]) == 0
+    assert "single: 0 runs logged, 1 logged before, summary logged" in capsys.readouterr().out
 
 
 def test_the_command_logs_what_is_missing_once(tmp_path, capsys):
