@@ -203,7 +203,7 @@ def joined_by_or(values: Iterable[float]) -> str:
 def by_algorithm(key: str, configs: Iterable[dict[str, Any]]) -> str:
     """Return the values of a key of privacy by algorithm: `q = 1` or `q = 0.35 (DP-FTS-DE) or 1 (private prior)`.
 
-    If an algorithm has several values, the text refers to the table of the picture.
+    If an algorithm has several values, the text is `q by setting`.
     """
     by_name: dict[str, set[float]] = {}
     for config in configs:
@@ -212,6 +212,6 @@ def by_algorithm(key: str, configs: Iterable[dict[str, Any]]) -> str:
     if len(values) == 1:
         return f"{key} = {values[0]:.3g}"
     if max(map(len, by_name.values())) > 1:
-        return f"{key} by setting, in the table of this picture"
+        return f"{key} by setting"
     names = {v: ", ".join(NAMES.get(n, n) for n in by_name if v in by_name[n]) for v in values}
     return f"{key} = {' or '.join(f'{v:.3g} ({names[v]})' for v in values)}"

@@ -77,8 +77,10 @@ def run(args: argparse.Namespace) -> int:
             if sweep.options.search is not None and not args.dry_run:
                 out.print(_best(sweep), soft_wrap=True)
             out.print(f"{counts}results: {sweep.folder}", soft_wrap=True)
-        together = f"together, with shared trials counted once: {len(once)} trials, {n_to_run} to run"
-        out.print(together if args.dry_run else f"{time.monotonic() - begin:.0f} s")
+        if not args.dry_run:
+            out.print(f"{time.monotonic() - begin:.0f} s")
+        elif len(sweeps) > 1:
+            out.print(f"together, with shared trials counted once: {len(once)} trials, {n_to_run} to run")
     if args.dry_run:
         return 0
     unfinished = any(s.phase != "done" and s.stopped_by is None for found in states for s in found.values())

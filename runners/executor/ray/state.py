@@ -31,7 +31,10 @@ def actors() -> list[dict[str, Any]]:
         nodes = {node.node_id: node.node_ip for node in list_nodes(raise_on_missing_output=False)}
     except (RayStateApiException, AuthenticationError, OSError, RuntimeError, ValueError) as error:
         address = os.environ.get("RAY_ADDRESS") or "not set"
-        raise ConnectionError(f"RAY_ADDRESS is {address}: {_sentence(error)}") from error
+        raise ConnectionError(
+            f"no dashboard of Ray answers (executor.dashboard=true starts one; RAY_ADDRESS is {address}): "
+            f"{_sentence(error)}"
+        ) from error
     here, memory = {"127.0.0.1", *_addresses()}, _gpu_memory()
     rows = []
     for actor in found:
