@@ -201,9 +201,9 @@ def joined_by_or(values: Iterable[float]) -> str:
 
 
 def by_algorithm(key: str, configs: Iterable[dict[str, Any]]) -> str:
-    """Return the values of a key of privacy by algorithm: `q = 1` or `q = 0.35 (DP-FTS-DE) or 1 (private prior)`.
+    """Return the values of `privacy.KEY` in words: `q = 1`, or `q = 0.35 (DP-FTS-DE) or 1 (private prior)`.
 
-    If an algorithm has several values, the text is `q by setting`.
+    If an algorithm has several values, the words are `q by setting`.
     """
     by_name: dict[str, set[float]] = {}
     for config in configs:

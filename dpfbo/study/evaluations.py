@@ -106,7 +106,7 @@ class Evaluations:
 
     Raises:
         Stop: `known` and `add` find that a limit is reached, or a callback of `add` ends the study.
-        StateError: The journal has another query for the agent, the round and the index in it that `known` is given.
+        StateError: `known` is given a query that differs from the one in the journal.
     """
 
     study: Study
