@@ -61,7 +61,7 @@ class Axis(Conditional, ABC):
 
     @abstractmethod
     def number(self, value: Value) -> float:
-        """Return the index of a value that the axis lists, else the value itself; raise SettingError if not allowed."""
+        """Return the value, or its index if the axis is a list; raise SettingError if the axis has no such value."""
 
 
 @dataclass(frozen=True, repr=False)

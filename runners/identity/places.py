@@ -40,7 +40,7 @@ def run_folder_of(run: "RunIdentity", single: bool) -> RunFolder:
 def trial_folder(
     experiment: Path, setting: str, seed: int, rounds: int | None, labelled: Sequence[str] | None = None
 ) -> RunFolder:
-    """Return the folder of a sweep's trial: one with `rounds` rounds that any command has made, or a new one."""
+    """Return the folder of a sweep's trial: that of a single run with as many rounds, else SETTING/SEED."""
     known = find_run(experiment, setting, seed, labelled)
     if known is not None and rounds in (None, (read_object(known / "summary.json") or {}).get("rounds", rounds)):
         return RunFolder(known)

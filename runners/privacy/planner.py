@@ -81,7 +81,7 @@ class PlannedRun:
 
 
 def solved(run: PlannedRun, unknown: str, target: float, accountant: str) -> PlannedRun:
-    """Return the run with the value of `unknown` (z, q or rounds) at which its epsilon is at most the target.
+    """Return the run with the least z, largest q or most rounds (`unknown`) for which epsilon is at most `target`.
 
     Raises ValueError if there is no such value.
     """
