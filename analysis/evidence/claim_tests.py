@@ -15,6 +15,8 @@ from analysis.evidence.selection import Measure, NotRun, SettingFilter, Unclear,
 from analysis.evidence.verdicts import CONTRARY, HOLDS, OPEN, Estimate, Evidence, PublishedMean
 from analysis.load import Run
 
+_TINY = 1e-6  # errors below are printed with an exponent
+
 # forms of a test
 SUPERIORITY, CONTROL, MARGIN, BAND = "superiority", "control", "margin", "band"
 AGREEMENT, EPSILON = "agreement", "epsilon"
@@ -246,6 +248,6 @@ def with_error(estimate: Estimate, what: str = "differences") -> str:
 
 
 def number(value: float, se: float | None) -> str:
-    """Format with the decimals of the error's second digit, or three significant digits; with a true minus sign."""
-    digits = f"{value:.{max(0, 1 - math.floor(math.log10(se)))}f}" if se else f"{value:.3g}"
+    """Format with the decimals of the error's second digit; with three digits if the error is tiny or missing."""
+    digits = f"{value:.{max(0, 1 - math.floor(math.log10(se)))}f}" if se and se >= _TINY else f"{value:.3g}"
     return digits.replace("-", "−")

@@ -14,9 +14,19 @@ from omegaconf import OmegaConf
 from analysis import claims
 from analysis.evidence import verdict_table
 from analysis.evidence.claim import PAPER, published_means
-from analysis.evidence.claim_tests import Comparison, cheaper, control, level
+from analysis.evidence.claim_tests import Comparison, cheaper, control, level, with_error
 from analysis.evidence.selection import MEASURES, Case, SettingFilter, Unclear, blind_server
-from analysis.evidence.verdicts import CONTRARY, HOLDS, NOT_RUN, OPEN, SAME, Evidence, family_verdicts, mean_of
+from analysis.evidence.verdicts import (
+    CONTRARY,
+    HOLDS,
+    NOT_RUN,
+    OPEN,
+    SAME,
+    Estimate,
+    Evidence,
+    family_verdicts,
+    mean_of,
+)
 from analysis.load import Run, load, normalised
 from tests.helpers.compose import compose
 from tests.helpers.result_folders import alone, judged, server_node
@@ -375,6 +385,11 @@ def test_identical_runs_are_not_called_level(tmp_path):
     outcome = level(FTS, TS, 0.1, MEASURES["overall"]).outcome(runs)
     assert (alone(outcome), outcome.ours) == (OPEN, "0, all values equal")
     assert alone(level(FTS, TS, 0.1, MEASURES["overall"], both=False).outcome(runs)) == HOLDS  # they do no harm
+
+
+def test_tiny_errors_are_printed_with_an_exponent():
+    assert with_error(Estimate(6.6e-12, 7.94e-12, 19, 20)) == "6.6e−12 ± 7.94e−12"
+    assert with_error(Estimate(0.0209, 0.0011, 19, 20)) == "0.0209 ± 0.0011"
 
 
 def test_late_rounds(tmp_path):
