@@ -40,7 +40,10 @@ def run_folder_of(run: "RunIdentity", single: bool) -> RunFolder:
 def trial_folder(
     experiment: Path, setting: str, seed: int, rounds: int | None, labelled: Sequence[str] | None = None
 ) -> RunFolder:
-    """Return the folder of a sweep's trial: that of a single run with as many rounds, else SETTING/SEED."""
+    """Return the folder of a sweep's trial: SETTING/SEED, or a plain run's LABEL-SETTING/SEED if only that exists.
+
+    A run that finished with another number of rounds than `rounds` does not count; None accepts any number.
+    """
     known = find_run(experiment, setting, seed, labelled)
     if known is not None and rounds in (None, (read_object(known / "summary.json") or {}).get("rounds", rounds)):
         return RunFolder(known)
