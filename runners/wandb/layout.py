@@ -123,7 +123,7 @@ def row_of(metrics: Mapping[str, float | None], spent: float | None) -> dict[str
 
 
 def summary_of(summary: Mapping[str, Any], released_only: bool) -> dict[str, float | str | bool]:
-    """Return the scalars of summary.json, final regret and epsilon; if `released_only`, those that an outsider may see."""
+    """Return summary.json's scalars, final regret and epsilon; if `released_only`, those that an outsider may see."""
     point = end_point(summary)
     if released_only:
         point.pop(FINAL_REGRET, None)
