@@ -123,7 +123,10 @@ def row_of(metrics: Mapping[str, float | None], spent: float | None) -> dict[str
 
 
 def summary_of(summary: Mapping[str, Any], released_only: bool) -> dict[str, float | str | bool]:
-    """Return summary.json's scalars, final regret and epsilon; if `released_only`, those that an outsider may see."""
+    """Return the scalars of summary.json, and final regret and final epsilon under keys of their own.
+
+    released_only: True to return only what an outsider may see, which excludes final regret.
+    """
     point = end_point(summary)
     if released_only:
         point.pop(FINAL_REGRET, None)
