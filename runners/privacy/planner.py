@@ -81,7 +81,9 @@ class PlannedRun:
 
 
 def solved(run: PlannedRun, unknown: str, target: float, accountant: str) -> PlannedRun:
-    """Return the run with the least z, largest q or most rounds (`unknown`) for which epsilon is at most `target`.
+    """Return the run with the value of `unknown` for which epsilon is at most `target`.
+
+    unknown: z for the least noise multiplier, q for the largest sampling probability, rounds for the most rounds.
 
     Raises ValueError if there is no such value.
     """
