@@ -23,7 +23,7 @@ def about_key(error: SettingError, group: str, **others: str) -> ValueError:
     """Convert an error about a parameter of the library to one about its key.
 
     group: the node that the parameter is read from, so that `delta` in `privacy` has the key `privacy.delta`.
-    others: the keys of parameters that are in another group, by the library's name.
+    others: for each parameter that is in another group, its key, as in `probability="dropout.probability"`.
     """
     key = others.get(error.name) or _KEYS.get(error.name) or ".".join(filter(None, (group, error.name)))
     known_as = "" if error.name in key else f" ({error.name})"
