@@ -75,9 +75,10 @@ def open_locked(path: Path, held: BinaryIO | None) -> BinaryIO:
 def read_file(
     path: Path, file: BinaryIO, known: Sequence[Charge], covers: LedgerCoverage | None
 ) -> tuple[LedgerLines, SeenFile]:
-    """Return the lines of a file, and its present state. known, covers: the charges and the run that it held before.
+    """Return the lines of a file, and its present state.
 
-    Raises LedgerError if a known charge or the run is missing, or a line is unreadable or modified.
+    known: the charges that the file had before. covers: the run that its first line named before; None if it named
+    none. Raises LedgerError if a known charge or the name of the run is missing, or a line is unreadable or modified.
     """
     status = os.fstat(file.fileno())  # read before the content, so that the next call notices later changes
     _check_size(path, status)
