@@ -93,7 +93,7 @@ def modeler(rows: int, columns: int, rounds: int, seed: int, refit: bool) -> Tim
     call: Callable[[], object] = refitted if refit else measured_rows
 
     def floors(rates: Mapping[str, float]) -> dict[str, float]:
-        """Count each measurement's covariances with all rows, its row of V (`CandidatePosterior`), and both sums."""
+        """Return the floor in seconds: for each measurement, covariances, a row of V, and new means and variances."""
         steps = range(rounds + 1)
         flops, numbers = sum(2 * columns + 2 * t + 8 for t in steps), sum(t + columns + 1 for t in steps)
         counts = work(flops=rows * flops, exp=rows * len(steps), bytes=8 * rows * numbers)

@@ -116,7 +116,7 @@ def _check_fits(cfg: DictConfig) -> None:
 def typed(resolved: dict[str, Any]) -> Settings:
     """Return the settings that a resolved configuration describes.
 
-    Only allowed classes are imported. Raises ValueError for a bad setting; its message is a sentence that names the key.
+    Only allowed classes are imported. Raises ValueError for a bad setting; its message names the key.
     """
     check_targets(resolved, resolved.get("allow") or ())
     outsourced = is_outsourced(resolved)

@@ -87,7 +87,7 @@ def _of_mechanisms():
         "bare when empty": ("no noise when S_t is empty", m.BareWhenEmpty),
         "uniform when empty": ("a uniform vector when S_t is empty", m.UniformWhenEmpty),
         "q halved": ("the ledger has half the sampling probability", m.HalfQ),
-        "effective on tight": ("noise of the tight sensitivity, effective z_t charged", m.EffectiveOnTight),
+        "effective on tight": ("noise of the tight sensitivity, charged as the paper's", m.EffectiveOnTight),
         "NaN passed": ("a NaN message makes the sum NaN", m.PassesNaN),
         "scaled after clipping": ("clipped messages are doubled", m.ScalesAfterClipping),
         "clip by region": ("clipped to S, not to S / sqrt(P)", m.ClipsByRegion),
@@ -135,7 +135,7 @@ def _of_choice():
         ("longest chosen", "S_t are those with the longest messages", sound(m.LongestChosen(*TIGHT))),
         ("S_t of an earlier round", "odd rounds repeat an earlier S_t", long(m.ChoiceOfAnEarlierRound(*TIGHT))),
         ("fixed size as Poisson", half, sound(m.FixedSizeAsPoisson(*TIGHT))),
-        ("one size of many", "100 of 200 agents chosen, q = 0.5 charged", many(m.FixedSizeAsPoisson(*TIGHT))),
+        ("fixed size, 200 agents", "100 of them chosen, q = 0.5 charged", many(m.FixedSizeAsPoisson(*TIGHT))),
         ("chosen 2 % too often", "q is 2 % larger than charged", many(m.ChosenTooOften(*TIGHT, excess=0.02))),
         ("chosen 5 % too often", "5 % larger q than charged, 12 agents", sound(m.ChosenTooOften(*TIGHT, excess=0.05))),
     ]
@@ -149,7 +149,7 @@ def _of_charges():
     next_multiplier = long(m.MultiplierOfTheNextRound(*TIGHT, schedule=GROWING))
     return [
         ("schedule on paper", "2z charged by schedule, z applied", sound(m.ScheduleOnPaper(*TIGHT, schedule=doubled))),
-        ("tight as paper later", "round 2 has noise of the tight sensitivity, effective z_t charged", later),
+        ("tight as paper later", "round 2 has noise of the tight sensitivity, charged as the paper's", later),
         ("multiplier of the next round", "from round 2 on, each is charged at the z of the next", next_multiplier),
         (
             "charge of the next round", "z and sigma of the ledger are the next round's",

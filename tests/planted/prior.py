@@ -201,7 +201,7 @@ def planted():
     return [
         ("messages unclipped", "messages are summed as they come", sound(unclipped)),
         ("messages without a bound", "in units of observations, and not clipped", sound(unclipped, shard=BareShard)),
-        ("noise of the mean", "noise of the sum divided by N twice", sound(mechanisms.NoiseOfTheMean(*TIGHT))),
+        ("noise of the mean", "the noise is divided by N once too often", sound(mechanisms.NoiseOfTheMean(*TIGHT))),
         ("design from data", "the last initial points follow the first observations", greedy),
         ("ranked together", "observations are ranked among those of all agents", sound(shard=PoolingShard)),
         ("own statistics in public", "the broadcast has a prior mean of each agent", sound(kind=OwnStatisticsInPublic)),

@@ -148,7 +148,7 @@ SOUND = {
 FOUND = {
     "chosen 2 % too often": "choice",
     "chosen 5 % too often": "choice",
-    "one size of many": "choice",
+    "fixed size, 200 agents": "choice",
     "fixed size as Poisson": "choice",
     "noise of an earlier round": "noise",
     "S_t of an earlier round": "choice",
