@@ -81,6 +81,12 @@ class LoginNode:
         self.wait(lambda: list(self.results.rglob("summary.json")) and list(self.results.rglob(".lock")))
         assert len(list(self.results.rglob("summary.json"))) < 2 * SEEDS
 
+    def runs_a_trial(self, raylet):
+        """True if a process of this raylet holds the lock of a run's folder."""
+        workers = subprocess.run(["pgrep", "-P", str(raylet)], capture_output=True, text=True).stdout.split()
+        opened = (fd for worker in workers for fd in Path(f"/proc/{worker}/fd").glob("*"))
+        return any(os.path.realpath(fd).endswith("/.lock") for fd in opened)
+
     def wait_for_the_end(self, job):
         self.wait(lambda: self.queue(job) in ("", "COMPLETED", "CANCELLED", "FAILED"))
 
@@ -143,6 +149,7 @@ def test_a_node_whose_ray_dies_joins_again(login, tmp_path):
     folder = json.loads(meeting.read_text())["folder"]
     raylets = [int(p) for p in login.call("pgrep", "-f", f"raylet.*{folder}/").split()]
     joined = [pid for pid in raylets if b"--head" not in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    login.wait(lambda: login.runs_a_trial(joined[-1]))
     os.kill(joined[-1], signal.SIGKILL)
     login.wait_for_the_end(job)
     report = login.records_are_those_without_slurm(tmp_path / "alone")
