@@ -169,10 +169,11 @@ def family_verdicts(family: Sequence[Evidence]) -> list[tuple[str, int | None]]:
 
 
 def deviation(ours: Estimate, published: PublishedMean) -> tuple[float | None, float | None]:
-    """Return (ours - published) in standard errors of the difference, and its degrees of freedom; None without error.
+    """Return (ours - published) in standard errors of the difference, and its degrees of freedom.
 
-    The degrees of freedom are the smaller of both, not Welch's: two seeds that agree by chance would otherwise pass for
-    an exact number. A published mean without an error is assumed to have our spread over its number of runs.
+    Both are None if our error is missing or 0. A published mean without an error is assumed to have our spread over its
+    number of runs. The degrees of freedom are the smaller of our mean's and the published mean's. Welch's would be too
+    many: two seeds that agree by chance have almost no error, and would pass for an exact number.
     """
     if not ours.se or ours.df is None:
         return None, None

@@ -102,8 +102,8 @@ class SiteFolder:
     def objective(self) -> Callable[[dict[str, Any]], float | None]:
         """Load the function `evaluate` from the site's `objective.py`, which may import files of the same folder.
 
-        A call prints to standard error, and raises StateError for any error. Loading raises StateError if the file does
-        not define the function.
+        What the returned function prints goes to standard error. If `evaluate` fails, the returned function prints the
+        traceback and raises StateError. Loading raises StateError if the file fails or does not define the function.
         """
         path = self.folder / OBJECTIVE
         sys.path.insert(0, str(self.folder))
