@@ -24,7 +24,7 @@ _PLAIN = re.compile(r"[A-Za-z_][\w./]*=")  # an override that changes a value or
 
 
 class AddedFolders(SearchPathPlugin):
-    """A plugin that makes Hydra look for options in the added folders, too, after conf/."""
+    """A plugin that makes Hydra look for options, after conf/, in the folders that users and other packages add."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         for folder in added_folders():

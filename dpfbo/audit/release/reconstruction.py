@@ -10,7 +10,11 @@ _RANK = 1e-9  # singular values below this share of the largest are rounding err
 
 @dataclass(frozen=True)
 class Reconstruction:
-    """Rows recovered by an attacker, n x d. rows: the true rows. known: indices of the rows that the attacker knew."""
+    """What an attacker recovered of a table.
+
+    rows: the true rows, n x d. recovered: the attacker's estimate of them, n x d. known: indices of the rows that the
+    attacker knew.
+    """
 
     attacker: str
     rows: Tensor
