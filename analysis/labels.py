@@ -213,5 +213,5 @@ def by_algorithm(key: str, configs: Iterable[dict[str, Any]]) -> str:
         return f"{key} = {values[0]:.3g}"
     if max(map(len, by_name.values())) > 1:
         return f"{key} by setting"
-    names = {v: ", ".join(NAMES.get(n, n) for n in by_name if v in by_name[n]) for v in values}
+    names = {v: ", ".join(NAMES.get(n, n) for n in sorted(by_name) if v in by_name[n]) for v in values}
     return f"{key} = {' or '.join(f'{v:.3g} ({names[v]})' for v in values)}"
