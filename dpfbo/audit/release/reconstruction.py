@@ -10,7 +10,7 @@ _RANK = 1e-9  # singular values below this share of the largest are rounding err
 
 @dataclass(frozen=True)
 class Reconstruction:
-    """What an attacker recovered of a table.
+    """A table as an attacker reconstructed it.
 
     rows: the true rows, n x d. recovered: the attacker's estimate of them, n x d. known: indices of the rows that the
     attacker knew.
