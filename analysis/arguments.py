@@ -1,4 +1,4 @@
-"""Parsing of the command line, and the exit codes, that the programs of analysis share."""
+"""The parsing of command lines and the exit codes that all programs of `analysis` share."""
 
 import argparse
 import functools

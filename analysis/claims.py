@@ -40,8 +40,9 @@ def read(results_dir: Path, experiments: Iterable[str]) -> dict[str, Sequence[Ru
 def judge(runs: Mapping[str, Sequence[Run] | LoadError]) -> list[JudgedClaim]:
     """Return the verdicts on the claims about some experiments, given their runs, in the order of the paper.
 
-    A claim is "not run" if one of its settings has no finished run or the runs cannot be read, and "not decided" if a
-    setting is ambiguous. The claims about one figure are a family, whose tests are corrected together.
+    A claim is "not run" if one of its settings has no finished run or the runs cannot be read. It stays "not
+    decided" if it is ambiguous which runs belong to one of its settings. The claims about one figure are a family,
+    whose tests are corrected together for multiple testing.
     """
     stated, outcomes = claims(runs), list[Outcome]()
     seen: dict[object, str] = {}  # by the numbers of an own finding: id of the first finding with them

@@ -151,7 +151,7 @@ def _by_dotted_name(node: dict[str, Any], prefix: str, ignored: Collection[str])
 def telling(flats: Sequence[dict[str, Any]]) -> list[str]:
     """Return keys that distinguish the settings, chosen greedily, in the order of the configuration.
 
-    A key is left out if the others distinguish as much, such as an accountant that a kind of sampling requires.
+    A key that adds no distinction is left out, such as an accountant that follows from the kind of sampling.
     """
     keys = dict.fromkeys(key for one in flats for key in one)
     found: list[str] = []

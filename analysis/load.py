@@ -109,7 +109,7 @@ class SettingRuns:
         return {key: self.first.config["privacy"][key] if own else None for key in NOISE}
 
     def curve(self) -> pd.DataFrame:
-        """Return `mean` and `se` over the seeds of each run's mean over the agents, with a row for each round 0..T."""
+        """Return a row for each round 0..T: `mean` and `se`, over the seeds, of the metric averaged over the agents."""
         import pandas as pd
 
         values = pd.concat([pd.Series(run.curve) for run in self.runs]).rename_axis("round")
@@ -121,7 +121,10 @@ class SettingRuns:
         return mean, None if math.isnan(se) else se
 
     def epsilon(self, accountant: str) -> float | None:
-        """Return the largest epsilon over the seeds, None if not finite; they agree unless a ledger was used twice."""
+        """Return the largest epsilon over the seeds, None if not finite.
+
+        All seeds have the same epsilon unless a ledger was used twice.
+        """
         values = [run.summary["epsilon"][accountant] for run in self.runs]
         return None if None in values else max(values)
 
@@ -148,7 +151,7 @@ def finished_experiments(results_dir: Path) -> list[str]:
 
 
 def with_parts(results_dir: Path, names: Iterable[str]) -> list[str]:
-    """Return the names, with `few` replaced by `few_school` and so on if `few` itself has no finished run."""
+    """Return the names; a name without finished runs is replaced by its parts, such as `few` by `few_school`."""
     finished, found = finished_experiments(results_dir), list[str]()
     for name in names:
         parts = [] if name in finished else [other for other in finished if other.startswith(f"{name}_")]
@@ -218,7 +221,7 @@ def seeds_phrase(groups: Sequence[SettingRuns]) -> str:
 
 
 def normalised(node: Any) -> Any:
-    """Return the configuration with class names instead of paths in `_target_`, and as the value of each `server`."""
+    """Return the configuration with class names for the paths in `_target_`; each `server` becomes its class name."""
     if isinstance(node, list):
         return [normalised(value) for value in node]
     if not isinstance(node, dict):

@@ -1,10 +1,11 @@
 """The pictures of an experiment, with the numbers behind them.
 
 For each problem and metric of an experiment, one figure shows regret against the iteration and, if there are private
-runs, another one regret against epsilon. Runs calibrated to target epsilons make a single figure of regret against the
-target (`analysis.drawing.equal_epsilon`), and runs of `local` with several numbers of agents a single figure of gains
-(`analysis.drawing.gains`). Outsourced runs are drawn by iteration, against epsilon (claimed and guaranteed values
-apart) and against r, the number of columns of the release. Verdicts on claims stand in a text file, not in the picture.
+runs, another one regret against epsilon. Runs calibrated to several target epsilons make a single figure of regret
+against the epsilon that they spent (`analysis.drawing.equal_epsilon`). Runs of `local` with several numbers of agents
+make a single figure of gains (`analysis.drawing.gains`). Outsourced runs are drawn by iteration, against epsilon
+(claimed and guaranteed values apart) and against r, the number of columns of the release. Verdicts on claims stand in a
+text file, not in the picture.
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,7 +39,7 @@ def draw_experiment(
 ) -> list[Drawn]:
     """Draw all figures of an experiment, given its runs; without claims if it has several problems or metrics.
 
-    accountant: the one for epsilons of federated runs. Raises LoadError if no run has it.
+    accountant: accountant of the epsilons of federated runs. Raises LoadError if no run has an epsilon by it.
     """
     with mpl.rc_context(style.rc):  # figures without pyplot need no display and no closing
         federated, by_axis = [run for run in runs if not run.outsourced], by_metric(runs)

@@ -36,7 +36,7 @@ drawn, which the report states; 2 for unknown options."""
 
 
 def experiments(results_dir: Path, names: Sequence[str]) -> list[str]:
-    """Return the experiments with finished runs, all or the named ones: the user's own, then those of the paper.
+    """Return the experiments with finished runs, all or the named ones, the user's own before those of the paper.
 
     Raises LoadError if there are none, or a named one is missing.
     """

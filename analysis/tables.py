@@ -42,7 +42,7 @@ def rows(groups: Sequence[SettingRuns], rounds: Sequence[int]) -> list[dict[str,
 
 
 def default_rounds(groups: Sequence[SettingRuns]) -> list[int]:
-    """Return rounds 5, 20, 40 and T if every setting has 40 rounds, else T / 8, T / 2 and T."""
+    """Return rounds 5, 20, 40 and T if every setting has at least 40 rounds, else T / 8, T / 2 and T."""
     T = max(g.rounds for g in groups)
     if min(g.rounds for g in groups) >= ROUNDS[-1]:
         return sorted({*ROUNDS, T})
@@ -75,7 +75,7 @@ def participants(groups: Sequence[SettingRuns]) -> str:
 
 
 def no_guarantees(groups: Sequence[SettingRuns]) -> list[str]:
-    """Return the reasons why the published epsilons of releases are no guarantee, each once and without its value."""
+    """Return the reasons why the published epsilons of releases are no guarantee, each once, without the epsilons."""
     said = [g.first.summary["published_claim"] for g in groups if g.first.claimed_epsilon is not None]
     return list(dict.fromkeys(text.partition("; ")[2] or text for text in said))
 
@@ -106,13 +106,13 @@ def stand_ins(groups: Sequence[SettingRuns]) -> list[str]:
 
 
 def accountants(groups: Sequence[SettingRuns]) -> dict[str, str]:
-    """Return by name the headings (`gdp (≈)`) of all accountants by which one of the settings has an epsilon."""
+    """Map each accountant by which a setting has an epsilon to its heading, such as `gdp (≈)`."""
     rough = {name for g in groups for name in g.first.summary.get("approximations", [])}
     return {name: name + " (≈)" * (name in rough) for g in groups for name in g.first.summary["epsilon"]}
 
 
 def epsilons_in_words(group: SettingRuns, names: Iterable[str]) -> str:
-    """Return epsilon by each accountant (– where one does not apply), or words if it is claimed, absent or 0."""
+    """Return epsilon by each accountant (– where one does not apply), or words if epsilon is claimed, absent or 0."""
     known = group.first.summary["epsilon"]
     values = [group.epsilon(name) for name in known]
     if (claimed := group.first.claimed_epsilon) is not None:

@@ -195,7 +195,7 @@ class Checkpoint:
 def check_charged(rounds: Iterable[Round], ledger: Ledger) -> list[tuple[bool, bool]]:
     """Raise LedgerError if the ledger lacks a broadcast that these rounds made.
 
-    Returns for each round whether something was released in it, and whether something was sent.
+    Returns two booleans for each round: whether a mechanism released something, and whether something was broadcast.
     """
     charged, found = {(c.round, c.digest) for c in ledger.charges}, []
     for done in rounds:

@@ -89,7 +89,8 @@ def nearest(word: str, known: Iterable[str]) -> str:
 def explaining_arguments(elsewhere: Mapping[str, str]) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     """Return a decorator whose TypeError for an unknown keyword argument says what to give instead.
 
-    elsewhere: what to give instead, by argument name of other libraries. Other names get the most similar argument.
+    elsewhere: what to give instead, for argument names of other libraries. For any other unknown name, the error
+    suggests the most similar argument.
     """
 
     def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:

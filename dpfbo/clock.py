@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class PhaseClock:
-    """A clock that adds up the seconds spent in each named phase, `with clock(phase):`."""
+    """A clock that adds up the seconds that each named phase spends in blocks `with clock(phase):`."""
 
     seconds: dict[str, float] = field(default_factory=dict)
 

@@ -30,8 +30,8 @@ class Message(Protocol):
 
     dpfbo calls the function for one agent at a time (under `torch.vmap` if its operations allow that). A private server
     limits every message to norm S / sqrt(P), with S the clip norm and P the number of sub-regions. The guarantee
-    therefore holds if an agent's message depends only on this agent's observations, which a function that keeps state
-    between calls may break.
+    therefore holds if an agent's message depends only on this agent's observations. A function that keeps state between
+    calls may break this condition.
     """
 
     def __call__(self, features: Tensor, y: Tensor, noise_variance: float) -> Tensor:

@@ -1,6 +1,7 @@
 """Lazy import of a package's public names, each from its module at its first use (PEP 562).
 
-A package lists the names as imports under `if TYPE_CHECKING:`. An agent's process thus loads no problem or accountant.
+A package lists the names as imports under `if TYPE_CHECKING:`. An agent's process thus does not
+import the modules of problems and accountants.
 """
 
 import ast
@@ -16,7 +17,7 @@ _Dir = Callable[[], list[str]]
 
 
 def attach(package: str) -> tuple[_GetAttribute, _Dir]:
-    """Make the functions `__getattr__` and `__dir__` of a package, given its name, for its `TYPE_CHECKING` imports."""
+    """Return `__getattr__` and `__dir__` for a package; the former imports its `TYPE_CHECKING` names at first use."""
 
     def attribute(name: str) -> object:
         if name.startswith("__") or name not in places(package):
@@ -38,7 +39,8 @@ def uncollected(for_good: bool = False) -> Iterator[None]:
     torch and SciPy create a million permanent objects, which each collection would visit.
 
     for_good: True to exempt all objects that exist at the end of the block from later collections, also from the one at
-    Python's exit. Only for programs, which own their process: a library would keep the caller's garbage.
+    Python's exit. Use it only in a program, which owns its process; in a library, it would make the caller's garbage
+    permanent.
     """
     collecting = gc.isenabled()
     gc.disable()
@@ -61,7 +63,7 @@ def _elsewhere(package: str, name: str) -> str:
 
 @cache
 def places(package: str) -> dict[str, tuple[str, str]]:
-    """Return the module, and the name in it, of each name that a package imports under `TYPE_CHECKING`."""
+    """Map each name that a package imports under `TYPE_CHECKING` to its module and its name there."""
     spec = util.find_spec(package)
     source = spec.loader.get_source(package) if spec else ""  # type: ignore[union-attr]
     blocks = (node for node in ast.parse(source).body if isinstance(node, ast.If))

@@ -21,7 +21,7 @@ class RoundRecord:
 
     u, x: the queries, n x k x D, in the unit cube and in the problem's units. The other tensors are n x k. region: the
     sub-region of the query. source: the `Source` that chose it. y: the observation, larger is better; NaN if the
-    evaluation failed. best: the largest `Problem.true_value` so far, NaN before the first. metric: `reference - best`
+    evaluation failed. best: the largest `Problem.true_value` so far, NaN if there is none. metric: `reference - best`
     or, if the problem has no reference, `best` in the objective's own sign.
     """
 
@@ -82,7 +82,7 @@ _WHOLE = ("region", "source")  # tensors of integers, which are packed in the sm
 
 
 def packed(record: RoundRecord) -> dict[str, np.ndarray]:
-    """Return the arrays of a record in fewer bytes, from which `unpacked` restores the record bit for bit."""
+    """Return a record's arrays in fewer bytes; `unpacked` restores the record from them bit for bit."""
     arrays: dict[str, np.ndarray] = {name: getattr(record, name).numpy() for name in _RECORD}
     arrays.update({name: _narrow(arrays[name]) for name in _WHOLE})
     u, x = arrays["u"], arrays["x"]
@@ -93,7 +93,7 @@ def packed(record: RoundRecord) -> dict[str, np.ndarray]:
 
 
 def unpacked(round: int, arrays: Mapping[str, np.ndarray]) -> RoundRecord:
-    """Restore the record of a round from copies of `packed` arrays. Raises KeyError if an array is missing."""
+    """Restore a round's record from `packed` arrays, which are copied. Raises KeyError if an array is missing."""
     tensors = {
         name: torch.from_numpy(np.array(array)) for name, array in arrays.items() if name in (*_RECORD, SAME_POINTS)
     }
@@ -134,7 +134,7 @@ def best_queries(records: Sequence[RoundRecord]) -> tuple[Tensor, Tensor, Tensor
 
 @dataclass(frozen=True)
 class Shown:
-    """The form of a problem's values in tables: the objective's own sign, and regret if it is known.
+    """How tables show a problem's values: with the objective's own sign, and with the regret if it is known.
 
     maximize: False if small values of the objective are better. has_reference: True if the metric is a reference minus
     the best value.
@@ -154,7 +154,10 @@ class Shown:
 
 
 def query_columns(record: RoundRecord, agents: Tensor, shown: Shown) -> dict[str, np.ndarray]:
-    """Return the columns of rounds.parquet for one round: a value for each query, but D in `x`; indices in `source`."""
+    """Return the columns of rounds.parquet for one round, with a row for each query.
+
+    A row has D numbers in `x`, the number of a `Source` in `source`, and one value in each other column.
+    """
     n, k = record.y.shape
     columns = {"agent": agents.repeat_interleave(k).numpy(), "round": np.full(n * k, record.round)}
     for name in ("region", "source", "x", "y", "best"):
@@ -168,11 +171,12 @@ def query_columns(record: RoundRecord, agents: Tensor, shown: Shown) -> dict[str
 def parameter_columns(
     x: np.ndarray, space: Space, as_json: Collection[str] | None = None
 ) -> Iterator[tuple[str, Any, np.ndarray | None]]:
-    """Yield each parameter's name, its distinct values at natural points x (n x D), and their index at each point.
+    """Yield each parameter's name, its distinct values at n points, and the index of each point's value among them.
 
-    A continuous parameter yields its values at all points, and None for the index. Where a parameter is inactive its
-    value is None, or NaN if it is continuous. as_json: the names of parameters whose values become JSON texts; None
-    chooses those whose values `need_json`.
+    x: the points in natural units, n x D. A continuous parameter yields its values at all points, and None for the
+    indices. Where a parameter is inactive, its value is None, or NaN if it is continuous. as_json: the names of the
+    parameters whose values become JSON texts. None chooses the parameters whose values `need_json`, or that have the
+    value None and are inactive at some point.
     """
     distinct = [np.unique(numbers, return_inverse=True) for numbers in x.T]
     inactive = inactive_axes(x, space)
@@ -196,7 +200,7 @@ def need_json(values: Collection[Value]) -> bool:
 
 
 def inactive_axes(x: np.ndarray, space: Space) -> np.ndarray:
-    """Return booleans, n x D, that are True where an axis is inactive at natural points x (n x D)."""
+    """Return booleans, n x D, that are True where an axis is inactive. x: n points in natural units, n x D."""
     domain = space.domain
     if not (isinstance(domain, MixedBox) and domain.conditions):
         return np.zeros(x.shape, dtype=bool)

@@ -20,7 +20,7 @@ class Sent(Protocol):
 
 @dataclass(frozen=True)
 class Round:
-    """The queries, the release and the times of one round of a run; `on_round` receives it.
+    """The queries, the release and the times of one round of a run, as `on_round` receives them.
 
     Args:
         agents: All queries of the round.
@@ -60,8 +60,8 @@ class Result:
         server: The public record of each release.
         diagnostics: Secret numbers about each release in a simulation; empty if the noise is not seeded.
         seconds: Seconds by phase, added up over the rounds.
-        observed: The queries of the next round if they are evaluated already, else None. This happens if a shorter run
-            is extended: it sent no broadcast in its last round, which is repeated to send one.
+        observed: The queries of the next round if they are evaluated already, else None. A run sends no broadcast in
+            its last round. An extended run repeats that round: it keeps the queries, and may send a broadcast.
     """
 
     rounds: RoundLog = field(default_factory=RoundLog)

@@ -32,7 +32,10 @@ def progress(result: Result, rounds: int, facts: Mapping[str, Any], nothing: flo
 def outcome(
     result: Result, plan: PrivacyPlan, seeded: bool, epsilons: Mapping[str, float | None], n_charges: int
 ) -> dict[str, Any]:
-    """Return the entries about a run's results. epsilons, n_charges: of its ledger. seeded: True in a simulation."""
+    """Return the summary's entries about a run's results.
+
+    seeded: True in a simulation. epsilons: the cost of the ledger's charges, by accountant. n_charges: their number.
+    """
     counts = _counts(result) if seeded else {}
     mean = [finite_or_none(value) for value in result.rounds.means]  # None: no agent has a value yet
     se = [finite_or_none(value) for value in result.rounds.standard_errors]

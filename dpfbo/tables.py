@@ -30,7 +30,7 @@ def row_groups(
 
     Args:
         records: All rounds.
-        agents: The numbers of the agents, N.
+        agents: The ids of the N agents.
         shown: The sign of the objective, and whether regret is known.
         space: Named parameters, each of which gets a column `x.<name>` in the parameter's own type.
         rows: The number of rows of a table.
@@ -72,7 +72,7 @@ def _mixed(space: Space | None) -> set[str]:
 
 
 def server_row(record: ServerRecord, private: Diagnostics | None) -> dict[str, float | int | None]:
-    """Return one row of server.parquet; without secret numbers it has only the released columns."""
+    """Return one row of server.parquet. private: secret numbers about the release; None leaves them out."""
     row: dict[str, float | int | None] = {
         "round": record.round,
         "epsilon": finite_or_none(record.epsilon),
@@ -89,7 +89,7 @@ def server_row(record: ServerRecord, private: Diagnostics | None) -> dict[str, f
 
 
 def server_table(records: Sequence[ServerRecord], private: Sequence[Diagnostics] | None) -> pa.Table:
-    """Make a table with a row for each broadcast. private: secret numbers; None leaves only the released columns."""
+    """Make a table with a row for each broadcast. private: secret numbers about each release; None leaves them out."""
     schema = released(SERVER_SCHEMA) if private is None else SERVER_SCHEMA
     pairs = zip(records, [None] * len(records) if private is None else private, strict=True)
     return pa.Table.from_pylist([server_row(*pair) for pair in pairs], schema=schema)

@@ -1,4 +1,7 @@
-"""The programs behind `dpfbo COMMAND`. `dpfbo deploy` needs the packages of the extra `flower`, all others of `run`."""
+"""The programs behind `dpfbo COMMAND`.
+
+`dpfbo deploy` needs the packages of the extra `flower`. All other programs need the packages of the extra `run`.
+"""
 
 import sys
 

@@ -53,7 +53,10 @@ def candidates(line: str) -> list[str]:
 
 
 def settings(given: Sequence[str], word: str) -> list[str]:
-    """Return Hydra's completions of `word` to groups, options and keys; in a list `group=a,b`, of the last option."""
+    """Return Hydra's completions of `word` to groups, options and keys.
+
+    In a list such as `group=a,b`, only the last option is completed.
+    """
     key, equals, value = word.partition("=")
     before, comma, last = value.rpartition(",")
     path = f"hydra.searchpath=[{','.join(f'file://{folder}' for folder in added_folders())}]"

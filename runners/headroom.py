@@ -57,7 +57,7 @@ BLOCK = 16  # points evaluated at once, because models for all of them may not f
 
 
 def common_points(problem: Problem, most: int) -> Tensor:
-    """Return K <= `most` points of the domain in natural units, K x D: every k-th one of a grid, else a Sobol set."""
+    """Return K <= `most` points of the domain in natural units, K x D: every k-th point of a grid, else a Sobol set."""
     domain = problem.domain
     if isinstance(domain, Grid):
         return domain.points[:: math.ceil(len(domain.points) / most)]
@@ -81,7 +81,8 @@ def headroom(values: Tensor, reference: Tensor | None, n_init: int) -> dict[str,
 
     The first four results are means over the agents of the values at: best, an agent's own best point; shared, the
     point that is best on average for all *other* agents; few, the expected best of n_init random points; random, a
-    random point. share: see `shared_share`. reference: the metric is reference - value (N values); None: the value.
+    random point. share: see `shared_share`. reference: N numbers that make the metric `reference - value`; None if
+    the metric is the value itself.
 
     Raises ValueError for fewer than 2 agents or points, or fewer than n_init points.
     """
@@ -112,9 +113,10 @@ def expected_best(values: Tensor, n: int) -> Tensor:
 def shared_share(values: Tensor) -> float:
     """Estimate the shared part `v_g / (v_g + v_h)` of the variance of `f_n(x) = c_n + g(x) + h_n(x)`; values: N x K.
 
-    By analysis of variance, `v_h` is the mean square of the residuals after subtracting agent and point means, and
-    `v_g` that of the centred point means minus `v_h / N`, its expectation if g = 0. Offsets c_n do not count, and noise
-    counts as part of h_n. The estimate may be slightly below 0 if g = 0, and is 0 if all objectives are constant.
+    By analysis of variance, `v_h` is the mean square of the residuals after subtracting agent and point means. `v_g` is
+    the mean square of the centred point means, minus `v_h / N`, which is the expectation of this mean square if g = 0.
+    Offsets c_n do not count, and noise counts as part of h_n. The estimate may be slightly below 0 if g = 0, and is 0
+    if all objectives are constant.
     """
     N, K = values.shape
     centred = values - values.mean(1, keepdim=True)
@@ -140,7 +142,7 @@ def composed_problems(overrides: Sequence[str]) -> list[tuple[str, DictConfig]]:
 def measure(cfg: DictConfig, title: str, seeds: Sequence[int], most: int) -> dict[str, Any]:
     """Measure the headroom of a configuration's problem; return facts, the results for each seed, means and errors.
 
-    seeds: the seeds of the functions; only the first is used if the functions depend on no seed. most: largest number
+    seeds: the seeds of the objectives; only the first is used if the objectives depend on no seed. most: largest number
     of points. A standard error is None with one seed.
     """
     follows = "function_seed" in cfg.problem and OmegaConf.is_interpolation(cfg.problem, "function_seed")

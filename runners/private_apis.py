@@ -1,5 +1,6 @@
-"""Wrap all undocumented functions of Hydra, Ray and W&B that are used. Each first line ends with the checked version.
+"""Wrap all undocumented functions of Hydra, Ray and W&B that are used.
 
+The first line of each function's docstring ends with the version of the library with which the function was checked.
 Before constraints.txt gets a newer version of a library, check its functions here, and update the version.
 """
 
@@ -63,7 +64,7 @@ def parse_overrides(overrides: Sequence[str]) -> list[Override]:
 
 
 def run_composed(task: Callable[[DictConfig], None], cfg: DictConfig) -> None:
-    """Run a task on a configuration with the node `hydra`; `hydra.main` would compose again. hydra-core 1.3.8."""
+    """Run a task on a composed configuration, node `hydra` included, without composing it again. hydra-core 1.3.8."""
     from hydra._internal.callbacks import Callbacks
     from hydra.core.global_hydra import GlobalHydra
     from hydra.core.utils import run_job
@@ -101,7 +102,7 @@ def resolve_ray_address(address: str | None) -> str | None:
 def let_ray_choose_its_ports() -> None:
     """Make the next Ray that starts here take a free port for its dashboard agent. ray 2.60.0.
 
-    `ray.init` has no argument for it and waits 3 s for port 52365 if another Ray on this machine holds it.
+    `ray.init` has no argument for this port, and waits 3 s for port 52365 if another Ray on this machine holds it.
     """
     try:
         from ray._private.parameter import RayParams
@@ -128,7 +129,7 @@ def wandb_settings_without_machine() -> dict[str, Any]:
 def drop_wandb_service(wait_seconds: float) -> None:
     """Drop W&B's service process within `wait_seconds`, so that the next run starts a new one. wandb 0.31.0.
 
-    Without this, W&B would wait without limit at exit for a service that hangs. Its teardown may hang, too.
+    Without this, W&B would wait without limit at exit for a service that hangs. W&B's teardown may hang, too.
     """
     wandb = sys.modules.get("wandb")
     if wandb is None:

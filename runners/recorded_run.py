@@ -60,10 +60,10 @@ def record_run(
 ) -> Recorded:
     """Run and record an experiment; do nothing if it is finished, and resume it if it was interrupted.
 
-    on_round: called for every round, including those before a resumption. single: True for a run outside of a sweep,
-    whose folder has a label in its name, and which continues a finished run with fewer rounds. identity: None for the
-    identity of the composition.
-    Raises before any work starts if data are missing or the folder cannot be written.
+    on_round: called for every round, including those before a resumption. single: True for a run outside of a sweep.
+    Its folder has a label in its name, and if the same run was finished with fewer rounds, it is continued. identity:
+    None for the identity of the composition.
+    Raises ResultsError before any work starts if the folder cannot be written.
     """
     experiment, settings = composition.experiment, composition.settings
     run = RunIdentity.of(composition.given, settings) if identity is None else identity
@@ -102,7 +102,7 @@ def record_run(
             raise
 
         def seconds_left(round: Round) -> float | None:
-            """Predict the time left from the pace since this process began its first round; None before that."""
+            """Predict the seconds left, from the pace since this process began its first round; None before that."""
             t, pace = round.agents.round, time.monotonic() - began
             return pace / (t + 1 - done) * (experiment.rounds - t) if began and t >= done else None
 

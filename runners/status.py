@@ -71,7 +71,7 @@ def experiments(results: Path) -> list[Path]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line `argv`; return 0, or 1 if there is no such experiment."""
+    """Run the command line `argv`; return 0, or 1 after an error, which is printed in one sentence."""
     args = _parse(argv)
     try:
         if args.ray:

@@ -286,7 +286,7 @@ def _write(path: Path, data: bytes, private: bool = False) -> None:
 
 
 def json_text(content: Any) -> str:
-    """Return the text of a JSON file that people can read."""
+    """Return `content` as indented JSON that people can read."""
     return json.dumps(content, indent=1) + "\n"
 
 
@@ -299,7 +299,10 @@ def read_json(path: Path) -> Any:
 
 
 def described_study(described: Any, path: Path) -> Study:
-    """Create the study of a description that was read from the file `path`. Raises StateError if it is invalid."""
+    """Create a study from its description, which was read from the file `path`.
+
+    Raises StateError if the description is invalid.
+    """
     if not isinstance(described, dict) or set(described) not in (set(_KEYS), {*_KEYS, *_NO_TRUST}):
         raise StateError(f"{path} is no description of a study: it must have {', '.join(_KEYS)}")
     try:

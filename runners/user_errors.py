@@ -1,4 +1,4 @@
-"""Report errors that a user can fix in one sentence on the terminal, without a traceback."""
+"""Report an error that a user can fix: with one sentence on the terminal, and without a traceback."""
 
 from collections.abc import Callable
 

@@ -36,7 +36,7 @@ def table(run: RunFiles) -> pd.DataFrame:
 
 
 def figure(run: RunFiles, found: pd.DataFrame) -> Figure:
-    """Draw the picture of `table`."""
+    """Draw `found`, the result of `table`."""
     facts, t = run.facts, found["round"]
     words = metric_in_words(str(facts.get("metric") or "metric"))
     parts = [

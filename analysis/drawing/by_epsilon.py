@@ -43,7 +43,7 @@ def spent(group: SettingRuns, t: int, accountant: str) -> float | None:
 
 
 def check_accountant(groups: Sequence[SettingRuns], accountant: str) -> None:
-    """Raise LoadError unless a setting has an epsilon by this accountant."""
+    """Raise LoadError unless at least one setting has an epsilon by this accountant."""
     names = {name for g in groups for name in g.first.summary["epsilon"]}
     if accountant not in names:
         raise LoadError(f"accountant must be one that the runs have ({', '.join(sorted(names))}), got {accountant!r}")
@@ -52,7 +52,7 @@ def check_accountant(groups: Sequence[SettingRuns], accountant: str) -> None:
 def regret_by_epsilon(
     groups: Sequence[SettingRuns], t: int, accountant: str = captions.ACCOUNTANT, style: PageStyle = SCREEN
 ) -> Figure:
-    """Draw each setting's point at the epsilon spent by round t."""
+    """Draw each setting's regret after round t against the epsilon spent by then."""
     check_accountant(groups, accountant)
     parts, known = panels(groups), published_values(groups)
     at = {g.label: spent(g, t, accountant) for g in groups}

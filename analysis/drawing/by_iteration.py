@@ -35,7 +35,7 @@ class Page:
 def regret_by_iteration(
     groups: Sequence[SettingRuns], accountant: str = captions.ACCOUNTANT, style: PageStyle = SCREEN
 ) -> Figure:
-    """Draw regret by iteration. accountant: that of the legend's epsilons, which cover whole runs."""
+    """Draw regret by iteration. accountant: accountant of the legend's epsilons, which cover whole runs."""
 
     def label(one: Curve) -> str:
         epsilon = one.setting.epsilon(captions.accountant_of(one.setting, accountant))

@@ -23,7 +23,7 @@ def joined(*sentences: str) -> str:
 
 
 def settings_in_words(groups: Sequence[SettingRuns], accountant: str = ACCOUNTANT) -> str:
-    """Return sentences on N, P, q, S, the accountant of epsilon, delta, the relation, and the meaning of the bands."""
+    """Return sentences on N, P, q, S, the accountant, delta, the neighbouring relation, and what the bands mean."""
     s = groups[0].first.summary
     P = {g.first.config["algorithm"]["P"] for g in groups}
     private = [g for g in groups if g.private]
@@ -62,8 +62,9 @@ def accountant_in_words(name: str) -> str:
 def with_epsilon(label: str, group: SettingRuns, epsilon: float | None, wanted: str = ACCOUNTANT) -> str:
     """Return the legend's entry for a private setting, such as `DP-FTS, z = 1 (ε = 7.05)`; other labels are unchanged.
 
-    A label with a target epsilon gets the spent one only if that is larger or much smaller. wanted: the accountant of
-    the picture; a setting without an epsilon by it gets that of its own accountant, which is named.
+    A label with a target epsilon gets the spent one only if this is larger or much smaller than the target, or by
+    another accountant. wanted: the accountant of the picture. If a setting has no epsilon by this accountant, its own
+    accountant is used and named.
     """
     if not group.private:
         return label
@@ -82,7 +83,7 @@ def with_epsilon(label: str, group: SettingRuns, epsilon: float | None, wanted: 
 
 
 def release_in_words(groups: Sequence[SettingRuns]) -> str:
-    """Return sentences on outsourced settings: their data, claimed epsilons, and guarantees with their relations."""
+    """Return sentences on outsourced settings: their data, claimed epsilons, guarantees and neighbouring relations."""
     parts = [f"One curator, one modeler, T = {joined_by_or({g.rounds for g in groups})} rounds after the first point."]
     parts += [f"Data: {text}." for text in stand_ins(groups)]
     claimed = [g for g in groups if g.first.claimed_epsilon is not None]
@@ -115,7 +116,7 @@ def cut_off(groups: Sequence[SettingRuns], shown: Span) -> str:
 
 
 def equal_runs(groups: Sequence[SettingRuns]) -> str:
-    """Return a sentence with the settings whose runs are equal seed by seed, so that curves coincide; may be empty."""
+    """Return a sentence on settings whose curves coincide, because their runs are equal seed by seed; may be empty."""
     by_runs: dict[tuple[tuple[int, tuple[float, ...]], ...], list[str]] = {}
     for group in groups:
         by_runs.setdefault(tuple((run.seed, tuple(run.curve)) for run in group.runs), []).append(group.label)
@@ -132,7 +133,10 @@ def _together(labels: Sequence[str]) -> str:
 
 
 def zeros(groups: Sequence[SettingRuns], logarithmic: bool, t: int | None = None) -> str:
-    """Return a sentence on settings of regret 0 after round t (None: the last), which a log axis cannot show."""
+    """Return a sentence on the settings that a log axis cannot show, because their regret after round t is 0.
+
+    It is empty if there are none, or the axis is linear. t: None for the last round.
+    """
     names = []
     for group in groups if logarithmic else ():
         above = np.flatnonzero(group.curve()["mean"].to_numpy() > 0)

@@ -1,7 +1,8 @@
 """Regret at equal privacy: private algorithms calibrated to target epsilons, and algorithms without an epsilon.
 
-Each variant of the problem has a row of panels: the mean regret over rounds 1..T and the regret after round T or, if
-the targets were run for several T, the mean regret for each T. Each point stands at the epsilon that its runs spent.
+Each variant of the problem has a row of panels. They show the mean regret over rounds 1..T and the regret after round
+T. If the runs at target epsilons have several T, there is instead one panel of the mean regret for each T. Each point
+stands at the epsilon that its runs spent.
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,12 +35,13 @@ def lengths(runs: Iterable[Run]) -> list[int]:
 
 
 def table(runs: Sequence[Run]) -> pd.DataFrame:
-    """Return a row for each algorithm, target epsilon, variant of the problem, and T; references have no target.
+    """Return a row for each algorithm, target epsilon, variant of the problem, and T.
 
-    epsilon: what runs spent by their accountant, the largest over the seeds; 0 if nothing was shared, empty if the
-    algorithm is not private. average: metric over rounds 1..T; last: after round T. Errors are over the seeds.
+    The target epsilon is empty if the algorithm is not private. epsilon: what the runs spent by their own accountant,
+    the largest over the seeds; 0 if nothing was shared, empty if messages were shared without privacy. average: mean
+    metric over rounds 1..T; last: metric after round T. Errors are over the seeds.
 
-    Raises LoadError if a variant has no private run, or two settings make the same point.
+    Raises LoadError if a variant has no private run at a target epsilon, or two settings belong to the same row.
     """
     known = lengths(runs)
     if len(known) < 2:
@@ -48,7 +50,10 @@ def table(runs: Sequence[Run]) -> pd.DataFrame:
 
 
 def of_length(runs: Sequence[Run], T: int) -> list[Run]:
-    """Return each point's shortest runs of at least T rounds; longer private ones may have no more than T releases."""
+    """Return the runs of all points of the picture: for each point its shortest runs of at least T rounds.
+
+    Private runs of more than T rounds are used only if they have at most T releases.
+    """
     found: dict[object, list[Run]] = {}
     for run in runs:
         rounds, private = run.summary["rounds"], run.summary["private"]
@@ -59,7 +64,7 @@ def of_length(runs: Sequence[Run], T: int) -> list[Run]:
 
 
 def figure(found: pd.DataFrame, aside: str = "", style: PageStyle = SCREEN) -> Figure:
-    """Draw the picture of `table`. aside: last sentence of the caption."""
+    """Draw `found`, the result of `table`. aside: last sentence of the caption."""
     looks, several = _looks(found), sorted(found["rounds"].unique())
     views = [("average", "mean over rounds 1 to {}"), ("last", "after round {}")]
     if len(several) > 1:

@@ -18,7 +18,8 @@ FEWEST = 3  # least number of r for a sweep at a claimed epsilon other than the 
 class CurveFamily:
     """Settings that differ in one number.
 
-    title: of their panel; name, style: of the line through their points; x: the number of each of the `curves`.
+    title: title of the panel; name, style: label and look of the line through the points; x: the number that differs,
+    for each of the `curves`.
     """
 
     title: str
@@ -30,7 +31,10 @@ class CurveFamily:
 
 @dataclass(frozen=True)
 class CurveFamilies:
-    """Settings by the number that they vary: a claimed or guaranteed epsilon, or r. left_out: labels of the rest."""
+    """Settings grouped by the number in which they differ: a claimed or guaranteed epsilon, or r.
+
+    references: settings without an epsilon; left_out: labels of settings with a claimed epsilon that are in no family.
+    """
 
     references: tuple[Curve, ...]
     claimed: tuple[CurveFamily, ...]
@@ -46,7 +50,7 @@ class CurveFamilies:
 
 
 def families(groups: Sequence[SettingRuns]) -> CurveFamilies:
-    """Group the settings by the number that they vary."""
+    """Group the settings by the number in which they differ."""
     claimed = [g for g in groups if g.first.claimed_epsilon is not None]
     by_epsilon, by_r = _swept(claimed)
     shown = {c.setting.label for family in (*by_epsilon, *by_r) for c in family.curves}

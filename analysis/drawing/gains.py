@@ -1,7 +1,7 @@
 """Gains of sharing over agents that work alone, by the number of agents, for each epsilon.
 
-Each problem has a panel. A point is a difference, paired by seed, of the metric averaged over rounds 1..T: that between
-`local`, the same optimiser alone with the same first points, and another setting. It is above 0 if sharing helps.
+Each problem has a panel. A point compares a setting with `local`, the same optimiser alone with the same first points:
+it is the difference of the metric averaged over rounds 1..T, paired by seed. It is above 0 if sharing helps.
 """
 
 import math
@@ -38,8 +38,9 @@ def has_gains(runs: Sequence[Run]) -> bool:
 def table(runs: Sequence[Run]) -> pd.DataFrame:
     """Return a row for each problem, number of agents and setting: its gain over `local`, and the error of the gain.
 
-    gain: in units of the metric, positive if the setting is better; kept: gain divided by that of `shared_prior`, NaN
-    unless the latter is above three standard errors. T is the smallest number of rounds of all runs.
+    gain: in units of the metric, positive if the setting is better; kept: gain divided by the gain of `shared_prior`,
+    NaN unless the gain of `shared_prior` is above three standard errors. T is the smallest number of rounds of all
+    runs.
     """
     T = min(run.summary["rounds"] for run in runs)
     found: dict[tuple[object, int, Method], dict[int, float]] = {}
@@ -72,7 +73,7 @@ def table(runs: Sequence[Run]) -> pd.DataFrame:
 
 
 def figure(found: pd.DataFrame, style: PageStyle = SCREEN) -> Figure:
-    """Draw the picture of `table`."""
+    """Draw `found`, the result of `table`."""
     pairs = zip(found["algorithm"].astype(str), found["target_epsilon"].astype(float), strict=True)
     methods = sorted({(name, math.inf if math.isnan(target) else target) for name, target in pairs}, key=_order)
     looks = _looks(methods)

@@ -1,7 +1,7 @@
 """The look of each method: a colour, a line and a marker, which are the same in all pictures.
 
-Several settings of one method (differing in P, z or a target epsilon) share its hue and line; their tones go from light
-to dark, and their markers follow that of the method in the order of `MARKERS`.
+Several settings of one method (differing in P, z or a target epsilon) share its hue and line. Their tones go from light
+to dark; their markers are those of `MARKERS` from the method's own marker on.
 """
 
 import zlib
@@ -67,7 +67,7 @@ BLACK = 0.1  # a colour whose RGB parts are at most this has no darker tones
 
 
 def of_algorithm(name: str) -> Style:
-    """Return the look of a method; one that is not in the tables gets a look from the hash of its name."""
+    """Return the look of a method; an unknown method gets a look from the hash of its name."""
     known = ALGORITHMS | OUTSOURCED
     if name in known:
         return known[name]
@@ -77,7 +77,7 @@ def of_algorithm(name: str) -> Style:
 
 
 def variants(look: Style, n: int) -> list[Style]:
-    """Return n variants of a look, in tones from light to dark and with other markers; the look itself if n = 1."""
+    """Return n variants of a look, in tones from light to dark and with different markers; the look itself if n = 1."""
     if n == 1:
         return [look]
     first = MARKERS.index(look.marker)

@@ -48,7 +48,7 @@ def page(
     title: str, shared: Sequence[Line2D], heads: Sequence[PanelHead | None], caption: str,
     style: PageStyle = SCREEN, columns: int | None = None,
 ) -> Figure:  # fmt: skip
-    """Make a page with title, legends and caption; its axes are those of the panels, in their order, and are empty.
+    """Make a page with title, legends, caption and empty axes for each panel, in the order of the panels.
 
     Panels stand side by side if each is then wide enough, else below each other. shared: entries of the legend above
     all panels. heads: the panels, row by row; None leaves a place empty. columns: panels in a row, all by default.
@@ -127,7 +127,7 @@ def words(figure: Figure) -> tuple[str, str]:
 
 
 def apart(figure: Figure) -> tuple[str, Bbox]:
-    """Return the caption, and the box in inches above it, to save a picture without its caption."""
+    """Return the caption of a picture, and the area above the caption as a box in inches."""
     (caption,) = [text for text in figure.texts if text.get_gid() == CAPTION]
     width, height = figure.get_size_inches()
     top = caption.get_window_extent().y1 / figure.dpi if caption.get_text() else 0.0
@@ -135,7 +135,7 @@ def apart(figure: Figure) -> tuple[str, Bbox]:
 
 
 def unbroken(text: str) -> str:
-    """Return the text with non-breaking spaces in `P = 2` and `1 − p_t`."""
+    """Return the text with non-breaking spaces in formulas such as `P = 2` and `1 − p_t`."""
     return text.replace(" = ", "\u00a0=\u00a0").replace("1 − ", "1\u00a0−\u00a0")
 
 

@@ -55,7 +55,7 @@ class PageStyle:
         }
 
     def of_width(self, width: float | None) -> "PageStyle":
-        """Return this style with one width for all pages. Raises ValueError if the width has no room for the text."""
+        """Return this style with `width` for all pages. Raises ValueError unless it is between `least` and `WIDEST`."""
         if width is None:
             return self
         if not self.least <= width <= WIDEST:

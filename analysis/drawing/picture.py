@@ -81,7 +81,7 @@ class Span:
 
 @dataclass(frozen=True)
 class XAxis:
-    """The horizontal axis. ticks: their positions, or none to let matplotlib choose. number: format of their labels."""
+    """The horizontal axis. ticks: positions, or empty to let matplotlib choose. number: format of the ticks' labels."""
 
     label: str
     low: float
@@ -116,8 +116,9 @@ class PicturePanel:
 def span(drawn: Sequence[Series], lower_is_better: bool, headroom: float, late: int = 0) -> Span:
     """Choose the range of the vertical axis, and its scale, for some series.
 
-    headroom: factor above the largest value on a logarithmic axis; on a linear one, half of (headroom - 1) times the
-    span is left free. late: first round that a linear axis must span, so that earlier ones do not flatten the others.
+    headroom: a logarithmic axis ends at headroom times the largest value; a linear axis leaves half of (headroom - 1)
+    times the span of the values free above them. late: a linear axis must contain the values from this round on.
+    Earlier values may lie outside, because they would flatten the later part of the curves.
     """
     high = np.concatenate([one.ends()[1] for one in drawn])
     middle = np.concatenate([one.mean for one in drawn])
@@ -134,7 +135,7 @@ def span(drawn: Sequence[Series], lower_is_better: bool, headroom: float, late: 
 
 
 def title(groups: Sequence[SettingRuns], what: str) -> str:
-    """Return a title such as `1 − AUC by iteration: landmine problem, platt score`, from the first of the settings."""
+    """Return a title such as `1 − AUC by iteration: landmine problem, platt score` for settings of one problem."""
     s, score = groups[0].first.summary, groups[0].first.config["problem"].get("score")
     metric = metric_in_words(s["metric"])
     of = problem_label(s["problem"]) + ("" if groups[0].first.outsourced else " problem")
@@ -226,7 +227,7 @@ def _draw_panel(axes: Axes, panel: PicturePanel) -> None:
 
 
 def error_bars(axes: Axes, x: float, mean: float, se: float, look: Style, layer: int) -> None:
-    """Draw a point with its error bar. layer: number of points below it at nearly the same x; it shrinks the point."""
+    """Draw a point with its error bar, smaller if `layer` points are already drawn at nearly the same x."""
     size, line = mpl.rcParams["lines.markersize"], mpl.rcParams["lines.linewidth"]
     factor = SIZES[min(layer, len(SIZES) - 1)]
     drawn = axes.errorbar(

@@ -46,7 +46,10 @@ def releases_by_epsilon(groups: Sequence[SettingRuns], t: int, style: PageStyle 
 
 
 def releases_by_columns(groups: Sequence[SettingRuns], t: int, style: PageStyle = SCREEN) -> Page | None:
-    """Draw regret after round t against r, a panel for each claimed epsilon, with w(r); None if there is only one r."""
+    """Draw regret after round t against r, with a panel for each claimed epsilon; None if there is only one r.
+
+    Above each r stands w, the result of `threshold`.
+    """
     found, lower, known = families(groups), groups[0].first.summary["lower_is_better"], published_values(groups)
     ticks = sorted({x for family in found.columns for x in family.x})
     if len(ticks) < 2:
@@ -95,13 +98,16 @@ def table(groups: Sequence[SettingRuns], t: int) -> pd.DataFrame:
 
 
 def sigma_min(group: SettingRuns) -> float | None:
-    """Return the smallest singular value of the scaled, centred rows over the runs; None if one does not record it."""
+    """Return the smallest singular value of the scaled, centred rows of all runs; None if a run does not record it."""
     values = [run.summary.get("release", {}).get("sigma_min") for run in group.runs]
     return None if None in values else min(values)
 
 
 def threshold(r: float, epsilon: float, delta: float) -> float:
-    """Return w = 16 sqrt(r ln(2 / delta)) / epsilon ln(16 r / delta); if a singular value is lower, all are raised."""
+    """Return the threshold w = 16 sqrt(r ln(2 / delta)) / epsilon * ln(16 r / delta).
+
+    If any singular value of the rows is below w, all singular values are raised before the release.
+    """
     return 16 * math.sqrt(r * math.log(2 / delta)) / epsilon * math.log(16 * r / delta)
 
 

@@ -27,12 +27,12 @@ LIMITS: dict[str, tuple[Callable[..., Comparison], str]] = {
 
 @dataclass(frozen=True)
 class StatedClaim:
-    """A claim and its test. source: `paper`, `reimplementation`, `own`, or `control` for an own control of sharing.
+    """A claim and its test.
 
-    A reimplementation is a program written independently of this one, whose numbers were not published.
-
-    published: the published result, in words and numbers. case: the problem and its size. figure: the figure or table
-    of the paper, whose claims are a family; shows: its message in a sentence.
+    source: `paper`, `reimplementation`, `own`, or `control`, our comparison of sharing with servers that query blindly.
+    A reimplementation is a program written independently of this one, whose numbers were not published. published: the
+    published result, in words and numbers. case: the problem and its size. figure: the figure or table of the paper,
+    whose claims are a family; shows: the message of the figure in a sentence.
     """
 
     id: str
@@ -52,7 +52,10 @@ class StatedClaim:
 
     @property
     def tested(self) -> tuple[selection.Case, ClaimTest]:
-        """Case and test, which equal claims of several figures share; for an epsilon, without the problem's variant."""
+        """Case and test, which are the same in equal claims about several figures.
+
+        For a claim about an epsilon, the case leaves out the problem's variant.
+        """
         return replace(self.case, variant=()) if self.test.form == EPSILON else self.case, self.test
 
     def outcome(self, runs: Sequence[Run]) -> Outcome:
@@ -72,11 +75,11 @@ class JudgedClaim:
     """A claim and its verdict.
 
     ours: estimate ± standard error; a difference is positive if it supports the claim. standard_errors: the estimate
-    divided by its standard error, positive in support; for a published number, minus the distance to it. units: number
-    and kind of the independent units. kind: "effect", "agreement", "epsilon", "control" or "own". form: form of the
-    test. repeats: id of an earlier claim with the same case and test or, for an own finding, with identical runs; else
-    empty. margin: relative margin of "level". needed: number of units that would decide an undecided claim. p: p-value
-    of the test for "holds".
+    divided by its standard error, positive in support; for a published number, minus the distance to it in standard
+    errors. units: number and kind of the independent units. kind: "effect", "agreement", "epsilon", "control" or "own".
+    form: form of the test. repeats: id of an earlier claim with the same case and test or, for an own finding, with
+    identical runs; else empty. margin: relative difference within which the verdict is "level". needed: number of units
+    that would decide an undecided claim. p: p-value of the test for "holds".
     """
 
     id: str
@@ -223,9 +226,9 @@ def published_means(case: str, source: str) -> dict[selection.SettingFilter, dic
 
 
 def published_values(groups: Sequence[SettingRuns]) -> dict[str, dict[float, float]]:
-    """Return the paper's metric by the label of its setting, and by round; claims select settings in the same way.
+    """Return the paper's values of the metric, by the label of our setting and by round.
 
-    If two settings match a published one, neither gets its values.
+    Our settings are selected as for claims. If two of them match a published setting, neither gets its values.
     """
     found: dict[str, dict[float, float]] = {}
     for name in ("landmine_platt", "grid"):

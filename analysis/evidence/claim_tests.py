@@ -1,8 +1,8 @@
-"""The tests of claims, which turn the runs of some settings into an estimate with its error, and evidence.
+"""The tests of claims, which turn the runs of some settings into an estimate and into evidence for a verdict.
 
-Every test has the `settings` it needs, its `form`, and `words`, which end the sentence of the claim with how it is
-measured. Two tests are equal if their fields are. `outcome` raises NotRun if a setting has no run, and Unclear if the
-runs are ambiguous.
+Every test has the `settings` it needs, its `form`, and `words`, which follow the claim and say how it is measured. Two
+tests are equal if their fields are. `outcome` raises NotRun if a setting has no run, and Unclear if the runs are
+ambiguous.
 """
 
 import math
@@ -24,7 +24,10 @@ AGREEMENT, EPSILON = "agreement", "epsilon"
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a test. ours: the estimate in words; standard_errors: the deciding estimate over its error."""
+    """The outcome of a test.
+
+    ours: the estimate in words; standard_errors: the deciding estimate divided by its standard error.
+    """
 
     ours: str
     standard_errors: float | None
@@ -45,8 +48,8 @@ class End:
 class Comparison:
     """A test that linear conditions (`ends`) on the settings' measures hold, with differences taken unit by unit.
 
-    weights: those of the printed estimate. level: conditions that together mean "level within `margin`". before,
-    after: words around those of the measure.
+    weights: weights of the printed estimate. level: conditions that together mean "level within `margin`". before,
+    after: texts before and after the words of the measure.
     """
 
     form: str
@@ -131,7 +134,8 @@ def control(
 ) -> Comparison:
     """Test that the mean over settings is below the mean over their blind servers, for each kind of blind server.
 
-    pairs: each setting with its blind servers, which are of the same kinds in the same order for all settings.
+    A blind server sends random or Sobol points. pairs: each setting with its blind servers, which are of the same kinds
+    in the same order for all settings.
     """
     settings = tuple(dict.fromkeys(where for good, servers in pairs for where in (good, *servers)))
     ends, level = [], list[End]()
@@ -150,7 +154,10 @@ def control(
 def level(
     where: SettingFilter, reference: SettingFilter, margin: float, measure: Measure, both: bool = True
 ) -> Comparison:
-    """Test that `where` is at most 1 + `margin` times `reference` and, with `both`, at least 1 - `margin` times it."""
+    """Test that `where` is at most (1 + `margin`) times `reference`.
+
+    both: True to test also that `where` is at least (1 - `margin`) times `reference`.
+    """
     ends = (End((-1.0, 1 + margin)), End((1.0, margin - 1)))[: 1 + both]
     after = f"; margin {'± ' * both}{100 * margin:g} %"
     return Comparison(MARGIN, (where, reference), (-1.0, 1.0), measure, ends, after=after)
@@ -165,9 +172,9 @@ def cheaper(where: SettingFilter, reference: SettingFilter, ratio: float, measur
 def band(
     settings: Sequence[SettingFilter], measure: Measure, above: float | None = None, below: float | None = None
 ) -> Comparison:
-    """Test that one setting, or the first of two minus the second, lies between `above` and `below`, if given.
+    """Test that one setting, or the first of two minus the second, is greater than `above` and less than `below`.
 
-    Raises ValueError if neither end is given, or the ends are in the wrong order.
+    One of the two ends may be None. Raises ValueError if both are None, or the ends are in the wrong order.
     """
     if above is None and below is None:
         raise ValueError("a band must have an end, got above=None, below=None")
@@ -248,6 +255,6 @@ def with_error(estimate: Estimate, what: str = "differences") -> str:
 
 
 def number(value: float, se: float | None) -> str:
-    """Format with the decimals of the error's second digit; with three digits if the error is tiny or missing."""
+    """Format `value` to the second digit of its error, or with three digits if the error is tiny or missing."""
     digits = f"{value:.{max(0, 1 - math.floor(math.log10(se)))}f}" if se and se >= _TINY else f"{value:.3g}"
     return digits.replace("-", "−")

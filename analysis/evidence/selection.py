@@ -41,9 +41,9 @@ def published_yaml(name: str) -> Any:
 class Case:
     """A problem with N agents, T rounds and a metric, which selects the runs that a claim is about.
 
-    problem: its name, or the beginning of names if it ends in `_`. variant: required settings of the problem, by name.
-    longest: the most rounds of a run that is cut off after T, by default T. margin: relative difference of the metric
-    within which two settings are level.
+    problem: name of the problem; `digits_` stands for all names that begin with it. variant: required settings of the
+    problem, by name. longest: runs of up to this number of rounds are used and cut off after T; by default, only runs
+    of T rounds are used. margin: relative difference of the metric within which two settings are level.
     """
 
     problem: str
@@ -92,7 +92,11 @@ class Case:
 
 @dataclass(frozen=True)
 class SettingFilter:
-    """A setting by values of its configuration. words: its name; keys: (dotted name, value); free: ignored keys."""
+    """A filter that selects the runs of a setting by values of its configuration.
+
+    words: name of the setting; keys: required values, by dotted name; free: keys that may have any value. Other keys
+    must have the values of the paper or of the problem's preset, where these give one.
+    """
 
     words: str = field(compare=False)
     keys: tuple[tuple[str, Any], ...]
@@ -148,7 +152,10 @@ def _entry(known: dict[str, Any], name: str, text: str) -> Any:
 
 
 def blind_server(kind: str, text: str) -> SettingFilter:
-    """Return the control of a setting: a server of this kind, which queries blindly, with the options they share."""
+    """Return the control of the setting `text`: a server of `kind`, which queries blindly.
+
+    The control has those options of the setting that apply to such a server.
+    """
     shared = published_yaml("settings.yaml")["blind_options"]
     options = " ".join(part for part in text.split() if part.partition("=")[0] in shared)
     return SettingFilter.of(f"{kind} {options}")
@@ -156,9 +163,10 @@ def blind_server(kind: str, text: str) -> SettingFilter:
 
 @dataclass(frozen=True)
 class Measure:
-    """A number `of` a run, by which settings are compared. words: its description, with fields {metric} and {T}.
+    """A number that is computed from a run, and by which settings are compared.
 
-    ratio: True for positive numbers that are compared by their ratio.
+    words: description of the number, with fields {metric} and {T}. of: computes the number from a run. ratio: True for
+    positive numbers that are compared by their ratio.
     """
 
     words: str

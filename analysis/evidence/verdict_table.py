@@ -53,7 +53,10 @@ REIMPLEMENTED = (
 
 
 def distinct(found: Sequence[JudgedClaim]) -> list[JudgedClaim]:
-    """Return one of each group of repeated claims: with a verdict, then with most controls, then with most units."""
+    """Return one claim of each group of repeated claims, the one with the most evidence.
+
+    Claims that were run come before others, then those with more controls, then those with more units.
+    """
     best: dict[str, JudgedClaim] = {}
     for f in found:
         asked = f.repeats or f.id
@@ -122,7 +125,7 @@ def _repeats(found: Sequence[JudgedClaim], n: int) -> list[str]:
 
 
 def markdown(found: Sequence[JudgedClaim], facts: Mapping[str, str] | None = None, pictures: Path | None = None) -> str:
-    """Return the page: the counts, a row for each figure, then each figure's picture and folded claims, and the rule.
+    """Return the page: the counts, a row for each figure, each figure's picture and claims, and the rule for verdicts.
 
     facts: by experiment, a sentence on its runs. pictures: the folder into which `analysis.figures` has drawn.
     """

@@ -1,11 +1,12 @@
 """The rule that turns estimates and their errors into verdicts, for every claim.
 
-The independent unit is a function, or a seed on the same data (an agent is not one). A claim is a linear contrast of
+The independent unit is a function, or a seed on the same data, but never an agent. A claim is a linear contrast of
 settings, computed for each unit that all settings share. Its mean `d` over `n` units has the standard error `se =
 s / sqrt(n)`, where s is the standard deviation, and `d / se` is tested one-sided by Student's t with `n - 1` degrees of
 freedom. Fewer than `FEWEST` units decide nothing, nor do units that are all equal. The claims about one figure are a
-family, whose family-wise error rate is at most `LEVEL`. Seeds may be added once, for claims that the planned ones did
-not decide, so each of `LOOKS` looks is tested at an equal share of `LEVEL` (Bonferroni), by Holm's procedure (1979).
+family, whose family-wise error rate is at most `LEVEL`. Seeds may be added once, for claims that the planned seeds
+did not decide, so a family is judged up to `LOOKS` times. Each time it is tested by Holm's procedure (1979) at an equal
+share of `LEVEL` (Bonferroni).
 """
 
 import math
@@ -74,10 +75,10 @@ class Estimate:
 
 @dataclass(frozen=True)
 class PublishedMean:
-    """A published number that ours are compared with.
+    """A published mean, with which our mean is compared.
 
-    se: its standard error over `runs` independent runs; None if not published, to be replaced by our spread. Several
-    starts on one function are one run if ours are over functions.
+    se: its standard error over `runs` independent runs; None if it was not published, so that our spread replaces it.
+    If our independent units are functions, several published starts on one function count as one run.
     """
 
     value: float
@@ -101,9 +102,10 @@ def mean_of(values: Sequence[float]) -> Estimate:
 
 
 def contrast(weights: Sequence[float], values: Sequence[Mapping[int, float]], constant: float = 0.0) -> Estimate | None:
-    """Return the mean of `sum_k weight_k y_k[unit] + constant` over the units that all y_k share; None without any.
+    """Return the mean of `sum_k weight_k y_k[unit] + constant` over the units that all y_k share.
 
-    Below `ROUNDING` times the largest summand, an error counts as 0; so does a mean whose error is 0 or missing.
+    Returns None if they share no unit. An error below `ROUNDING` times the largest summand counts as 0. If the error is
+    0 or missing, a mean below the same limit counts as 0, too, before the constant is added.
     """
     shared = sorted(set.intersection(*map(set, values)))
     if not shared:
@@ -119,8 +121,9 @@ def contrast(weights: Sequence[float], values: Sequence[Mapping[int, float]], co
 class Evidence:
     """The tests of a claim, by the verdict that each supports.
 
-    holds: estimates that are all above 0 if the claim is true. level: estimates that are all above 0 if it is level
-    within its margin. excluded: p-value of the test that rejects a published number. otherwise: verdict by default.
+    holds: estimates that are all above 0 if the claim is true. level: estimates that are all above 0 if its settings
+    are level within the margin. excluded: p-value of the test that rejects a published number. otherwise: the verdict
+    if no test is significant.
     """
 
     holds: tuple[Estimate, ...] = ()
@@ -130,7 +133,7 @@ class Evidence:
 
     @property
     def p(self) -> dict[str, float]:
-        """The p-value of each verdict: the largest if all conditions must hold, by Bonferroni if one must fail."""
+        """The p-value of each verdict: the largest of its tests if all are needed, Bonferroni's if one suffices."""
         found = {}
         if self.holds:
             found[HOLDS] = max(d.p for d in self.holds)
@@ -171,9 +174,10 @@ def family_verdicts(family: Sequence[Evidence]) -> list[tuple[str, int | None]]:
 def deviation(ours: Estimate, published: PublishedMean) -> tuple[float | None, float | None]:
     """Return (ours - published) in standard errors of the difference, and its degrees of freedom.
 
-    Both are None if our error is missing or 0. A published mean without an error is assumed to have our spread over its
-    number of runs. The degrees of freedom are the smaller of our mean's and the published mean's. Welch's would be too
-    many: two seeds that agree by chance have almost no error, and would pass for an exact number.
+    Both are None if our error is missing or 0. If a published mean has no error, its error is taken to be
+    our standard deviation divided by the square root of its number of runs. The degrees of freedom are the smaller of
+    our mean's and the published mean's. Welch's would be too many: two seeds that agree by chance have almost no error,
+    and would pass for an exact number.
     """
     if not ours.se or ours.df is None:
         return None, None
@@ -187,7 +191,10 @@ def _error_of_difference(se: float, n: int, published: PublishedMean) -> float:
 
 
 def exclusion(pairs: Sequence[tuple[Estimate, PublishedMean]]) -> float | None:
-    """Return the two-sided p-value that a published number differs from ours, with Bonferroni's correction; or None."""
+    """Return the p-value of the two-sided test that all published numbers equal ours.
+
+    Several numbers are corrected by Bonferroni. The result is None if no number can be tested.
+    """
     from scipy.special import stdtr
 
     known = [(z, df) for z, df in (deviation(*pair) for pair in pairs) if z is not None and df is not None]
@@ -195,11 +202,12 @@ def exclusion(pairs: Sequence[tuple[Estimate, PublishedMean]]) -> float | None:
 
 
 def agrees(pairs: Sequence[tuple[Estimate, PublishedMean]]) -> bool:
-    """Return True if all published numbers are reproduced, provided that none is excluded.
+    """Return True if all published numbers are reproduced; `exclusion` must test separately that none is excluded.
 
-    Each deviation must be at most `NEAR` standard errors, and our mean as precise as the published one: over at least
-    as many units, with at most twice its error or, if it has none, an error of the difference below `SHARP` times the
-    number. A large error would agree with anything, and the error of a few units may be small by chance.
+    Each deviation must be at most `NEAR` standard errors. Each of our means must be over at least as many units as the
+    published one, and have at most twice its error. If no error is published, the standard error of the difference must
+    be below `SHARP` times the published number. The reasons are that a large error would agree with anything, and that
+    the error of a few units may be small by chance.
     """
     return all(_near(*pair) and _as_precise(*pair) for pair in pairs)
 

@@ -1,4 +1,4 @@
-"""The report's table of privacy: epsilon of each private setting, and the one that the paper prints."""
+"""The report's table of privacy: the epsilon of each private setting, and the epsilon that the paper prints."""
 
 from collections.abc import Hashable, Mapping, Sequence
 

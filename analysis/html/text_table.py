@@ -5,7 +5,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RowGroup:
-    """Rows of cells; the first cell heads its row. experiment: that of all rows, or empty; words: what they share."""
+    """Rows of cells; the first cell of a row is the heading of the row.
+
+    experiment: the experiment of all rows, or empty; words: the values that all rows share.
+    """
 
     rows: tuple[tuple[str, ...], ...]
     experiment: str = ""

@@ -1,14 +1,15 @@
 """A lower bound on epsilon, with confidence, from the scores of trials with and without the message of one agent.
 
-This agent is the canary. A test decides that it sent its message if the score of a trial exceeds a threshold. The
-threshold is chosen on the first half of the trials; on the second half, the test's false-positive rate `FPR` and
-false-negative rate `FNR` get Clopper-Pearson upper bounds that hold together with the stated confidence. Whatever the
-scores and the server, every (eps, delta)-private mechanism satisfies
+This agent is the canary. The trials without its message are one world, those with its message the other. A test decides
+that the canary sent its message if the score of a trial exceeds a threshold. The threshold is chosen on the first half
+of the trials. On the second half, the test's false-positive rate `FPR` and false-negative rate `FNR` get
+Clopper-Pearson upper bounds. Whatever the scores and the server, every (eps, delta)-private mechanism satisfies
 
     1 - delta - FNR <= e^eps FPR    and    1 - delta - FPR <= e^eps FNR          (Kairouz, Oh, Viswanath 2015)
 
 so that `eps >= log((1 - delta - FNR) / FPR)`. There are two tests. One has the threshold that maximises this bound, the
-other the threshold whose rates lie farthest below the promised trade-off curve. Their four bounds hold together.
+other the threshold whose rates lie farthest below the trade-off curve that the claim promises. If both thresholds are
+equal, there is only one test. The upper bounds on the rates of all tests hold at once, with 95 % confidence.
 """
 
 from collections.abc import Sequence
@@ -58,10 +59,11 @@ class Claim:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of many trials for a claim; all bounds hold together with 95 % confidence.
+    """The result of many trials for a claim; all bounds hold at once, with 95 % confidence.
 
-    without, with_message: scores of the trials without and with the message. tests: one or two. epsilon: lower bound at
-    the claim's delta. broken: a promised (eps, delta) that the error rates contradict, or None.
+    without, with_message: scores of the trials without and with the message. tests: two, or one if both have the same
+    threshold. epsilon: lower bound at the claim's delta. broken: a promised (eps, delta) that the error rates
+    contradict, or None.
     """
 
     claim: Claim
@@ -83,7 +85,7 @@ class Verdict:
 def verdict(without: np.ndarray, with_message: np.ndarray, claim: Claim) -> Verdict:
     """Judge a claim by the scores of equally many independent trials without and with the canary's message.
 
-    Raises ValueError for fewer than 20 trials in a world, or worlds of different sizes.
+    Raises ValueError if the numbers of trials without and with the message differ, or if they are below 20.
     """
     checks.integer("trials in each world", min(len(without), len(with_message)), minimum=FEWEST)
     if len(without) != len(with_message):

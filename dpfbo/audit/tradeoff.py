@@ -30,7 +30,7 @@ Rounds = tuple[tuple[tuple[float, float], int], ...]
 
 @dataclass(frozen=True)
 class Profile:
-    """Pairs (eps_i, delta_i) such that, if its claim holds, a mechanism is (eps_i, delta_i)-private for every i."""
+    """Pairs (eps_i, delta_i): a mechanism whose claim holds is (eps_i, delta_i)-private for every i."""
 
     epsilons: np.ndarray
     deltas: np.ndarray
@@ -57,8 +57,8 @@ class Profile:
 def promised(accountant: Accountant, events: Sequence[dp_accounting.DpEvent]) -> Profile:
     """Return the (eps, delta) pairs that the events of a ledger promise.
 
-    Gaussian mechanisms with Poisson sampling get the pairs of dp-accounting, rounded towards less privacy; other
-    events get the accountant's epsilon at 24 deltas.
+    Gaussian mechanisms get the pairs of `gaussian_delta` if all have q = 1. With Poisson sampling, they get the pairs
+    of dp-accounting, rounded towards less privacy. Other events get the accountant's epsilon at 24 deltas.
     """
     try:
         rounds = Counter(sampled_gaussian(event) for event in events)
@@ -104,5 +104,8 @@ def composed(
 
 
 def gaussian_delta(mu: float, epsilon: np.ndarray) -> np.ndarray:
-    """Return delta: `Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu)` (Balle, Wang 2018, Thm. 8; mu = 1/z)."""
+    """Return the delta of a Gaussian mechanism at each epsilon.
+
+    It is `Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu)` with mu = 1/z (Balle, Wang 2018, Thm. 8).
+    """
     return ndtr(mu / 2 - epsilon / mu) - np.exp(epsilon + log_ndtr(-mu / 2 - epsilon / mu))

@@ -26,7 +26,8 @@ class DistributedGaussian(SubsampledGaussian):
         release = (g / N) sum_n (round(x_n / g) + N_Z(0, s^2)),
         s^2 = (z (C + g sqrt(M) / 2) / g)^2 / (N - max_dropouts - colluders)
 
-    In one process this simulates, to the bit, what sites of a secure sum (`dpfbo.secure.SecureSite`) release.
+    A simulation in one process has the same release, to the bit, as a secure sum of separate sites
+    (`dpfbo.secure.SecureSite`).
 
     Args:
         max_dropouts: The number of sites that may drop out.
@@ -77,7 +78,10 @@ class DistributedGaussian(SubsampledGaussian):
         return {view: z * math.sqrt((noise.survivors - k) / noise.honest) for view, k in known.items()}
 
     def scale(self, n_agents: int, M: int, round: int) -> float:
-        """Return the standard deviation of noise that epsilon needs, in steps g; ValueError if it cannot be drawn."""
+        """Return the standard deviation that epsilon requires of the noise, in steps g.
+
+        Raises ValueError if noise of this size cannot be drawn.
+        """
         noise = self.noise_of(n_agents)
         scale = self.multiplier(round) * noise.inflation(M) * 2.0**BITS
         noise.check(scale)

@@ -23,8 +23,8 @@ class FederatedResult(Result):
 
     Attributes:
         momentum: The weight of earlier broadcasts in the running average (`averaged`), in [0, 1).
-        broadcast: The running average of the broadcasts; None before the first broadcast, and after a round without a
-            broadcast, except that a `SharedPrior` is kept.
+        broadcast: The running average of the broadcasts; None before the first one and after a round without one. Only
+            a `SharedPrior` is kept after such a round.
 
     Raises:
         ValueError: `add` receives a round of a run that is not federated.
@@ -41,7 +41,10 @@ class FederatedResult(Result):
 
 
 class Aggregator(Protocol):
-    """A server (`dpfbo.federated.server.ServerKind`), or its proxy, which takes messages as the population has them."""
+    """A server (`dpfbo.federated.server.ServerKind`), or the proxy of a server in another process.
+
+    `round` takes messages in the form in which the population hands them over.
+    """
 
     @property
     def uses_messages(self) -> bool: ...
@@ -75,8 +78,8 @@ def run(
         rounds: T.
         on_round: A function that is called with each finished round, 0..T.
         result: The finished rounds of a resumed run, to which this call adds the remaining ones; None for a new run.
-        broadcasts: The largest number of broadcasts; None for T. After the last one has been used, agents query
-            without a broadcast, as after every round in which the server sends nothing. A `SharedPrior` stays in use.
+        broadcasts: The largest number of broadcasts; None for T. After a round in which the server sends nothing, the
+            agents query without a broadcast; only a `SharedPrior` stays in use.
 
     Returns:
         All rounds, with the broadcast that the agents may follow next.

@@ -57,7 +57,7 @@ class Mechanism(ABC):
 
     @abstractmethod
     def sensitivity(self, weights: Tensor) -> float:
-        """Return the joint sum's L2 sensitivity to one agent's message; noise is proportional to it. weights: P x N."""
+        """Return the P x M sum's L2 sensitivity to one agent's message; noise is proportional to it. weights: P x N."""
 
     @abstractmethod
     def dp_event(self, weights: Tensor, round: int) -> dp_accounting.DpEvent:
@@ -69,7 +69,7 @@ class Mechanism(ABC):
 
     @abstractmethod
     def bounded(self, received: Tensor, P: int) -> tuple[Tensor, int]:
-        """Return the messages (k x M) with bounded norms, for the sum, and the number of those that were too long."""
+        """Return the messages (k x M) with bounded norms, and the number of messages that were too long."""
 
     @abstractmethod
     def privatised(self, total: Tensor, weights: Tensor, entropy: Entropy, round: int) -> Release:
@@ -113,7 +113,7 @@ class SubsampledGaussian(Mechanism):
     Args:
         sampling_probability: q.
         noise_multiplier: z; 0 adds no noise and has no finite epsilon.
-        clip_norm: S; messages are clipped to norm `C = S / sqrt(P)`, so P copies, joined, have at most norm S.
+        clip_norm: S; messages are clipped to norm `C = S / sqrt(P)`, so P copies, as one vector, have norm at most S.
         calibration: `paper` or `tight`, see `sensitivity`.
         sampling: The way to draw the agents S_t of a round: `poisson`, each agent independently with probability q; or
             `fixed_size`, a uniform subset of round(q N) agents.
@@ -124,7 +124,7 @@ class SubsampledGaussian(Mechanism):
 
     Guarantee:
         Neighbouring relation: all messages of one agent, in all rounds, are replaced by zero vectors (zero-out,
-        dp-accounting's REPLACE_SPECIAL; N is public), or with `fixed_size` by any other messages (replace-one).
+        dp-accounting's REPLACE_SPECIAL; N is public). With `fixed_size`, any other messages replace them (replace-one).
         Event: each round is charged as one sampled Gaussian (`dp_event`), because the P vectors are one joint vector.
         Sensitivity: `sensitivity()` bounds how much one agent's message adds to the sum, and sigma is z_t times this
         bound; replace-one may change the sum by twice the bound, so its event has half the multiplier. The sum is
@@ -177,7 +177,7 @@ class SubsampledGaussian(Mechanism):
         return self.clip_norm / math.sqrt(P)
 
     def sensitivity(self, weights: Tensor) -> float:
-        """Return the bound on the joint sum's L2 sensitivity to which the noise is calibrated. weights: P x N.
+        """Return a bound on the L2 sensitivity of the P x M sum; sigma is z_t times this bound. weights: P x N.
 
         `tight` calibration uses `tight_sensitivity`; `paper` uses `S phi_max / q`, which is up to sqrt(P) times larger.
         """
@@ -186,16 +186,17 @@ class SubsampledGaussian(Mechanism):
         return self.clip_norm * float(weights.abs().max()) / self.sampling_probability
 
     def tight_sensitivity(self, weights: Tensor) -> float:
-        """Return the joint sum's L2 sensitivity to one agent's message, `C max_n ||phi_n||_2 / q`. weights: P x N.
+        """Return the P x M sum's L2 sensitivity to one agent's message, `C max_n ||phi_n||_2 / q`. weights: P x N.
 
         Agent n adds `(phi_n^(1) c, .., phi_n^(P) c) / q` to the sum, with `||c|| <= C`.
         """
         return self.message_norm(len(weights)) * float(weights.norm(dim=0).max()) / self.sampling_probability
 
     def charged_multiplier(self, weights: Tensor, round: int) -> float:
-        """Return the multiplier of a round's event: z_t if `nominal`, sigma_t / `tight_sensitivity` if `effective`.
+        """Return the multiplier at which a round is charged.
 
-        With the paper's calibration the latter is `z_t sqrt(P) phi_max / max_n ||phi_n||`, up to `sqrt(P) z_t`.
+        `charge="nominal"` gives z_t, and `charge="effective"` gives sigma_t / `tight_sensitivity`. With the paper's
+        calibration the effective multiplier is `z_t sqrt(P) phi_max / max_n ||phi_n||`, up to `sqrt(P) z_t`.
         """
         z = self.multiplier(round)
         if self.charge == "nominal":
@@ -205,7 +206,7 @@ class SubsampledGaussian(Mechanism):
     def sigma(self, weights: Tensor, round: int = 0) -> float:
         """Return the standard deviation of a round's noise, `z_t * sensitivity()`, before the factor `noise.inflation`.
 
-        Raises ValueError if z is positive, but sigma is infinite, subnormal or 0, or `noise` cannot draw it.
+        Raises ValueError for a positive z if sigma is infinite, subnormal or 0, or if `noise` cannot draw such noise.
         """
         sigma = self.multiplier(round) * self.sensitivity(weights)
         if self.noise_multiplier > 0 and not sys.float_info.min < sigma < math.inf:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def usual_norm(n_features: int, P: int) -> float:
-    """Return the clip norm `S = 1.1 sqrt(M P)`; few are clipped, as weights of GP draws have norms near sqrt(M)."""
+    """Return `S = 1.1 sqrt(M P)`, which clips few messages, because weights of GP draws have norms near sqrt(M)."""
     return round(1.1 * math.sqrt(n_features * P), 3)
 
 

@@ -62,7 +62,7 @@ class DesignSums:
 
     @property
     def kappa(self) -> Tensor:
-        """The factors kappa_l, L, with which the model's messages have a mean squared norm of 1."""
+        """The L factors kappa_l, with which the model's messages have a mean squared norm of 1."""
         return self.n_agents / self.Q.diagonal(dim1=1, dim2=2).sum(1)
 
     @staticmethod
@@ -123,9 +123,9 @@ def infer(values: Tensor, b: Tensor, noise: float, sums: DesignSums, features: N
 def expected_signal(sums: DesignSums, features: NystromFeatures, noise: float) -> float:
     """Return the expected correlation, 0 to 1, between a release's posterior mean and the mean without noise.
 
-    The correlation is the square root of a ratio: the variance that the posterior mean explains on average, over the
-    same variance without noise. It follows from public numbers: objectives are assumed to be draws from the model with
-    its middle length-scales, and to share 70 % of their variance.
+    The squared correlation is the variance that the posterior mean explains on average, divided by the variance that it
+    explains without noise. Both follow from public numbers: objectives are assumed to be draws from the model with its
+    middle length-scales, and to share 70 % of their variance.
     """
     D = features.coefficients
     middle = slice(len(D) // 4, len(D) - len(D) // 4)
@@ -150,12 +150,12 @@ def symmetric(triangle: Tensor, M: int) -> Tensor:
 
 
 def known_mean(prior: SharedPrior, n_init: int, t: int) -> KnownMean:
-    """Return the broadcast's mean and covariance, with the prior weights of models that use them after t observations.
+    """Return the broadcast's mean and covariance, and the prior weights that models with them have at t observations.
 
     A model that uses the shared mean has the prior weight `6 L p_l R (n_init / t)^3`, relative to the model of the same
     length-scale without that mean. p_l is the probability of this length-scale, one of L. R is the fraction of an
     objective's variance that the release explains, so a release of pure noise gets almost no weight. Like a user's
-    prior in piBO (Hvarfner et al., ICLR 2022), the mean loses weight with more data, so a misleading one matters less.
+    prior in piBO (Hvarfner et al., ICLR 2022), the mean loses weight with more data, so a misleading mean matters less.
     """
     covariance = symmetric(prior.covariance, len(prior.mean))
     weights = _TRUST * (n_init / t) ** 3 * len(prior.evidence) * prior.evidence * prior.explained

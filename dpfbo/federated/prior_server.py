@@ -22,9 +22,9 @@ from dpfbo.gp.nystrom import NystromFeatures
 class PriorServer(ServerKind):
     """Adds up the agents' messages by the mechanism, and broadcasts the posterior of the function that they share.
 
-    A lost or unusable message counts as zero in the release, but its agent's design still counts in the public sums,
-    because it is secret which agents sent a message. Inference is then still post-processing, but its mean is too small
-    by about the fraction of lost messages.
+    A lost or unusable message counts as zero in the release. Its agent's initial points still count in the public sums
+    over all designs, because it is secret which agents sent a message. Inference is then still post-processing, but the
+    inferred mean is too small by about the fraction of lost messages.
 
     Args:
         server: The aggregating server; its weights must be uniform, so that `N` times its release is the plain sum.

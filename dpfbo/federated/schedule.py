@@ -35,7 +35,7 @@ class PowerSchedule:
 
 @dataclass(frozen=True)
 class Steps:
-    """Sets `z_t = z * factors[t]`; all later rounds use the last factor."""
+    """Sets `z_t = z * factors[t]`; rounds after the end of the list use its last factor."""
 
     factors: Sequence[float]
 

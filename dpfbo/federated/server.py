@@ -37,7 +37,8 @@ RoundOutput = tuple[Broadcast | None, ServerRecord | None, Diagnostics | None]
 class ServerParts:
     """The parts from which a run's server is made.
 
-    n_agents: N. rounds: T. message_size: the numbers in a message. kept: None if the noise can be drawn again.
+    n_agents: N. rounds: T. message_size: M, the length of a message. kept: the file that keeps a release until it is
+    sent; None if the noise can be drawn again.
     """
 
     n_agents: int
@@ -87,7 +88,7 @@ class Server(ServerKind):
 
     Args:
         n_agents: N.
-        message_size: M, the numbers in a message.
+        message_size: M, the length of a message.
         regions: The P sub-regions.
         weighting: A function of (round, assignment, P) that returns the P x N weights of a round.
         mechanism: The step from messages to a release (the noisy sums), such as `SubsampledGaussian`.

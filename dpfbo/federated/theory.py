@@ -13,7 +13,7 @@ Proposition 1: for constants c1, c2 and any eps < c1 q^2 T and delta > 0, DP-FTS
 
 This module sets every constant hidden in O~ to 1, except in two functions. `explicit_psi` has the constants of Lemma 6,
 for a Delta_t that bounds the agents' errors (`explicit_agent_errors` derives one). The three terms in the brackets
-below are quoted from the paper by the maintainers; that Theorem 1's factor (1 - p_t) P multiplies them is assumed:
+below are quoted from the paper. The maintainers assume that Theorem 1's factor (1 - p_t) P multiplies these terms:
 
     psi_t = (1 - p_t) P ( ((phi_max + 2) / q + 6) Delta_t + B (2 + N phi_max) / q
                           + 2 (z S phi_max / q) sqrt(2 M log(8 M / delta)) )
@@ -46,11 +46,12 @@ def regularization(rounds: int) -> float:
 
 
 def greedy_information_gain(K: Tensor, steps: int, noise: float) -> Tensor:
-    """Return the information gains gamma_1, .., gamma_steps, `1/2 log det(I + K_A / noise)`, of a greedy set A.
+    """Return the information gains gamma_1, .., gamma_steps, `1/2 log det(I + K_A / noise)`, of a greedily grown set A.
 
     Each step adds the candidate of largest posterior variance, whose gain is largest (Srinivas et al. 2010); A may hold
-    it more than once. gamma_t is at least (1 - 1/e) times the largest gain of any t candidates. K: ... x n x n, the
-    candidates' kernel matrix; noise: lam, the variance of observation noise. Returns ... x steps, in O(steps^2 n).
+    a candidate more than once. gamma_t, the gain after t steps, is at least (1 - 1/e) times the largest gain of any t
+    candidates. K: ... x n x n, the candidates' kernel matrix; noise: lam, the variance of observation noise. Returns
+    ... x steps, in O(steps^2 n).
     """
     checks.integer("steps", steps, minimum=1)
     checks.positive("noise", noise)
@@ -85,7 +86,10 @@ def clipped(messages: Tensor, norm: float) -> Tensor:
 
 
 def vartheta(follow: Tensor, weights: Tensor, in_C: Tensor) -> Tensor:
-    """Return `vartheta_t`, T. follow: T, the probabilities 1 - p_t; weights: T x P x N; in_C: T x N, boolean."""
+    """Return Theorem 1's `vartheta_t` for t = 1..T.
+
+    follow: T, the probabilities 1 - p_t; weights: T x P x N; in_C: T x N, True for the agents in C_t.
+    """
     return follow * (weights * in_C[:, None]).sum((1, 2))
 
 
@@ -113,7 +117,7 @@ def explicit_agent_errors(
     """Return `Delta_{n,t}` with constants, T x N: `|phi(x)^T omega_n - f_1(x)| <= Delta_{n,t}` for all x, n and t.
 
     This holds with probability at least `1 - 3 delta / 8` for `lam = 1 + 2 / T` and R-sub-Gaussian observation noise.
-    With k = n_observations, and at the end of each line the difference that it bounds:
+    Here k is n_observations, and each line ends with the difference that it bounds:
 
         Delta_{n,t} = eps k / lam (1 + k / lam) (B + R sqrt(2 log(16 N k_T / delta)))      |phi^T nu_n - mu_n|
                     + B + R sqrt(2 (gamma + 1 + log(8 N / delta)))                         |mu_n - f_n|
@@ -125,7 +129,8 @@ def explicit_agent_errors(
     Chowdhury and Gopalan (2017), with posterior deviations of at most 1. Line 3: `lam Sigma^-1 <= I`, and M standard
     normals have a norm above `sqrt(M) + u` with a probability of at most `exp(-u^2 / 2)`.
 
-    gamma, n_observations: T, of the messages in the broadcast that round t may follow; confidence: B, R, delta; d: N.
+    gamma, n_observations: T; entry t belongs to the messages in the broadcast that round t may follow. confidence: B,
+    R, delta. d: N.
     """
     k, N, scale = n_observations, len(d), confidence
     largest = scale.norm_bound + scale.noise_sd * math.sqrt(2 * math.log(16 * N * float(k.max()) / scale.delta))
@@ -139,7 +144,10 @@ def explicit_psi(
     follow: Tensor, weights: Tensor, q: float, Delta: Tensor, sigma: Tensor, n_features: int, norm_bound: float,
     delta: float,
 ) -> Tensor:  # fmt: skip
-    """Return `psi_t` with the constants of Lemma 6 and Theorem 1's factor (1 - p_t) P, T. Arguments: as in `psi`."""
+    """Return `psi_t`, T, with the constants of Lemma 6 and Theorem 1's factor (1 - p_t) P.
+
+    norm_bound: B. delta: the probability that the bound fails. The other arguments are those of `psi`.
+    """
     _, P, N = weights.shape
     phi_max = weights.amax((1, 2))
     noise = 2 * sigma * math.sqrt(2 * n_features * math.log(8 * n_features / delta))
@@ -157,7 +165,7 @@ def smallest_c1(epsilon: float, q: float, rounds: int) -> float:
 
 
 def replayed_messages(agents: Agents, n_agents: int, history: Iterable[tuple[Tensor, Tensor]]) -> Iterator[Tensor]:
-    """Yield the messages of a simulated run, N x M for each of rounds 0, 1, .., recomputed up to rounding.
+    """Recompute, up to rounding, the messages of a simulated run; yield N x M for each of rounds 0, 1, ...
 
     history: each round's points (N x k x D, unit cube) and observations (N x k).
     """

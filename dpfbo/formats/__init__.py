@@ -1,1 +1,1 @@
-"""File formats and their vocabulary, for programs that read results; importing them does not load torch."""
+"""File formats and their vocabulary, for programs that read results; importing this package does not load torch."""

@@ -1,4 +1,4 @@
-"""Bounded reads of untrusted files, which never execute their content and refuse pickled objects."""
+"""Read untrusted files up to a maximum size, without executing their content or unpickling objects."""
 
 import bz2
 import gzip
@@ -28,7 +28,7 @@ _NUMBERS = "biufSU"  # numpy's letters for booleans, integers, floats, bytes and
 
 
 def plain(path: Path) -> Path:
-    """Return the path, for a reader that opens it itself. Raises NoFile, a ValueError, unless it is a plain file."""
+    """Return the path if it names a plain file. Raises NoFile, a ValueError, for a folder, pipe, socket or device."""
     check_plain(path)
     return path
 
@@ -59,7 +59,7 @@ def read_object(path: Path, most: int = MOST_RECORD) -> dict[str, Any] | None:
 
 
 def unpacked(path: Path, most: int) -> bytes:
-    """Read a file that may be compressed: .gz, .bz2, .xz, .zip of one file. Raises the errors of `read_plain`."""
+    """Read a file, unpacked if it is .gz, .bz2, .xz, or a .zip of one file. Raises the errors of `read_plain`."""
     if path.suffix == ".zip":
         with opened_zip(path) as archive:
             if len(names := archive.namelist()) != 1:
@@ -72,7 +72,10 @@ def unpacked(path: Path, most: int) -> bytes:
 
 
 def check_yaml(path: Path) -> None:
-    """Raise ValueError like `read_yaml`. A file that is not YAML passes: its reader has a better error message."""
+    """Raise the ValueError that `read_yaml` would raise for this file.
+
+    A file that is not YAML passes, because the code that reads the file afterwards has a better error message.
+    """
     import yaml
 
     try:

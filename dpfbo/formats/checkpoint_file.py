@@ -1,7 +1,8 @@
 """The files of a checkpoint: arrays and entries with a digest of both, written atomically.
 
-The file of a round holds its queries in the arrays `region`, `source`, `y`, `best` and `metric` (N x k), and `u` and
-`x` (N x k x D), or `ux` instead of these two if they are equal.
+The file of a round holds the k queries of each of N agents: the arrays `region`, `source`, `y`, `best` and `metric`
+(N x k), and the points, `u` in the unit cube and `x` in the problem's units (N x k x D). If u and x are equal, one
+array `ux` replaces both.
 """
 
 import hashlib
@@ -72,7 +73,7 @@ def queries_of(folder: Path, t: int, columns: Sequence[str]) -> "pa.Table | None
 
 
 def read_file(path: Path, parse: Callable[[FileContent], Parsed | None]) -> Parsed | None:
-    """Read a file and return `parse` of its content; None if the file is absent or unreadable.
+    """Read a file and return `parse` of its content; None if the file is absent or cannot be decoded.
 
     Raises OSError if the file exists but cannot be opened, CheckpointError if it was edited or has another format.
     """

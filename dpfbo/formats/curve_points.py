@@ -15,7 +15,7 @@ def shown_rounds(rounds: int) -> list[int]:
 def epsilon_before(
     rounds: Sequence[int], sent: Sequence[int], epsilons: Sequence[float | None], first: float | None
 ) -> list[float | None]:
-    """Return the epsilon spent by releases in earlier rounds, for each of `rounds`; `first` without such a release.
+    """Return, for each of `rounds`, the epsilon spent by releases in earlier rounds; `first` if there are none.
 
     sent: the rounds of all releases, in order. epsilons: epsilon after each release; None if it is not finite.
     """

@@ -57,8 +57,8 @@ def _opened_at_once(path: str, flags: int) -> int:
 def locked_file(path: Path, seconds: float) -> BinaryIO:
     """Open a file in mode ab+, without a buffer, and lock it against other calls until it is closed.
 
-    If the file was replaced during the wait, the new file is opened. Raises BlockingIOError if another holder keeps the
-    lock for `seconds`, and NoFile like `open_file`.
+    If the file is replaced while the call waits for the lock, the new file is opened. Raises BlockingIOError if another
+    holder keeps the lock for `seconds`, and NoFile like `open_file`.
     """
     give_up, pause = time.monotonic() + seconds, 0.0005
     while True:
@@ -90,8 +90,8 @@ def is_file_at(file: IO[Any], path: Path) -> bool:
 def replace_file(path: Path, write: Callable[[BinaryIO], object], durable: bool = True, mode: int = 0o644) -> None:
     """Write a file under another name and move it into place.
 
-    durable: True to sync it to disk before returning. Otherwise it is whole, old or new, after a kill of the process,
-    but maybe not after a power failure.
+    durable: True to sync it to disk before returning. Otherwise the path holds either the whole old file or the whole
+    new file after a kill of the process, but maybe not after a power failure.
     """
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

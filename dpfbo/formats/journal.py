@@ -17,10 +17,11 @@ class StateError(RuntimeError):
 
 
 class Journal:
-    """The secret events of one owner, such as an agent or a coordinator, in `folder`, or in memory if it is None.
+    """The secret events of one owner, such as an agent or a coordinator, in `folder`, or in memory if `folder` is None.
 
-    first: the first event, which names the owner. An incomplete last line is dropped, because its call never returned.
-    Raises StateError if another process uses the folder, it has another owner, or an earlier line cannot be read.
+    first: the first event, which names the owner. An incomplete last line is dropped, because the call that
+    wrote it never returned. Raises StateError if another process uses the folder, the folder has another owner, or an
+    earlier line cannot be read.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None, name: str, first: dict[str, Any]) -> None:
@@ -117,7 +118,10 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:
-    """Read the events of a journal's complete lines without changing the file. Raises StateError like `Journal`."""
+    """Read the events of a journal's complete lines without changing the file.
+
+    Raises StateError if one of these lines cannot be read.
+    """
     return _parsed(read_plain(path), path)
 
 

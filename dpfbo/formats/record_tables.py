@@ -1,8 +1,8 @@
 """The columns of rounds.parquet and server.parquet.
 
-Each column is tagged `released` (public by design: broadcast, or derived from public settings) or `simulation-only` (a
-secret of an agent or the server, which epsilon does not cover). The server's `simulation-only` columns are written only
-in a simulation, never if the operating system draws the noise.
+Each column has one of two tags. `released` columns are public by design: broadcast, or derived from public settings.
+`simulation-only` columns are secrets of an agent or the server, which epsilon does not cover. The server's
+`simulation-only` columns are written only in a simulation, never if the operating system draws the noise.
 """
 
 from collections.abc import Mapping
@@ -60,7 +60,10 @@ def released(schema: pa.Schema) -> pa.Schema:
 
 
 def queries_table(columns: Mapping[str, np.ndarray]) -> pa.Table:
-    """Make a table from columns of `ROUNDS_SCHEMA`: a value for each query, D values in `x`, a number in `source`."""
+    """Make a table of queries from columns of `ROUNDS_SCHEMA`, each with one value per query.
+
+    `x` has D values per query instead, and `source` has the number of a `Source`, not its name.
+    """
     schema = pa.schema([ROUNDS_SCHEMA.field(name) for name in columns], metadata=ROUNDS_SCHEMA.metadata)
     return pa.table([_as_arrow(name, values) for name, values in columns.items()], schema=schema)
 

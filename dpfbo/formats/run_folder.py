@@ -7,7 +7,7 @@ ledger.jsonl    every charge, written before its broadcast; ledger.damaged-<k>.j
 summary.json    written last: a folder with it is a finished run
 theory.json     written by `runners.theory` for a finished run
 checkpoint/     finished rounds, while the run goes on or after it was interrupted
-progress.json   last finished round, for the same time
+progress.json   last finished round, while the run goes on or after it was interrupted
 failures.log    failed evaluations with their tracebacks, if there are any
 preemptions.jsonl  a line for every time that the node or the process of a sweep's trial went away
 rounds.zip, lineage.json, earlier/  see `runners.identity`
@@ -48,7 +48,8 @@ class Progress:
     """The progress of a run: its last finished `round`, the number of `rounds`, the mean metric, and epsilon.
 
     epsilon: None if it is not finite. facts: entries of the summary that are known before the run ends, and the target
-    and budget of epsilon. curve: lists `round`, `mean` and `epsilon` of the rounds that `curve_points` selects.
+    and budget of epsilon. curve: the lists `round`, `mean` and `epsilon`, for the rounds that `curve_points`
+    selects.
     """
 
     round: int
@@ -68,7 +69,7 @@ class RunFolder:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Create the folder, check that it can be written, and hold its lock until the block ends.
+        """Create the folder, check that it can be written, and hold its lock until the `with` block ends.
 
         Raises ResultsError if it cannot be written, or another process is running the same setting and seed there.
         """
@@ -86,7 +87,7 @@ class RunFolder:
 
     @contextmanager
     def failures_kept(self) -> Iterator[None]:
-        """Write failed evaluations with their tracebacks to failures.log until the block ends."""
+        """Write failed evaluations with their tracebacks to failures.log until the `with` block ends."""
         handler, logger = _FailuresLog(self), logging.getLogger(PROBLEMS)
         logger.addHandler(handler)
         try:
@@ -120,10 +121,11 @@ class RunFolder:
                 ) from error
 
     def hold_ledger(self) -> BinaryIO:
-        """Open the ledger, and lock it until it is closed; first wait for the server of a driver that was killed.
+        """Open the ledger, and lock it until it is closed.
 
-        Only a `Ledger` that is given this file (`held`) can charge it meanwhile. Raises ResultsError if another process
-        keeps it, NoFile if the path names a pipe, a device or a folder.
+        The call waits up to a minute for the lock, because the server process of a killed run may still hold it. While
+        the ledger is locked, only a `Ledger` that is given the returned file (`held`) can charge it. Raises
+        ResultsError if another process keeps the lock, NoFile if the path names a pipe, a device or a folder.
         """
         try:
             return locked_file(self.ledger_path, _SERVER_SECONDS)

@@ -19,7 +19,7 @@ _LARGEST = sys.float_info.max
 
 
 def is_outsourced(config: dict[str, Any]) -> bool:
-    """Return True if a curator and a modeler run the setting, instead of a server and agents."""
+    """Return True if the parties of the run are a curator and a modeler, instead of a server and agents."""
     return config["algorithm"].get("server") == "Curator"
 
 

@@ -41,7 +41,7 @@ def metric_in_words(metric: str) -> str:
 
 
 def objective_in_words(metric: str) -> str:
-    """Return the name of an objective, from the metric of its problem, such as `AUC`; `value` if it has no name."""
+    """Return the name of a metric's objective, such as `AUC` for `one_minus_auc`; `value` if it has no name."""
     return _OBJECTIVES.get(metric, "value")
 
 
@@ -58,7 +58,7 @@ def epsilon_in_words(epsilon: float | None, decimals: int = 2) -> str:
 
 
 def large_delta(deltas: Iterable[float]) -> str:
-    """Return a warning if the largest delta is above 0.01, with a space before it; else an empty text."""
+    """Return a warning, with a leading space, if the largest delta is above 0.01; else an empty text."""
     largest = max(deltas, default=0.0)
     if largest <= _LARGE_DELTA:
         return ""

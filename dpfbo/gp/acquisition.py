@@ -36,8 +36,8 @@ _PROMISE = 1e-10  # an ascent ends if its next step is predicted to gain at most
 class BoxCandidates:
     """Candidates in a box, all pairs `(left_i, right_j)` of points in the first D1 and in the other D2 axes.
 
-    left: a x D1; right: b x D2, both sorted by cell; a and b are powers of two. conditional: the box if it has
-    conditions, because these may relate left to right coordinates; else None.
+    left: a x D1; right: b x D2, both sorted by cell (see `Acquisition`); a and b are powers of two. conditional:
+    the box if it has conditions, which may relate coordinates of left to coordinates of right; else None.
     """
 
     left: Tensor
@@ -65,7 +65,10 @@ class BoxCandidates:
         return points if self.conditional is None else self.conditional.imputed(points)
 
     def starts(self, values: Tensor, n: int) -> Tensor:
-        """Return the best candidates of the k <= n best cells as indices, B x k, best first. values: B x ab."""
+        """Return the index of the best candidate of each of the k <= n best cells, B x k, best first.
+
+        values: B x ab.
+        """
         (a, b), cells = (len(self.left), len(self.right)), _CELLS if self.right.shape[1] else _CELLS**2
         rows, columns = min(a, cells), min(b, cells)
         boxes = values.view(-1, rows, a // rows, columns, b // columns).transpose(2, 3).flatten(3).flatten(1, 2)
@@ -195,7 +198,7 @@ class Acquisition:
     def maximize_shared(
         self, features: RandomFeatures, weights: Tensor, regions: Regions, domain: Domain, shift: Tensor
     ) -> Tensor:
-        """Apply `maximize` to functions of one feature map. weights: `B x P x M`, or `1 x P x M` for one function."""
+        """Apply `maximize` to B functions that share one feature map. weights: `B x P x M`."""
         length = features.frequencies.pow(2).mean().rsqrt().expand(len(weights))
         return self.maximize(FeatureFunction(features, weights, regions, length), domain, shift)
 

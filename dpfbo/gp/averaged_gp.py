@@ -12,8 +12,9 @@ restricted log likelihood of a model from t observations is, up to a constant,
     -(1/2) (t - 1 + nu) log s^2 - (1/2) log |K| - (1/2) log p,    s^2 = (S + nu) / (t - 1 + nu)
 
 The posterior at a new point x, with the minimising c, has mean `r_j g(x) + c + k' K^-1 (y - r_j g - c 1)` and variance
-`s^2 (k_j(x, x) - k' K^-1 k + (1 - 1' K^-1 k)^2 / p)`, k being the covariances of x and the observed points (universal
-kriging). The agent maximises the expected improvement, averaged over models by their posterior probabilities.
+`s^2 (k_j(x, x) - k' K^-1 k + (1 - 1' K^-1 k)^2 / p)`, where k holds the values of k_j for x and the observed points.
+These are the formulas of universal kriging. The agent maximises the expected improvement, averaged over models by their
+posterior probabilities.
 """
 
 import math
@@ -60,7 +61,11 @@ class KnownMean:
 
 @dataclass(frozen=True)
 class Places:
-    """Points as inputs of the kernels. x: `n x k x D`, embedded; psi: features, `n x k x M`, if a mean is known."""
+    """Points as inputs of the kernels.
+
+    x: `n x k x D`, unit-cube points, embedded if the domain is a mixed box; psi: their features, `n x k x M`, if a mean
+    is known.
+    """
 
     x: Tensor
     psi: Tensor | None = None
@@ -146,7 +151,10 @@ class AveragedGP:
         )  # fmt: skip
 
     def transformed(self, y: Tensor) -> Tensor:
-        """Return the observations, n x t, in the units of the models: standardised, and half-ranked with `warp`."""
+        """Return the observations, n x t, in the units of the models.
+
+        They are standardised; if `warp` is True, they are passed through `half_ranked` first.
+        """
         return standardised(half_ranked(standardised(y))) if self.warp else standardised(y)
 
     def _factors(self, known: KnownMean | None, like: Tensor) -> Tensor:
@@ -177,7 +185,10 @@ class AveragedGP:
         )  # fmt: skip
 
     def kernels(self, a: Places, b: Places, known: KnownMean | None) -> Tensor:
-        """Return all k_l between a and b and, if known, all `own k_l + psi(a)' covariance psi(b)`, n x C x s x t."""
+        """Return the covariances of a and b under all kernels, n x C x s x t.
+
+        The kernels are all k_l and, with a known mean, all `own k_l + psi(a)' covariance psi(b)`.
+        """
         plain = scaled_kernels(a.x, b.x, self.lengthscales)
         if known is None or a.psi is None or b.psi is None:
             return plain

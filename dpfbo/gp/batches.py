@@ -1,7 +1,8 @@
 """Padding and splitting of batches, so that the result of a row does not depend on the other rows of its batch.
 
-For small matrix products, and for the last rows of large ones, libraries use other code, which rounds differently. An
-agent's queries would then depend on the other agents in its process. Such batches are padded with repeated rows.
+Libraries compute small matrix products and the last rows of large ones by special code, which rounds differently.
+Without padding, an agent's queries would therefore depend on the other agents in its process. The padding repeats rows
+of the batch.
 """
 
 from collections.abc import Callable, Iterator
@@ -43,21 +44,27 @@ def product(rows: Tensor, matrix: Tensor) -> Tensor:
 
 
 def blocks(n: int, size: int, device: torch.device) -> Iterator[Tensor]:
-    """Yield the rows 0..n-1 in blocks of bounded memory, each padded to `PRODUCTS`; a row takes `size` numbers."""
+    """Yield the row indices 0..n-1 in blocks of bounded memory, each padded to at least `PRODUCTS` rows.
+
+    size: the number of tensor entries that each row takes.
+    """
     block = _BLOCK if device.type == "cpu" else _ACCELERATOR_BLOCK
     for rows in torch.arange(n, device=device).split(max(PRODUCTS, block // size)):
         yield rows[filled(len(rows), PRODUCTS, device)]
 
 
 def in_blocks(function: Callable[[Tensor], Tensor], n: int, rows_at_once: int, device: torch.device) -> Tensor:
-    """Call `function` for blocks of the rows 0..n-1, each padded to `PRODUCTS`, and return one result per row."""
+    """Call `function` for blocks of the row indices 0..n-1, each padded to at least `PRODUCTS` rows.
+
+    Returns one result per row.
+    """
     blocks_of_rows = torch.arange(n, device=device).split(rows_at_once)
     return torch.cat([function(r[filled(len(r), PRODUCTS, device)])[: len(r)] for r in blocks_of_rows])
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Use one thread per tensor operation: more would compete with other blocks' threads and round differently."""
+    """Use one thread per tensor operation: more would round differently and compete with threads of other blocks."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

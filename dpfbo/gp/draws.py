@@ -37,9 +37,10 @@ class ConfidenceScale:
         beta_t = B + R sqrt(2 (gamma + 1 + log(4 / delta))),    gamma = 1/2 log det(I + K / noise)
 
     By Theorem 2 of Chowdhury and Gopalan (2017), `|f - mu| <= beta_t sd` for all t and x with probability at least
-    1 - delta / 4, as the maintainers read Algo. 2. In the theorem, gamma is the largest information gain of any t - 1
-    observations. Here it is the gain of the agent's own ones, which is no larger; the proof begins with that gain. The
-    bound needs `noise = 1 + 2 / T` (`dpfbo.federated.theory.regularization`) and a kernel that is given, not fitted.
+    1 - delta / 4. This share of delta is the maintainers' reading of Algo. 2. In the theorem, gamma is the largest
+    information gain of any t - 1 observations. Here gamma is the gain of the agent's own observations. It is no
+    larger, and the theorem's proof starts from it. The bound needs `noise = 1 + 2 / T`
+    (`dpfbo.federated.theory.regularization`) and a kernel that is given, not fitted.
 
     Args:
         norm_bound: B, an upper bound of an objective's norm in the RKHS of the agent's kernel, in the units of its GP.

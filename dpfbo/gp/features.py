@@ -66,7 +66,7 @@ class RandomFeatures:
         return RandomFeatures(self.frequencies.to(where), self.phases.to(where), self.space)
 
     def on(self, domain: Domain) -> "RandomFeatures":
-        """Return a copy of the maps for points of the domain, which embeds the points first if the domain is mixed."""
+        """Return a copy of the maps for points of the domain; for a mixed box, the copy embeds the points first."""
         return replace(self, space=domain if isinstance(domain, MixedBox) else None)
 
     def select(self, rows: Tensor) -> "RandomFeatures":

@@ -31,7 +31,10 @@ _LONGEST_STEP = 0.3  # largest length of the first step of an ascent
 
 @dataclass(frozen=True)
 class Draw:
-    """One posterior draw per agent in a round. agents: n ids; x: n x t x D, embedded; y: n x t; noise: n variances."""
+    """One posterior draw per agent in a round.
+
+    agents: n ids; x: n x t x D, unit-cube points, embedded if the domain is a mixed box; y: n x t; noise: n variances.
+    """
 
     agents: Tensor
     x: Tensor
@@ -81,7 +84,7 @@ class Draw:
 
 @dataclass(frozen=True)
 class Posterior:
-    """The posteriors of n agents. hyper: hyper-parameters with the draws' noise; x: n x t x D, embedded; y: n x t."""
+    """The posteriors of n agents. hyper: with the noise variances of `Draw`; x and y: as in `Draw`."""
 
     hyper: KernelParameters
     x: Tensor
@@ -106,7 +109,10 @@ class Posterior:
         return values
 
     def moments(self, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return means, n x k, covariances, n x k x k, and mean prior variances, n; or raise FactorisationError."""
+        """Return posterior means (n x k), posterior covariances (n x k x k) and mean prior variances (n) at points.
+
+        Raises FactorisationError if a Gram matrix is not positive definite.
+        """
         model = self.model()
         with points.device, torch.no_grad(), gpytorch_model.exact_algebra(), gpytorch.settings.debug(False):
             try:
@@ -117,7 +123,10 @@ class Posterior:
             return mean, covariance, model.covar_module(model.inputs(points), diag=True).mean(1)
 
     def pathwise_draw(self, s: Tensor, b: Tensor, w: Tensor, e: Tensor) -> "PathwiseDraw":
-        """Return draws as functions; s: n x F x D, for length-scale 1; b: n x F; w: n x F normals; e: n x t noise."""
+        """Return draws as functions.
+
+        s: frequencies for length-scale 1, n x F x D; b: phases, n x F; w: standard normals, n x F; e: noise, n x t.
+        """
         model, t = self.model(), self.x.shape[1]
         features = RandomFeatures(s / model.lengthscales, b)
         w = w * (2 * model.covar_module.outputscale[:, None] / s.shape[1]).sqrt()
@@ -169,7 +178,10 @@ class PathwiseDraw:
 
 
 def maximizers_in_box(draw: PathwiseDraw, acquisition: Acquisition, points: Tensor) -> Tensor:
-    """Climb by BFGS from the best candidate and starts; return best ends, n x D. points: candidates, then starts."""
+    """Return the maximiser of each draw in a box, n x D, by BFGS ascents from its best candidate and all its starts.
+
+    points: the candidates of each draw, then its starts, `n x (n_candidates + n_starts) x D`.
+    """
     candidates, starts = points[:, : acquisition.n_candidates], points[:, acquisition.n_candidates :]
     starts = torch.cat([_best(candidates, draw.blockwise(candidates))[:, None], starts], 1)  # n x k x D
     if acquisition.max_iterations == 0:

@@ -44,7 +44,10 @@ class Kumaraswamy(gpytorch.Module):
 
 
 class AgentsModel(gpytorch.models.ExactGP):
-    """n GPs with mean 0 and covariance `variance * k(w(x), w(x'))`; x: n x t x D; y: n x t. `Models.of` makes them."""
+    """n GPs with mean 0 and covariance `variance * k(w(x), w(x'))`, where w is the input warp.
+
+    x: n x t x D; y: n x t. `Models.of` makes the GPs.
+    """
 
     def __init__(self, own: OwnGP, x: Tensor, y: Tensor) -> None:
         batch, D = torch.Size([len(x)]), x.shape[-1]

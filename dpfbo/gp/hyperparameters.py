@@ -6,8 +6,8 @@ of t observations y and its derivatives are (Rasmussen and Williams 2006, eq. 5.
     L = -y^T a / (2 variance) - log|A| / 2 - t log(2 pi variance) / 2
     dL/dtheta_i = (a^T A_i a / variance - tr(A^-1 A_i)) / 2,    A_i = dA/dtheta_i
 
-The best variance is `y^T a / t`, clamped to its bounds, so Newton's method searches over (log l, log eta) only.
-GPyTorch is imported inside the functions that use it, because its import takes seconds.
+The best variance is `y^T a / t`, clamped to the bounds of variance and noise, so Newton's method searches only over
+(log l, log eta). GPyTorch is imported inside the functions that use it, because its import takes seconds.
 """
 
 import math
@@ -36,7 +36,10 @@ def start(own: OwnGP, n_agents: int, dimension: int, device: torch.device) -> An
 
 
 def fit_own(x: Tensor, y: Tensor, own: OwnGP, kernel_parameters: bool = False) -> AnyHyperparameters:
-    """Fit every agent to x, N x t x D, and y, N x t. kernel_parameters: return the raw parameters of a GPyTorch fit."""
+    """Fit the hyper-parameters of every agent to x, N x t x D, and y, N x t.
+
+    kernel_parameters: True to return the `KernelParameters` of a fit by GPyTorch. A closed-form fit ignores it.
+    """
     if own.fit == "closed_form":
         return fit(x, y, own.start(len(x), x.device))
     from dpfbo.gp import gpytorch_fit
@@ -94,7 +97,7 @@ class Terms:
 
 
 def terms(lengthscale: Tensor, eta: Tensor, D2: Tensor, y: Tensor) -> Terms:
-    """Compute the terms. lengthscale, eta: N each; D2: N x t x t squared distances; y: N x t observations."""
+    """Compute the terms of the log likelihood. lengthscale, eta: N each; D2: N x t x t squared distances; y: N x t."""
     scaled = D2 * lengthscale.square().reciprocal()[:, None, None]  # D2 / l^2
     A = (-0.5 * scaled).exp_()  # R so far
     A_l = scaled * A
@@ -125,7 +128,7 @@ def log_likelihood(k: Terms, variance: Tensor, t: int) -> tuple[Tensor, Tensor]:
 
 
 def profile(theta: Tensor, D2: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return `-L / t` at the best variance (N), its gradient (N x 2) and Hessian (N x 2 x 2) by theta, log (l, eta)."""
+    """Return `-L / t` at the best variance (N), its gradient (N x 2) and Hessian (N x 2 x 2) by theta = log(l, eta)."""
     lengthscale, eta = theta.exp().unbind(1)
     t, k = y.shape[1], terms(lengthscale, eta, D2, y)
     v, free, given_noise = best_variance(k.yy, eta, t)
@@ -183,7 +186,10 @@ def _fit(x: Tensor, y: Tensor, start: Hyperparameters) -> Hyperparameters:
 
 
 def best_variance(yy: Tensor, eta: Tensor, t: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the best variances within the bounds (N), a mask of those inside, and a mask of the noises at a bound."""
+    """Return the best variances within the bounds, and two masks, N each.
+
+    The first mask marks the variances that no bound changes, the second those that a bound of the noise changes.
+    """
     (low_v, high_v), (low_n, high_n) = BOUNDS["variance"], BOUNDS["noise"]
     low, high, best = low_n / eta, high_n / eta, yy / t
     v = best.clamp(low.clamp(min=low_v), high.clamp(max=high_v))

@@ -62,11 +62,14 @@ def minimize(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Minimise B functions of D variables, each within its own box (lower, upper: B x D); return points and values.
 
-    A step is `-|H|^-1 g` on the coordinates that are not held at a bound, shortened to the radius; |H| is the Hessian
-    with absolute eigenvalues. A step that decreases the value too little is not taken, and the radius shrinks; any
-    other step doubles the radius, up to `longest` (B). data: tensors with one row per problem, for the function. group:
-    each problem's group, B, if only the best of a group matters: a problem ends as soon as `HOPE` times its predicted
-    decrease would not reach its group's best value. A problem that is not finite at x0 stays there with value infinity.
+    A step is `-|H|^-1 g` on the coordinates that are not held at a bound, shortened to the radius of the problem's
+    trust region; |H| is the Hessian with absolute eigenvalues. A step that decreases the value too little is not taken,
+    and the radius shrinks; any other step doubles the radius, up to `longest` (B). A problem that is not finite at x0
+    stays there with value infinity.
+
+    data: tensors with one row per problem, which are passed to the function. group: B, the group of each problem, if
+    only the best problem of each group matters. A problem then ends as soon as `HOPE` times its predicted decrease
+    would not reach its group's best value.
     """
     (B, D), device = x0.shape, x0.device
     if B == 0:
@@ -136,7 +139,7 @@ def _step(x: Tensor, g: Tensor, H: Tensor, radius: Tensor, fixed: Tensor) -> tup
 
 
 def solved(H: Tensor, g: Tensor, held: Tensor) -> Tensor:
-    """Compute `|H|^-1 g` on the coordinates that are not held, b x D; it is 0 on the others."""
+    """Compute `|H|^-1 g` (see `minimize`), b x D, on the coordinates that are not held; held coordinates get 0."""
     values, vectors = optimize.eigh(H.masked_fill(held[:, :, None] | held[:, None, :], 0.0))
     values = values.abs_()
     values = torch.maximum(values, FLATTEST * values.amax(1, keepdim=True)).clamp_(min=TINY)

@@ -1,4 +1,4 @@
-"""Nystroem features of an average of squared-exponential kernels, and these kernels."""
+"""Squared-exponential kernels, and Nystroem features of their average."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def scaled_kernels(a: Tensor, b: Tensor, lengthscales: Sequence[float]) -> Tenso
     Distances in the unit cube grow like sqrt(D) with the dimension D, so with this scaling the same l serve every D.
 
     Args:
-        a: Embedded points, `... x n x D`.
-        b: Embedded points, `... x m x D`.
+        a: Points in the unit cube, or in the embedding of a `MixedBox`, `... x n x D`.
+        b: Points of the same space, `... x m x D`.
         lengthscales: The L length-scales l.
 
     Returns:
@@ -43,16 +43,16 @@ def scaled_kernels(a: Tensor, b: Tensor, lengthscales: Sequence[float]) -> Tenso
 
 @dataclass(frozen=True)
 class NystromFeatures:
-    """One map `psi(x) = R^-1 k(U, x)` with `k(U, U) = R R'`, so that `psi(x) . psi(x')` approximates k (Williams 2001).
+    """The map `psi(x) = R^-1 k(U, x)` with `k(U, U) = R R'`, so that `psi(x) . psi(x')` approximates k (Williams 2001).
 
     k is the mean of `scaled_kernels`, and U are the first M points of a Sobol sequence. The map is public: it depends
     on the domain and on settings alone.
 
     Args:
-        inducing: The embedded points U, M x D.
+        inducing: The points U, embedded if `space` is given, M x D.
         root: R, M x M.
         lengthscales: The length-scales of the kernels.
-        space: A mixed box, whose points are first embedded into D coordinates; None for other domains.
+        space: A box with discrete axes, whose points are first embedded into D coordinates; None for other domains.
 
     Example:
         >>> from dpfbo.space.domain import Box
@@ -92,16 +92,19 @@ class NystromFeatures:
 
     @cached_property
     def coefficients(self) -> Tensor:
-        """The covariance, L x M x M, of the weights w of `f = psi . w` for draws f under each kernel.
+        """The covariance, under each of the L kernels, of the weights w of a draw f, L x M x M.
 
-        The weights of f are those that give its values at U: `w = R^-1 f(U)`.
+        These weights give `psi . w` the values of f at U: `w = R^-1 f(U)`.
         """
         K = scaled_kernels(self.inducing, self.inducing, self.lengthscales)
         half = torch.linalg.solve_triangular(self.root, K, upper=False)  # R^-1 K_l
         return torch.linalg.solve_triangular(self.root, half.mT, upper=False)
 
     def mean_variance(self, covariances: Tensor) -> Tensor:
-        """Return the expected variance of the values of `psi . w` at U, L numbers. covariances: of w, L x M x M."""
+        """Return the expected variance of `psi . w` across the points U, L numbers.
+
+        covariances: L x M x M, the covariances of the weights w.
+        """
         K = self.root @ covariances @ self.root.mT
         return K.diagonal(dim1=1, dim2=2).mean(1) - K.mean((1, 2))
 

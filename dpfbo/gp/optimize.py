@@ -58,10 +58,11 @@ def minimize(
     """Minimise B functions of D variables, each within its own box (lower, upper: B x D); return points and values.
 
     After a BFGS step that decreases the value too little, or a Newton step that does not decrease it, a step along the
-    negative gradient follows before the problem counts as converged. step: B, the length of steps along the gradient,
-    and of the longest Newton step. group: each problem's group, B, if only the best of a group matters: a problem then
-    ends as soon as `_HOPE` times its predicted decrease would not reach its group's best value. A problem that is not
-    finite at x0 stays there.
+    negative gradient follows before the problem counts as converged. A problem that is not finite at x0 stays there.
+
+    step: B, the length of steps along the gradient, and of the longest Newton step. group: B, the group of each
+    problem, if only the best problem of each group matters. A problem then ends as soon as `_HOPE` times its predicted
+    decrease would not reach its group's best value.
     """
     function = _padded(function)
     x, rows = x0.clamp(lower, upper), torch.arange(len(x0), device=x0.device)
@@ -142,7 +143,10 @@ def _newton(H: Tensor, g: Tensor, held: Tensor, longest: Tensor) -> Tensor:
 
 
 def eigh(matrices: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute eigenvalues and -vectors, B x D x D, `_MATRICES` at a time: CUDA counts its workspace in 32 bits."""
+    """Compute the eigenvalues and eigenvectors of symmetric matrices, B x D x D.
+
+    They are computed for `_MATRICES` matrices at a time, because CUDA stores the size of its workspace in 32 bits.
+    """
     parts = [torch.linalg.eigh(part) for part in matrices.split(_MATRICES)]
     if len(parts) == 1:
         return parts[0][0], parts[0][1]

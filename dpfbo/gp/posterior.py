@@ -1,7 +1,8 @@
-"""Draws from the weight-space posterior under random features, such as the message of an agent (eq. 2).
+"""Draws from the weight-space posterior under random features, such as an agent's message (Dai et al. 2021, eq. 2).
 
-With `Phi` the `t x M` features of t observations y, noise variance `lam` and `K = Phi Phi^T + lam I`, Matheron's rule
-draws from eq. 2, `omega ~ N(nu, lam Sigma^-1)` with `Sigma = Phi^T Phi + lam I`, `nu = Sigma^-1 Phi^T y`:
+Let `Phi` be the `t x M` features of t observations y, `lam` the noise variance, and `K = Phi Phi^T + lam I`. The
+posterior is `omega ~ N(nu, lam Sigma^-1)` with `Sigma = Phi^T Phi + lam I` and `nu = Sigma^-1 Phi^T y`. Matheron's rule
+draws from it by
 
     omega = w0 + Phi^T K^-1 (y - Phi w0 - e),    w0 ~ N(0, I_M),    e ~ N(0, lam I_t).
 """

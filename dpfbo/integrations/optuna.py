@@ -1,4 +1,4 @@
-"""An Optuna sampler, with which a site keeps its Optuna study, storage and dashboard and uses the private prior."""
+"""An Optuna sampler with which a site uses the private prior and keeps its Optuna study, storage and dashboard."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -26,12 +26,13 @@ class AgentSampler(BaseSampler):
     """Chooses the parameters of a site's Optuna study with the site's `dpfbo.Agent`.
 
     Completed trials that the Optuna study already contains enter the agent's model (`Agent.tell`). A pruned or failed
-    trial counts as the worst value so far. A trial that was enqueued with other parameters is an evaluation of those.
-    A trial in state RUNNING keeps its point. After a process has died, its trials must be ended (by Optuna's heartbeats
-    or by `study.tell(number, state=FAIL)`); otherwise their initial points are given to other trials as well.
+    trial counts as the worst value so far. An enqueued trial counts as an evaluation of the parameters with which it
+    was enqueued. A trial in state RUNNING keeps its point. After a process has died, its trials must be ended (by
+    Optuna's heartbeats or by `study.tell(number, state=FAIL)`); otherwise their initial points are given to other
+    trials as well.
 
     Args:
-        agent: The site's agent, with a folder, from which a restarted process continues.
+        agent: The site's agent. If it has a folder, a restarted process continues from there.
         exchange: A function that sends the site's message to the server and returns the broadcast that follows, or
             None if the broadcast is not available yet. It is called before a trial if a message is due, and with the
             same message before each later trial until the broadcast arrives. Algorithms that send no messages do not
@@ -43,7 +44,7 @@ class AgentSampler(BaseSampler):
 
     Guarantee:
         The guarantees of `dpfbo.Agent` and `dpfbo.Coordinator` apply: their messages and broadcasts are used unchanged.
-        Earlier trials do not enter the message of the private prior.
+        The message of the private prior uses only trials whose parameters the agent chose.
 
     Example:
         >>> import dpfbo, optuna
@@ -88,7 +89,7 @@ class AgentSampler(BaseSampler):
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """Raise SettingError, because the parameter is unknown to the agent's study, inactive, or has other values."""
+        """Raise SettingError: in the agent's study, the parameter is unknown, defined otherwise, or inactive."""
         if param_name not in self._space:
             rule = f"must be a parameter of the agent's study{nearest(param_name, self._space)}"
         elif param_distribution != self._space[param_name]:

@@ -51,8 +51,9 @@ class Curator:
 
     Guarantee:
         Only the transform's release and the measurements leave the curator. The release is charged to the ledger (on
-        disk if the ledger has a path) before `release` returns it; the transform states relation and sensitivity.
-        Measurements are not covered: each reveals the objective at a row that the modeler chose.
+        disk if the ledger has a path) before `release` returns it; the transform states the neighbouring
+        relation and the sensitivity. Measurements are not covered: each reveals the objective at a row that the modeler
+        chose.
 
     Raises:
         LedgerError: `release` cannot charge the ledger.
@@ -104,7 +105,7 @@ class Curator:
     def resume(self, values: Tensor) -> None:
         """Restore the release and its candidates' rows, from the same seed or from the curator's own file.
 
-        Raises ValueError if the release differs from `values`, because data, code or file have changed.
+        Raises ValueError if the release differs from `values`, which means that data, code or file have changed.
         """
         made = self.kept.load(0) if self.kept else self._new()[:2]
         if made is None or not torch.equal(made[0].values, values):

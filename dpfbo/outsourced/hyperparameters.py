@@ -26,7 +26,7 @@ class Belief:
     Args:
         lengthscale: The length-scale l.
         variance: The variance of the objective.
-        noise: The variance of a measurement.
+        noise: The variance of the measurement noise.
         mean: The mean of the objective.
 
     Raises:
@@ -82,8 +82,9 @@ def profile(theta: Tensor, x: Tensor, y: Tensor) -> tuple[float, Tensor, float]:
 
         dL/dtheta_i = sum((a a^T - A^-1) * dA/dtheta_i) / 2,   a = A^-1 (y - mu)
 
-    (eq. 5.9; the optimal mean adds no term.) theta: logarithms of length-scale, variance and noise; x: m x d, nearly
-    centred; y: m. L is -inf if A is not positive definite.
+    This is eq. 5.9 of Rasmussen and Williams (2006); mu adds no term, because dL/dmu is 0 at the optimal mean. L is
+    -inf if A is not positive definite. theta: logarithms of length-scale, variance and noise; x: m x d, nearly centred;
+    y: m.
     """
     m = len(x)
     lengthscale, variance, noise = theta[:1].exp(), theta[1].exp(), theta[2].exp()

@@ -25,13 +25,14 @@ _MODELER = torch.zeros(1, dtype=torch.long, device="cpu")  # the modeler's agent
 
 @dataclass(frozen=True)
 class Brief:
-    """All that the modeler knows at the start besides the release. It holds no seed and no row of the table.
+    """All that the modeler knows at the start besides the release. A brief holds no seed and no row of the table.
 
     Args:
         transform: The curator's transform, whose settings are public; the modeler calls only `candidates`.
         public: The public facts of the table.
-        belief: The modeler's GP. Its length-scale is scaled as the released rows are: by a public bound, or for a
-            transform without a guarantee by the largest norm of the secret rows.
+        belief: The modeler's GP. Its length-scale is scaled by the same factor as the rows (`Transform.scale`). The
+            factor is public, except that with `Plain` and `RandomProjection` it depends on the largest norm of the
+            secret rows.
         policy: The rule by which the modeler chooses candidates.
         capacity: The largest number of measurements.
     """
@@ -156,7 +157,7 @@ def restore(curator: AnyCurator, modeler: AnyModeler, setup: Setup, result: Outs
 
     The modeler repeats its proposals from the recorded answers, and the curator measures the same rows again.
 
-    Raises ValueError if the release, rows or answers differ from the record, because data or code have changed.
+    Raises ValueError if the release, rows or answers differ from the record, which means that data or code changed.
     """
     if not result.rounds:
         return

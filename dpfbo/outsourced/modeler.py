@@ -1,4 +1,4 @@
-"""The modeler (Algo. 2), which runs GP-UCB over the released candidates and sees neither rows nor seeds nor secrets.
+"""The modeler of PO-GP-UCB (Algo. 2): it runs GP-UCB over the released candidates and sees no row, seed or secret.
 
 At step t it asks the curator to measure the candidate
 
@@ -31,8 +31,9 @@ class Policy:
         policy: `gp_ucb`; or `random` to choose candidates uniformly at random, as a control.
         delta_ucb: An upper bound on the probability that GP-UCB's confidence bounds ever fail; beta_t follows from it.
         noise_aware: True to account for `Candidates.input_variance` in the kernel until the first fit by `ml`.
-        repeat: False to measure each candidate at most once; True to measure it up to `Candidates.counts` times if
-            these are known. The limit ends when all candidates have reached it.
+        repeat: False to measure each candidate at most once. True to measure it at most `Candidates.counts` times
+            (rounded, at least 1), or without a limit if the counts are unknown. Once all candidates have reached their
+            limits, the limits no longer apply.
         fit: `given` to keep the belief's hyper-parameters; or `ml` to fit them by maximum likelihood at the released
             (noisy) points whenever the number of measurements is a multiple of `every`.
         every: The number of measurements between two fits.
@@ -80,8 +81,8 @@ def noise_aware_kernel(candidates: Candidates, belief: Belief) -> tuple[Tensor, 
 
         variance prod_k (l^2 / (l^2 + 2 v_k))^(1/2) exp(-sum_k (z_k - z'_k)^2 / (2 (l^2 + 2 v_k)))
 
-    and each input has the full `variance`. At z = z' the difference of the two is a nugget if all measurements of a
-    candidate are at the same input, and measurement noise if each is at a new input (`fresh`).
+    and each input has the full `variance`. At z = z', `variance` minus this covariance becomes a nugget if all
+    measurements of a candidate are at the same input, and measurement noise if each is at a new input (`fresh`).
     """
     v, lengthscale, variance = candidates.input_variance, belief.lengthscale, belief.variance
     if v is None:

@@ -106,11 +106,11 @@ class CandidateProblem(Protocol):
 
     @property
     def stand_in(self) -> str | None:
-        """The data that replace the paper's data, in one sentence; None if the data are the paper's own."""
+        """One sentence on the data that replace the paper's data; None if the data are the paper's own."""
 
     @property
     def n_agents(self) -> int:
-        """1, the curator."""
+        """The number of agents, which is 1: the curator."""
 
     @property
     def table(self) -> Table:

@@ -1,17 +1,21 @@
 """Numerical bounds of PO-GP-UCB: Theorem 2 (distances), and the part of Theorem 3 (regret) that GP-UCB contributes.
 
 Theorem 2 (Kharkovskii, Dai, Low 2020): for nu in (0, 1/2], mu in (0, 1) and `r >= 8 ln(n^2 / mu) / nu^2`, with
-probability at least 1 - mu, all n rows x and their images z satisfy
+probability at least 1 - mu, all pairs x, x' of the n rows and their images z, z' satisfy
 
     (1 - nu) |x - x'|^2 <= |z - z'|^2 <= (1 + nu) C' |x - x'|^2,    C' = 1 + (w / sigma_min)^2 if raised, else 1.
 
-The theorem is restated from memory and follows from the transform. `|z - z'|^2` divided by the squared distance of the
-rows with raised singular values is chi^2_r / r, which leaves [1 - nu, 1 + nu] with probability at most
-`2 exp(-r (nu^2 / 4 - nu^3 / 6)) <= 2 exp(-r nu^2 / 8)`. There are fewer than n^2 / 2 pairs of rows, and raising
-singular values stretches the difference of two rows at most by sqrt(C').
+sigma_min is the smallest singular value of the rows. If it is below the threshold w, the transform first raises all
+singular values.
 
-Theorem 3 bounds the simple regret by that of GP-UCB and by terms of nu and C'. The constants of these terms are not
-known here, so the terms are left out; `gp_ucb_regret` bounds the regret only for exact distances (`transform=none`).
+The theorem is restated from memory and follows from the transform. Let u be the squared distance of two rows, after
+singular values were raised if necessary. Then `|z - z'|^2 / u` is chi^2_r / r, which leaves [1 - nu, 1 + nu] with
+probability at most `2 exp(-r (nu^2 / 4 - nu^3 / 6)) <= 2 exp(-r nu^2 / 8)`. There are fewer than n^2 / 2 pairs of rows,
+and raising singular values stretches the difference of two rows at most by sqrt(C').
+
+Theorem 3 bounds the simple regret by a bound on GP-UCB's simple regret plus terms in nu and C'. The constants of
+these terms are not known here, so the terms are left out; `gp_ucb_regret` bounds the regret only for exact distances
+(`transform=none`).
 """
 
 import math
@@ -21,7 +25,10 @@ from dpfbo.checks import SettingError
 
 
 def fewest_columns(n: int, nu: float, mu: float) -> int:
-    """Return the least r of Theorem 2. Raises SettingError for nu outside (0, 1/2], or mu outside (0, 1]."""
+    """Return the least number of columns r for which Theorem 2 holds.
+
+    Raises SettingError for n < 2, nu outside (0, 1/2], or mu outside (0, 1].
+    """
     checks.integer("n", n, minimum=2)
     checks.probability("mu", mu)
     if not 0 < nu <= 0.5:
@@ -30,9 +37,10 @@ def fewest_columns(n: int, nu: float, mu: float) -> int:
 
 
 def stretch(sigma_min: float, w: float, inflation: str = "paper") -> float | None:
-    """Return C', the largest factor by which raised singular values change a squared distance; None if unbounded.
+    """Return C', the largest factor by which raising singular values stretches a squared distance; None if unbounded.
 
-    inflation: `paper` raises s to sqrt(s^2 + w^2), `authors` to s + w, for which C' is `(1 + w / sigma_min)^2`.
+    inflation: `paper` replaces each singular value s by sqrt(s^2 + w^2). `authors` replaces it by s + w, and C' is then
+    `(1 + w / sigma_min)^2`.
     """
     if sigma_min >= w:
         return 1.0
@@ -44,9 +52,10 @@ def stretch(sigma_min: float, w: float, inflation: str = "paper") -> float | Non
 def gp_ucb_regret(beta: float, gain: float, noise: float, steps: int) -> float:
     """Return `sqrt(C1 beta_T gamma_T / T)`, `C1 = 8 / ln(1 + 1 / noise)`, a bound on GP-UCB's simple regret S_T.
 
-    It follows from Theorem 1 of Srinivas et al. (2010), as S_T is at most the cumulative regret over T, and holds with
-    probability at least 1 - delta' (`dpfbo.outsourced.modeler`), in units of sigma_y. beta: beta_T; gain: gamma_T, the
-    maximal information gain; noise: the variance of the measurement noise divided by that of the objective; steps: T.
+    The bound is in units of sigma_y and holds with probability at least 1 - delta' (see `dpfbo.outsourced.modeler`). It
+    follows from Theorem 1 of Srinivas et al. (2010), because S_T is at most the cumulative regret divided by T. beta:
+    beta_T; gain: gamma_T, the maximal information gain; noise: the variance of the measurement noise divided by the
+    variance of the objective; steps: T.
     """
     checks.positive("noise", noise)
     checks.integer("steps", steps, minimum=1)

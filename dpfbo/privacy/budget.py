@@ -53,7 +53,10 @@ class EpsilonCurve:
         return _curve(self._accountant, tuple(self._events), self._delta)  # type: ignore[arg-type]
 
     def after(self, charged: Events, then: Events = ()) -> float:
-        """Return epsilon of `charged` and `then` together; a curve is computed only if the known one does not fit."""
+        """Return the joint epsilon of the events `charged` and `then`.
+
+        A new curve is computed only if the events of the known curve do not begin with `charged` and `then`.
+        """
         both = [*charged, *then]
         if not both:
             return 0.0

@@ -73,7 +73,7 @@ class Charge:
         round: int, event: dp_accounting.DpEvent, sigma: float, sensitivity: float | None, values: Tensor,
         relation: str | None = None,
     ) -> Charge:  # fmt: skip
-        """Return the charge for released numbers `values` at the cost of `event`."""
+        """Return the charge for the released numbers `values`, with q, z and subset from `event`."""
         q, z, subset = round_parameters(event)
         return Charge(round, q, z, sigma, sensitivity, digest(values), subset, relation)
 

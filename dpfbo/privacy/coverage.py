@@ -36,7 +36,10 @@ class LedgerCoverage:
                 check_text(name, value)
 
     def differences(self, other: "LedgerCoverage") -> list[str]:
-        """Return texts like `another seed (3, and this is 0)` for differing fields; None fits any data or relation."""
+        """Return a text such as `another seed (3, and this is 0)` for each field that differs.
+
+        A `data` or `relation` that is None in either run does not count as different.
+        """
         found = []
         for name, words in _WORDS.items():
             mine, theirs = getattr(self, name), getattr(other, name)

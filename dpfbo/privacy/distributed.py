@@ -1,4 +1,4 @@
-"""Noise in shares: each of N sites adds a share, and the shares of the honest remaining sites suffice for epsilon."""
+"""Noise in shares: each of N sites adds a share; the shares of the honest sites that take part suffice for epsilon."""
 
 import math
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class DistributedNoise:
         `gap = 10 sum_(k<n) exp(-2 pi^2 s^2 k / (k + 1))`, which is below `10 n exp(-pi^2 s^2)` and here below 1e-400.
 
     Raises:
-        SettingError: `N > 2 max_dropouts + colluders`, which the secure sum needs, does not hold.
+        SettingError: `N <= 2 max_dropouts + colluders`; the secure sum needs more sites.
 
     Example:
         >>> noise = DistributedNoise(n_sites=25, max_dropouts=2, colluders=3)
@@ -67,7 +67,7 @@ class DistributedNoise:
 
     @property
     def honest(self) -> int:
-        """The least number of noise shares in a sum that neither the server nor colluders know."""
+        """The least number of honest sites in a sum, whose noise shares are unknown to the server and to colluders."""
         return self.survivors - self.colluders
 
     @property
@@ -80,11 +80,11 @@ class DistributedNoise:
 
     @property
     def price(self) -> float:
-        """The variance of the noise if nobody drops out, relative to that of a trusted server."""
+        """The variance of the noise if nobody drops out, divided by sigma^2, the variance with a trusted server."""
         return self.n_sites / self.honest
 
     def check(self, scale: float) -> None:
-        """Raise ValueError if noise of `scale` steps (sigma / g) makes sums exceed the modulus or shares too small."""
+        """Raise ValueError if `scale`, sigma / g, is so large that sums could overflow, or too small for the grid."""
         most = self.n_sites * 2.0**BITS + _DEVIATIONS * scale * math.sqrt(self.price)
         if most >= 2.0 ** (_MODULUS_BITS - 1):
             raise ValueError(
@@ -113,7 +113,7 @@ class DistributedNoise:
 
 
 def quantised(messages: Tensor, norm: float) -> Tensor:
-    """Round messages (.. x M) of L2 norm at most `norm` to integer numbers of steps, each 2^-16 norm."""
+    """Round messages (.. x M) of L2 norm at most `norm` to integers, in units of 2^-16 norm."""
     return torch.round(messages * (2.0**BITS / norm)).long()
 
 

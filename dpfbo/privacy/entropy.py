@@ -1,4 +1,4 @@
-"""Sources of random numbers that sample the agents S_t and draw the noise; readers of broadcasts must not know them."""
+"""Sources of the random numbers behind sampling and noise; readers of broadcasts must not know these numbers."""
 
 import math
 import os

@@ -41,7 +41,7 @@ class Ledger:
     (`dpfbo.checkpoint.check_charged`) or a summary that has seen them. Rebuilding the whole chain goes undetected.
 
     Args:
-        path: The file; None for a ledger in memory. Only its owner may read or write a new file.
+        path: The file; None for a ledger in memory. A new file can be read and written only by its owner.
         held: The file at `path`, opened and locked by the caller (`locked_file`), who keeps the lock for a whole run.
 
     Attributes:
@@ -98,14 +98,14 @@ class Ledger:
                 )
 
     def bind(self, run: LedgerCoverage) -> None:
-        """Write the run to the first line of an empty ledger. Raises LedgerError if it is bound to another run."""
+        """Write the run to the first line if the ledger is empty. Raises LedgerError if it is bound to another run."""
         with self.locked():
             self.check_covers(run)
             if self.covers is None and not self._charges:
                 self._append(run)
 
     def charge(self, entry: Charge) -> bool:
-        """Record a charge, durably before this returns; return False if the same charge was recorded before."""
+        """Record a charge and sync it to disk before returning; return False if this charge was recorded before."""
         with self.locked():
             known = entry.digest in self._digests.get(entry.round, ())
             if not (known and self._synced):
@@ -214,7 +214,10 @@ class Ledger:
 
 
 def check_noise_is_new(ledger: Ledger, t: int, release: Release, entropy: Entropy, random: bool) -> None:
-    """Raise LedgerError if the same noise was added to other numbers before; random: True if the release has noise."""
+    """Raise LedgerError if an earlier release of round t added the same seeded noise to other numbers.
+
+    random: True if the release contains noise or a random projection.
+    """
     if entropy.reproducible and random and ledger.holds_others(t, release.values):
         raise LedgerError(
             f"ledger {ledger.path} holds another broadcast of round {t} with the same seeded noise (other "

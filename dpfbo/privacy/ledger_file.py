@@ -1,7 +1,8 @@
 """Opening, locking, reading and appending to the file of a ledger.
 
-The lock is an `flock` on the file itself (`locked_file`), held for one charge or for a whole run, and ends with its
-holder's process. Only the holder writes, so to the holder an incomplete last line comes from an interrupted write.
+The lock is an `flock` on the file itself (`locked_file`). It is held for one charge or for a whole run, and ends with
+its holder's process. Only the holder writes. An incomplete last line that the holder finds therefore comes from an
+interrupted write.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ class SeenFile:
     tip: str
 
     def is_now(self, status: os.stat_result) -> bool:
-        """Return True if a file with this status has not changed since."""
+        """Return True if the file has not changed. status: its present status."""
         return self.status == _status(status)
 
 
 def opened(path: Path) -> BinaryIO:
-    """Open a ledger for reading. Raises LedgerError, and never blocks, for a FIFO, device, folder or too large file."""
+    """Open a ledger for reading, without blocking. Raises LedgerError for a FIFO, device, folder or too large file."""
     try:
         file = open_file(path, "rb")
     except NoFile as error:
@@ -59,7 +60,10 @@ def opened(path: Path) -> BinaryIO:
 
 
 def open_locked(path: Path, held: BinaryIO | None) -> BinaryIO:
-    """Return a ledger's locked file: `held` if it is still at the path, else a newly opened one. Raises LedgerError."""
+    """Return a ledger's locked file: `held` if it is still at the path, else a newly opened one.
+
+    Raises LedgerError if another process keeps the file locked, or the file cannot be opened for writing.
+    """
     if held is not None and not held.closed and is_file_at(held, path):
         return held
     try:
@@ -106,8 +110,8 @@ def read_file(
 def append(file: BinaryIO, entry: Charge | LedgerCoverage | None, seen: SeenFile) -> SeenFile:
     """Append an entry (None: nothing) to a locked file, sync the file to disk, and return its new state.
 
-    If that fails, the file is cut back to its former length, because other processes can read bytes whose sync failed,
-    although they may never reach the disk.
+    If writing or syncing fails, the file is cut back to the complete lines that it had before. Otherwise other
+    processes could read bytes that never reach the disk.
     """
     line, tip = (b"", seen.tip) if entry is None else chained(entry, seen.tip)
     written = (b"" if seen.ended else b"\n") + (line and line + b"\n")

@@ -31,7 +31,11 @@ class LineFault(ValueError):
 
 @dataclass(frozen=True)
 class LedgerLines:
-    """A ledger file's charges, its run or None, count and last chain of its complete lines, and a torn last line."""
+    """The content of a ledger file.
+
+    covers: the run that line 1 names; None if it names none. count: the number of complete lines. tip: the chained
+    digest of the last complete line. torn: the bytes of an incomplete last line; empty if there is none.
+    """
 
     charges: list[Charge]
     covers: LedgerCoverage | None
@@ -51,7 +55,10 @@ def chained(entry: Charge | LedgerCoverage, before: str) -> tuple[bytes, str]:
 
 
 def read_lines(content: bytes) -> LedgerLines:
-    """Parse and check a file. Raises LineFault, but not for an incomplete last line from an interrupted write."""
+    """Parse and check the content of a ledger file.
+
+    Raises LineFault for an unreadable or modified line, except for an incomplete last line from an interrupted write.
+    """
     if content.startswith(_BYTE_ORDER_MARK):
         raise LineFault("line 1 begins with a byte order mark, which a text editor has added")
     lines, torn = content.split(b"\n"), b""
@@ -72,7 +79,7 @@ def read_lines(content: bytes) -> LedgerLines:
 
 
 def entries_of(line: bytes, number: int) -> dict[str, Any] | None:
-    """Return the entries of a line; None if it cannot be read. Raises LineFault if its format is newer.
+    """Return the entries of a line; None if it cannot be read. Raises LineFault for the format of a newer version.
 
     A charge may lack `format` and `chain`, because a repair can still use its cost.
     """
@@ -91,7 +98,10 @@ def entries_of(line: bytes, number: int) -> dict[str, Any] | None:
 
 
 def is_torn(line: bytes) -> bool:
-    """Return True if an unreadable line may come from an interrupted write, which ends before the only "}"."""
+    """Return True if an unreadable line may come from an interrupted write.
+
+    A charge ends with its only "}", so a charge that contains "}" was written to its end.
+    """
     return len(line) <= LONGEST and not (b'"digest"' in line and b"}" in line)
 
 
@@ -101,7 +111,10 @@ def is_coverage(found: dict[str, Any]) -> bool:
 
 
 def entry_of(found: dict[str, Any], number: int) -> Charge | LedgerCoverage:
-    """Return the charge, or in line 1 possibly the run, that a line's entries state; LineFault for invalid ones."""
+    """Return the charge or the run that the entries of a line state.
+
+    Raises LineFault for invalid entries, and for a run in another line than line 1.
+    """
     values = {name: value for name, value in found.items() if name not in ("format", "chain")}
     if isinstance(values.get("subset"), list):
         values["subset"] = tuple(values["subset"])

@@ -19,11 +19,11 @@ _ROUND, _DIGEST = re.compile(rb'"round": ?(\d{1,15})\b'), re.compile(rb'"digest"
 class RepairedLedger:
     """A valid ledger that replaces a damaged one, and what was changed. Line numbers are those of the damaged ledger.
 
-    content: the bytes of the new file. charges: its charges. The next three are charged at the largest q and smallest z
-    of all readable lines: raised, the numbers of the lines that were modified or do not follow from the line before;
-    unreadable, the numbers of unreadable lines; missing, the rounds without a line. torn: True if an incomplete last
-    line was left out; its broadcast was never sent. unbound: True if the line that names the run was modified and is
-    left out.
+    content: the bytes of the new file. charges: its charges. raised: the numbers of the lines that were modified or do
+    not follow from the line before. unreadable: the numbers of unreadable lines. missing: the rounds without a line.
+    All lines in `raised` and `unreadable` and all rounds in `missing` are charged at the largest q and smallest z of
+    all readable lines. torn: True if an incomplete last line was left out; its broadcast was never sent. unbound: True
+    if the new file names no run, because the line that named it was modified or several lines named different runs.
     """
 
     content: bytes
@@ -52,8 +52,8 @@ def repaired(content: bytes) -> RepairedLedger | None:
     charged at the largest q and the smallest z of all readable lines. The charge of a removed line that leaves no gap
     between the rounds stays lost.
 
-    Raises LineFault if no line is intact, so that nothing bounds the cost of the others, if charges have no order of
-    cost (`worst`), if too many rounds are missing, or if a line has a newer format.
+    Raises LineFault if no line is intact (nothing then bounds the costs), if the costs of the charges have no
+    order (`worst`), if too many rounds are missing, or if a line has the format of a newer version.
     """
     try:
         read_lines(content)
@@ -91,7 +91,10 @@ def repaired(content: bytes) -> RepairedLedger | None:
 
 
 def worst(charge: Charge, others: Sequence[Charge]) -> Charge:
-    """Return the charge at the largest q and smallest z of itself and others; LineFault if kinds are incomparable."""
+    """Return `charge` at the largest q and smallest z of `charge` and `others`.
+
+    Raises LineFault if the charges are of several kinds, whose costs have no order.
+    """
     everything = [charge, *others]
     if len({(one.relation, None if one.subset is None else one.subset[1]) for one in everything}) > 1:
         raise LineFault("holds charges of several kinds, whose costs have no order: restore it")

@@ -1,8 +1,9 @@
 """Digests of the source files that determine sampling, clipping, noise and charge.
 
 Checkpoints and a server's journal keep these digests, and a resumed run compares them (`changed`), because other code
-would be another mechanism under the same privacy claim. Of the accountants, which analyse the whole ledger anew each
-time, only `analytic_gaussian` is covered, as it also sets noise. The code of other packages is not covered.
+would be another mechanism under the same privacy claim. Of the accountants, only `analytic_gaussian` is
+covered, because it also sets noise; the others analyse the whole ledger anew each time. The code of other packages is
+not covered.
 """
 
 import hashlib
@@ -57,7 +58,7 @@ _SHOWN = 4  # most files that a message names
 
 @cache
 def code_digests() -> dict[str, str] | None:
-    r"""Return the digest of each file (line ends as `\n`), and `version`; None if the sources are not installed."""
+    r"""Return each file's digest, with line ends read as `\n`, and the `version`; None if a source is not installed."""
     root, found = resources.files("dpfbo"), {_VERSION: str(VERSION)}
     for name in SOURCES:
         try:

@@ -34,7 +34,7 @@ class PrivacyPlan:
         events: The dp-accounting event of each release, in order.
         delta: The delta of every epsilon.
         accountants: The accountants that report epsilon, by name, all with one neighbouring relation.
-        chosen: The name of the accountant that is used for rounds, budget and calibration.
+        chosen: The name of the accountant for the epsilon of each round, for the budget and for calibration.
         covers: A text that says which data epsilon protects.
         budget: The limit on the epsilon of all releases in a ledger; None for no limit.
         epsilon_of_nothing: Epsilon without any release; None if agents receive the messages of others unchanged.
@@ -91,7 +91,10 @@ class PrivacyPlan:
         return self.curve.after(self.events if charged is None else charged)
 
     def epsilons(self, charged: Events | None = None) -> dict[str, float | None]:
-        """Return epsilon of the charged releases (None: all planned ones) by every accountant; None if not finite."""
+        """Return the epsilon of the charged releases by every accountant; an epsilon that is not finite becomes None.
+
+        charged: the events of these releases; None for all planned releases.
+        """
         charged = self.events if charged is None else charged
         if not charged:
             return dict.fromkeys(self.accountants, self.epsilon_of_nothing)
@@ -111,8 +114,9 @@ class PrivacyPlan:
     def limited(self, epsilon: float, delta: float | None = None, when_spent: str = "refuse") -> PrivacyPlan:
         """Return this plan with a budget, cut to its first `affordable()` events.
 
-        delta: the delta of the budget; None for the plan's. when_spent: as in `Budget`. Raises SettingError for an
-        accountant whose epsilon is not a guarantee (name: budget), or for an invalid epsilon, delta or when_spent.
+        delta: the delta of the budget; None for the plan's. when_spent: as in `Budget`. Raises SettingError if the
+        accountant's epsilon is not a guarantee (the error then names `budget`), or if epsilon, delta or when_spent is
+        invalid.
         """
         if self.accountant.approximation:
             raise SettingError(
@@ -125,10 +129,10 @@ class PrivacyPlan:
         return replace(plan, events=self.events[: plan.affordable()])
 
     def affordable(self, spent: Events = (), done: int = 0) -> int:
-        """Return how many planned releases the budget allows in total, if those still to come are added to `spent`.
+        """Return how many planned releases the budget allows in total.
 
-        Each has fresh noise. spent: all events in the ledger, those of other runs included. done: the number of planned
-        releases that were made before, which the result includes.
+        The result includes the first `done` planned releases, which were made before. All later ones have fresh noise,
+        so each adds its cost to `spent`. spent: all events in the ledger, including those of other runs.
         """
         if self.budget is None:
             return len(self.events)
@@ -139,7 +143,8 @@ class PrivacyPlan:
     ) -> float:
         """Return the least noise multiplier, to four digits, whose events cost at most `target`; ValueError if none.
 
-        least: the smallest ratio of a round's multiplier to the result. guess: a candidate, which is tried first.
+        least: the smallest ratio of a round's multiplier to the result (1 if every round uses the result itself).
+        guess: a candidate, which is tried first.
         """
         epsilon_of = self._cost(events_of)
         if calibrate.is_noise_multiplier(guess, epsilon_of, target, least):
@@ -163,8 +168,11 @@ def analysing(
 ) -> dict[str, Accountant]:
     """Return the accountants, by name, that can analyse all of these events and share one neighbouring relation.
 
-    chosen: the accountant that sets the relation; all other approximations are then left out. None: the first able one
-    sets the relation. names: the candidates; None for all. UnsupportedEvent if the chosen one cannot analyse an event.
+    chosen: the name of the accountant that sets the relation. If it is given, other accountants whose epsilon is not a
+    guarantee are left out. If it is None, the first accountant that can analyse the events sets the relation. names:
+    the candidates; None for all of `ACCOUNTANTS`.
+
+    Raises UnsupportedEvent if the chosen accountant cannot analyse an event.
     """
     names = list(ACCOUNTANTS if names is None else names)
     if chosen is not None:

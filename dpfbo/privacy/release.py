@@ -24,7 +24,7 @@ class Release:
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """Secret numbers about one release, which epsilon does not cover.
+    """Secret numbers about one release; epsilon does not cover these numbers.
 
     Together with the public broadcast, the norms of sum and noise reveal facts about the sum. Servers and curators
     therefore return them only in a simulation, never if the operating system draws the noise.
@@ -35,7 +35,7 @@ class Diagnostics:
         n_chosen: |S_t|, the number of sampled agents.
         n_clipped: The number of messages of sampled agents that were longer than the clip norm.
         n_rejected: The number of messages of sampled agents that count as zero: missing, of wrong shape, or not finite.
-        n_dropped: The number of messages of any agents that were lost or came too late.
+        n_dropped: The number of messages, from sampled or other agents, that were lost or came too late.
     """
 
     signal: float
@@ -50,7 +50,10 @@ class KeptRelease(Protocol):
     """Stores a release on disk before it is charged, so that a restart sends the same bytes."""
 
     def load(self, round: int) -> tuple[Release, Sequence[int] | None] | None:
-        """Return a round's release and the secret order of a curator's rows (None for a server); None if not kept."""
+        """Return the release of a round and the secret order of its rows; None if no release is kept.
+
+        The order is None for a server's release, and for a curator's release in the table's order.
+        """
 
     def save(self, round: int, release: Release, order: Sequence[int] | None = None) -> None:
         """Write a release to durable storage; arguments as `load` returns them."""

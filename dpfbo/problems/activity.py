@@ -29,8 +29,8 @@ class Activity(ScoreProblem):
     A subject's windows are split at random in halves, stratified by activity and standardised on the training half.
     Consecutive windows of a recording overlap, so the errors can rank hyper-parameters, but are lower than errors on
     new recordings would be. The classifier is multinomial logistic regression, trained from zero by plain mini-batch
-    SGD (`objectives.softmax_regression`) in orders from the random stream `sgd_order`; y is 0 if training diverges.
-    The metric is the validation error, 1 - y.
+    SGD (`objectives.softmax_regression`). The random stream `sgd_order` sets the order of the rows in each epoch. y is
+    0 if training diverges. The metric is the validation error, 1 - y.
 
     Points x are (batch size, L2 penalty, learning rate) in [128, 512], [1e-6, 10] and [1e-6, 1]. The paper gives
     neither the scale of the axes nor the epochs; both are our choice. A subject has at most 204 training rows, so most
@@ -38,8 +38,8 @@ class Activity(ScoreProblem):
 
     Args:
         n_agents: The number of agents N, which are the first N subjects.
-        scale: `log` if x holds log10 of L2 penalty and learning rate; `linear` if it holds the values themselves, with
-            which training diverges in more than half of the box.
+        scale: `log` if x holds log10 of L2 penalty and learning rate; `linear` if it holds the values themselves. With
+            `linear`, training diverges in more than half of the box.
         epochs: The number of training epochs.
         split_seed: The seed of the split into halves.
         features: `official`, the archive of the UCI repository; `recomputed`, the compact file of `readers.har`; or

@@ -28,19 +28,21 @@ class BotorchFunction(GeneratedProblem):
     """Maximises `y_n(u) = top - (top - f(fold(u - shift_n))) exp(perturbation g_n(u) / top)`, u in the unit cube.
 
     f is BoTorch's `function` (its negative if BoTorch minimises it), minus its mean and divided by its standard
-    deviation over a Sobol sequence. top is the maximum of f, found from its published maximiser, or, if BoTorch
-    states none, the best value of the sequence. fold reflects points at the faces of the cube. g_n is a smooth random
-    function with length-scale 0.3 and N(0, 1) values. The exponential is positive, so if top is f's maximum, every y_n
-    has the maximum top, at a point of its own. Where f is near its mean 0, the factor adds about -perturbation g_n.
+    deviation over a Sobol sequence. top is the maximum of f, found by a search from its published maximiser; if BoTorch
+    states none, top is the best value of f in the sequence. fold reflects points at the faces of the cube. g_n is a
+    smooth random function with length-scale 0.3 and N(0, 1) values. The exponential is positive, so if top is f's
+    maximum, every y_n has the maximum top, at a point of its own. Where f is near its mean 0, the exponential adds
+    about -perturbation g_n.
 
     Points x are in BoTorch's bounds; values are computed on the CPU. The metric is noiseless simple regret in units of
-    f's standard deviation; for a function without a stated maximiser it is the noiseless best value so far.
+    the function's standard deviation; for a function without a stated maximiser it is the noiseless best value so far.
 
     Args:
         function: The name of an unconstrained synthetic test function of BoTorch.
         dim: The dimension D, at most 10; None for the function's own dimension.
         n_agents: The number of agents N.
-        shift: shift_n is uniform in [-shift, shift]^D, in axis lengths, cut so that the maximiser stays in the domain.
+        shift: shift_n is uniform in [-shift, shift]^D, in units of the axis lengths. This range is cut so that the
+            maximiser stays in the domain.
         perturbation: The size of the perturbation.
         noise_variance: The variance of the observation noise.
         function_seed: The seed of shifts and perturbations.

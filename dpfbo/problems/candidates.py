@@ -58,7 +58,7 @@ def table_of(
     features: Tensor, bounds: Sequence[tuple[float, ...]], lengthscales: Sequence[float], values: Tensor,
     names: tuple[str, ...], natural: Tensor | None = None,
 ) -> Table:  # fmt: skip
-    """Build the table of n candidates with features n x d, public bounds and length-scales (d each) and n values.
+    """Build a table of n candidates from features (n x d), public bounds and length-scales (d each), and values (n).
 
     natural: the features in the users' units; None if `features` already are in these units.
     """
@@ -84,7 +84,7 @@ def lowest(ranks: np.ndarray, n_rows: int | None, problem: str) -> np.ndarray:
     """Return the indices of the n_rows lowest ranks (None: all), lowest first; SettingError if there are fewer ranks.
 
     A record's rank does not depend on the other records. If each row is one record, replacing one record therefore
-    replaces at most one row (with n_rows=None, it may add or remove one instead).
+    replaces at most one row (with n_rows=None, it may add or remove a row instead).
     """
     if n_rows is not None and n_rows > len(ranks):
         raise SettingError("n_rows", f"must be at most {len(ranks)} for {problem}, got {n_rows}")

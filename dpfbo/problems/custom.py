@@ -45,7 +45,7 @@ class EvaluationError(RuntimeError):
 
 
 class EvaluationRecord(Protocol):
-    """The evaluations of a run: `Custom` looks each one up before it makes it, and adds those that it makes."""
+    """The evaluations of a run: `Custom` looks up each query before it calls the function, and adds new evaluations."""
 
     def known(self, agent: int, round: int, place: int, x: np.ndarray) -> float | None:
         """Return the value of an earlier evaluation, NaN if it failed; None if there was no such evaluation.
@@ -78,7 +78,7 @@ class Custom:
         n_jobs: The number of parallel calls, each in its own process if above 1; -1 for one call per CPU.
         timeout: The seconds after which a call counts as failed and its process is ended; None for no limit.
         name: The problem's name in records.
-        record: The record of evaluations. Those in it are not repeated, and new ones are added. None for no record.
+        record: The record of evaluations, or None. Recorded evaluations are not repeated, and new ones are added.
 
     Raises:
         SettingError: Bounds or parameters are wrong, or the function cannot be imported.
@@ -213,7 +213,7 @@ class Custom:
         return WorkerCalls(self._objective, self.n_jobs, self.timeout)
 
     def close(self) -> None:
-        """End the processes of `n_jobs` or `timeout`; the next evaluation starts new ones."""
+        """End the processes that were started for `n_jobs` or `timeout`; the next evaluation starts new ones."""
         workers = vars(self).pop("_workers", None)
         if workers is not None:
             workers.close()

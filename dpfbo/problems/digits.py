@@ -43,9 +43,9 @@ class Digits(ScoreProblem):
     Args:
         n_agents: The number of agents N, which are the first N writers; more than 50 need the file of 500 writers.
         source: `federated_emnist`, the HDF5 file of TensorFlow Federated that the paper's data come from;
-            `mnist_by_writer`, a compact file with MNIST images by NIST writer, the same kind of data but not that set;
-            `sklearn`, bundled 8 x 8 digits split at random, not by writer; or `auto`, the HDF5 file if it
-            exists, else the compact one. The attribute `name` says which is in use.
+            `mnist_by_writer`, a compact file with MNIST images by NIST writer, similar to the paper's data but not
+            the same set; `sklearn`, bundled 8 x 8 digits split at random, not by writer; or `auto`, the HDF5 file if it
+            exists, else the compact file. The attribute `name` says which source is in use.
         min_images: The least number of images of a writer in the HDF5 file; writers with fewer are left out.
         train_fraction: The fraction of each writer's images to train on.
         split_seed: The seed of the splits.

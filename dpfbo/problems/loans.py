@@ -32,7 +32,7 @@ class Loans(candidates.OneCurator):
     The features are the logarithms of this amount (USD), the interest rate (percent) and the annual income (USD); the
     value is the investors' return, (paid back - committed) / committed. The table has the n_rows loans of lowest rank,
     in the order of ranks. A record's rank is random and depends only on subset_seed and its position in the file, so
-    replacing one record replaces at most one row (with n_rows=None, it may add or remove one instead).
+    replacing one record replaces at most one row (with n_rows=None, it may add or remove a row instead).
 
     The metric is simple regret in units of signal_sd. As in the authors' code, every measurement of a loan gives its
     return in the table. Most of a return is chance (noise_sd is several times signal_sd): compare a method's regret

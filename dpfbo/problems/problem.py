@@ -86,7 +86,7 @@ RULES: dict[str, Any] = {
 
 
 def check_settings(problem: Any) -> None:
-    """Raise SettingError if a setting fails the check that `RULES` has for its name; None passes every check."""
+    """Raise SettingError if a setting fails the check that `RULES` has for its name; a setting of None is valid."""
     for setting in fields(problem):
         if setting.name in RULES and getattr(problem, setting.name) is not None:
             RULES[setting.name](setting.name, getattr(problem, setting.name))

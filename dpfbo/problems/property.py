@@ -82,17 +82,17 @@ class Property(candidates.OneCurator):
     which depends only on subset_seed and the record's position; the rank of a location is the lowest rank of its
     records. The table has the n_rows locations of lowest rank, in the order of ranks. Replacing one record therefore
     changes the prices of at most two locations, the one that it leaves and the one that it joins, and replaces at most
-    one location by another (with n_rows=None, it may also add or remove one). At most two rows change.
+    one location by another (with n_rows=None, it may also add or remove a location). At most two rows change.
 
-    Features are the distances east and north of the centre of the public box, in km; the length of a degree of
-    longitude is that at the middle latitude. The metric is simple regret in units of signal_sd. As in the authors'
+    Features are the distances east and north of the centre of the public bounds, in km; the length of a degree of
+    longitude is taken at the middle latitude. The metric is simple regret in units of signal_sd. As in the authors'
     code, every measurement of a location returns its price in the table, and the regret is relative to the cheapest
     location in the table, so it includes the noise of the prices.
 
     Args:
         source: `king_county`, house sales in King County (Seattle), 2014 to 2015; `singapore`, resales of public
             housing in Singapore, 2023; both stand in for the paper's data. `csv`, a file of your own. The attributes
-            `name` and `stand_in` say which source it is.
+            `name` and `stand_in` say which source is in use.
         file: The path of a csv file with the columns lon, lat (degrees) and price; only for source=csv.
         n_rows: The number of locations; None for all.
         subset_seed: The seed of the ranks.

@@ -78,8 +78,9 @@ class School(ScoreProblem):
 class Schools:
     """Training and validation halves of N schools, padded to the t and v students of the largest halves.
 
-    within: squared distances of training students in ability band and in other features, N x 2 x t x t. across: those
-    of validation to training students, N x 2 x v x t. Both are infinite for padding, except on within's zero diagonal.
+    within: squared distances between training students in ability band and in other features, N x 2 x t x t. across:
+    the same distances from validation to training students, N x 2 x v x t. The distances of padded students are
+    infinite, but the diagonal of `within` is 0 for all students.
     train, validation: N x t and N x v, scores minus the school's training mean, 0 for padding.
     """
 
@@ -94,12 +95,12 @@ class Schools:
         return Schools(*(part.to(rows.device) for part in kept))
 
     def normalised_mse(self, ridge: Tensor, gamma: Tensor) -> Tensor:
-        """Return the validation error of each school's kernel ridge regression divided by its training mean's error, N.
+        """Return each school's error of kernel ridge regression, divided by the error of its training mean; N values.
 
             |validation - K* a|^2 / |validation|^2,   a = (K + ridge I)^-1 train
 
-        with K_ij = exp(-sum_f gamma_f d_f(i, j)^2). ridge: N; gamma: N x 2; positive. A padded student, infinitely far
-        away and with target 0, changes nothing.
+        with K_ij = exp(-sum_f gamma_f d_f(i, j)^2). ridge: N; gamma: N x 2; both positive. A padded student, infinitely
+        far away and with target 0, changes nothing.
         """
         K = _kernel(self.within, gamma)  # N x t x t
         K.diagonal(dim1=1, dim2=2).add_(ridge[:, None])

@@ -53,8 +53,8 @@ class Agent:
     for bit if each round t >= 1 has one point, its value is told before the message is made, and the round's broadcast
     is received before the next `ask`.
 
-    An agent that maximises the expected improvement chooses further points as if the pending ones had the mean of its
-    values (the constant liar of Ginsbourger, Le Riche, Carraro 2010); other agents draw anew for each point.
+    An agent that maximises the expected improvement chooses further points as if the pending points had the mean of its
+    observed values (the constant liar of Ginsbourger, Le Riche, Carraro 2010); other agents draw anew for each point.
 
     Keep state and messages secret: messages carry no noise, and are only for a server that the agents trust. Epsilon
     covers only the broadcasts.
@@ -119,7 +119,10 @@ class Agent:
 
     @property
     def round(self) -> int:
-        """The round in progress. After round T, `ask` uses only the agent's observations and any `SharedPrior`."""
+        """The round in progress.
+
+        In rounds t > `study.broadcasts`, `ask` uses only the agent's observations and, if received, the `SharedPrior`.
+        """
         return self._round
 
     @property
@@ -193,7 +196,8 @@ class Agent:
         A repeated call changes nothing. A failed evaluation counts as the worst value so far.
 
         A configuration that `ask` did not return, such as one of an earlier study, reaches the agent's model only after
-        the initial points and the message of round 0, which does not depend on it. Messages of later rounds do.
+        the initial points and the message of round 0. That message does not depend on this configuration; messages of
+        later rounds do.
 
         Args:
             x: A configuration that `ask` returned, its number in `pending`, or any other configuration.
@@ -261,7 +265,9 @@ class Agent:
         return data
 
     def receive(self, data: bytes) -> None:
-        """Receive a broadcast, which later queries may follow. One that is not newer than the last changes nothing.
+        """Receive a broadcast, which later queries may follow.
+
+        A broadcast that is not newer than the last received one changes nothing.
 
         Args:
             data: The bytes that the server sent.

@@ -25,15 +25,15 @@ class Coordinator:
 
     Args:
         study: The study, the same for all agents.
-        folder: The folder that keeps the ledger, the state and, until their round is released, the agents' messages,
-            which are secret. The effect of a call is on disk when the call returns. None to keep all in memory, which
-            a differentially private study can do only in a simulation (rng `seeded`).
+        folder: The folder of the ledger, the state and the agents' messages. The messages are secret, and are deleted
+            after their round is released. The effect of a call is on disk when the call returns. None to keep all in
+            memory, which a differentially private study can do only in a simulation (rng `seeded`).
         any_code: True to continue a folder that another version of the mechanism's code began; only for simulations.
 
     Guarantee:
-        Each broadcast is computed from one noisy output of the mechanism (post-processing), which is charged to the
-        ledger on disk before `release` returns the broadcast. `SubsampledGaussian` states the neighbouring relation,
-        the event and the sensitivity. The list of the messages in a release is on disk before the noise is drawn. A
+        Each broadcast is post-processing of one noisy output of the mechanism. This output is charged to the ledger
+        on disk before `release` returns the broadcast. `SubsampledGaussian` states the neighbouring relation, the
+        event and the sensitivity. The list of the messages in a release is on disk before the noise is drawn. A
         process that is killed in `release` and started again returns the same bytes and charges them once.
 
     Raises:
@@ -139,7 +139,7 @@ class Coordinator:
     def receive(self, agent: int, data: bytes) -> None:
         """Receive an agent's message of the round in progress. Receiving the same message again changes nothing.
 
-        A message with a number that is not finite, or larger than 1e100, counts as a zero vector.
+        A message counts as a zero vector if one of its numbers is not finite or exceeds 1e100 in absolute value.
 
         Args:
             agent: The sender's number, known from the connection, not from the bytes.
@@ -147,7 +147,8 @@ class Coordinator:
 
         Raises:
             WireError: The bytes are not a message of this study.
-            StateError: Another agent made the message, it differs from the agent's first one, or its round has passed.
+            StateError: The message is of another agent than `agent`, differs from the message that has arrived
+                already, or is not of the round in progress.
         """
         round, claimed, _ = wire.read_message(data, self.study.digest, self._size)
         if claimed != agent or not 0 <= agent < self.study.n_agents:
@@ -173,8 +174,8 @@ class Coordinator:
         """Return the broadcast of a round, after the ledger is charged for it.
 
         Args:
-            round: A round that was released before, to return its bytes again. None for the round in progress, or for
-                the last broadcast as long as no message of the round in progress has arrived.
+            round: The round to release, or a released round, whose bytes are returned again. None stands for the round
+                in progress or, as long as none of its messages has arrived, for the round before.
             missing_ok: True to release without the messages that have not arrived. They count as zero vectors and
                 cannot be added later.
 
@@ -242,7 +243,10 @@ def _message_file(round: int, agent: int) -> str:
 
 
 def check_same_code(journal: Journal, any_code: bool = False) -> None:
-    """Write the code's digests to a new journal; StateError if an old one has others, unless `any_code` is True."""
+    """Write the digests of the mechanism's code to a new journal, or compare them with an old journal's digests.
+
+    Raises StateError if they differ and `any_code` is False.
+    """
     now, noted = code_digests(), [event for event in journal.events if event["event"] == "code"]
     for event in noted:
         files = changed(event["digests"], now)

@@ -30,7 +30,11 @@ class WireError(ValueError):
 
 @dataclass(frozen=True)
 class Packet:
-    """A message or a broadcast. kind: `message`, a broadcast's class or `nothing`. agent: None for a broadcast."""
+    """A message or a broadcast.
+
+    kind: `message`, the name of a broadcast's class, or `nothing` for a round without a broadcast. agent: the agent
+    that made the message; None for a broadcast.
+    """
 
     kind: str
     study: str
@@ -51,9 +55,10 @@ def is_packet(data: bytes) -> bool:
 
 
 def decoded(data: bytes, study: str, largest: int) -> Packet:
-    """Return the packet in these bytes. study: the expected study. largest: the most numbers in all arrays together.
+    """Decode a message or a broadcast.
 
-    Raises WireError if the bytes hold anything else.
+    study: the digest of the expected study. largest: the maximum number of entries of all arrays together. Raises
+    WireError if the bytes are no packet of this study, or hold more entries.
     """
     if not isinstance(data, bytes | bytearray) or data[: len(_VERSION)] != _VERSION:
         raise WireError(f"the bytes must begin with {_VERSION.decode()}: they are of another program or version")
@@ -94,7 +99,8 @@ def _header(text: bytes) -> tuple[str, str, int, int | None, dict[str, tuple[int
 def check_fits(sent: Broadcast, M: int, N: int, P: int, D: int, L: int = 0) -> None:
     """Raise WireError unless a broadcast has the right shapes and numbers.
 
-    M: the length of a message; N agents; P sub-regions; D axes; L length-scales of a private prior.
+    M: the length of a message. N, P, D, L: the numbers of agents, sub-regions, axes, and length-scales of a private
+    prior.
     """
     if isinstance(sent, SharedPrior):
         shapes: dict[str, tuple[int, ...]] = {

@@ -42,7 +42,10 @@ class SumError(WireError):
 
 @dataclass(frozen=True)
 class SumTerms:
-    """Public parameters of a secure sum. study: a digest. round: the broadcast's round. size: M, a vector's length."""
+    """Public parameters of a secure sum.
+
+    study: the study's digest. round: the broadcast's round. size: M, the length of a vector.
+    """
 
     study: str
     round: int
@@ -57,13 +60,13 @@ class SumTerms:
 
     @property
     def enough(self) -> dict[str, int]:
-        """The minimum number of answers in each step: N - max_dropouts up to `masked`, then `noise.threshold`."""
+        """The minimum number of answers in each step: N - max_dropouts up to step `masked`, then `noise.threshold`."""
         late = ("survivors", "unmask")
         return {step: self.noise.threshold if step in late else self.noise.survivors for step in STEPS}
 
     @cached_property
     def context(self) -> dict[str, Any]:
-        """The entries that every request and answer has in common."""
+        """The entries that all requests and answers have in common."""
         return {"study": self.study, "roster": self.roster.digest.hex(), "round": self.round}
 
     def purpose(self, attempt: int, *parts: object) -> bytes:
@@ -104,7 +107,7 @@ class SiteAnswer:
     site: int
 
     def statement(self, terms: SumTerms) -> bytes:
-        """Return the bytes that the site signs, after the version."""
+        """Return the bytes that the site signs, without the version before them."""
         body = {**terms.context, "attempt": self.attempt, "step": self.step, "payload": self.payload}
         return _canonical({**body, "site": self.site})
 
@@ -148,7 +151,7 @@ def raw(value: Any, length: int) -> bytes:
 
 
 def by_site(payload: dict[str, Any], name: str, n_sites: int) -> dict[int, Any]:
-    """Return the payload's entry `name`, keyed and sorted by site number. Raises SumError for anything else."""
+    """Return the payload's entry `name`, a dict sorted by site number. Raises SumError if a key is no site number."""
     value = payload.get(name)
     known = {str(site) for site in range(n_sites)}
     if not isinstance(value, dict) or not set(value) <= known:
@@ -166,7 +169,7 @@ def site_list(payload: dict[str, Any], name: str, n_sites: int) -> list[int]:
 
 
 def keyed(values: dict[int, bytes]) -> dict[str, str]:
-    """Encode one byte string for each site as an entry of a payload."""
+    """Encode byte strings, one for each site, as an entry of a payload."""
     return {str(site): text(value) for site, value in values.items()}
 
 

@@ -109,7 +109,7 @@ class SecureSite:
 
     @property
     def epsilon(self) -> float:
-        """Epsilon of all charges of this site, for the view of the server with up to `colluders` sites."""
+        """Epsilon of all charges of this site, for what the server and up to `colluders` sites see together."""
         return self.study.plan.epsilon(self.ledger.events())
 
     def respond(self, request: bytes) -> bytes:
@@ -221,7 +221,7 @@ class SecureCoordinator:
 
     @property
     def epsilon(self) -> float | None:
-        """Epsilon of the release, for the view of the server with up to `colluders` sites; None if infinite."""
+        """Epsilon of the release, for what the server and up to `colluders` sites see together; None if infinite."""
         return finite_or_none(self.study.plan.epsilon(self.ledger.events()))
 
     def requests(self) -> dict[int, bytes]:
@@ -264,9 +264,9 @@ class SecureCoordinator:
             self._release()
 
     def begin_again(self) -> None:
-        """Give up an attempt at the sum and begin another one, which sites must allow.
+        """Give up the current attempt at the sum and begin another one.
 
-        Raises StateError if the sum is known already.
+        A site takes part only if its `attempts` is large enough. Raises StateError if the sum is known already.
         """
         self._sum.begin_again()
 

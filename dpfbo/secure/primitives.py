@@ -1,4 +1,4 @@
-"""Cryptographic primitives of a secure sum, all from maintained libraries; keys and seeds have 128 bits or more."""
+"""Cryptographic primitives of a secure sum, from maintained libraries; keys and seeds have 128 bits or more."""
 
 import hashlib
 import math
@@ -26,7 +26,7 @@ _PRIME = 2**130 - 5  # Shamir's shares are numbers modulo this prime
 
 
 class BadSignature(ValueError):
-    """A signature, an encrypted share or a share does not belong to the expected key."""
+    """A signature, a public key, an encrypted share or the shares of a seed are not valid."""
 
 
 def new_seed() -> bytes:

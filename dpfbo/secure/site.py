@@ -26,7 +26,8 @@ class SumSite:
 
     In each attempt the site draws its noisy vector and the keys of its masks once, and writes both to disk before it
     sends the public keys. Even if the folder is replaced by an older copy, each key masks only one vector. All masks
-    depend on the set of sites in the sum: if copies of a site mask its vector for different sets, their masks differ.
+    depend on the set of sites whose shares have arrived: if copies of a site mask its vector for different sets, their
+    masks differ.
 
     Args:
         terms: The public parameters of the sum.
@@ -275,8 +276,9 @@ def commitment(terms: SumTerms, attempt: int, site: int, seed: bytes) -> bytes:
 class Masks:
     """The masks of one attempt. U1: the digest of all public keys (`view`). U2: the sites whose shares have arrived.
 
-    Every mask depends on U1 and U2. Otherwise a server with several copies of a site could cancel its pair masks: if
-    y(U) is the vector masked for U, `sum_v y(U2 - v) - (n - 1) y(U2)`, over the n other sites v, has no pair mask.
+    Every mask depends on U1 and U2. Otherwise a server with several copies of a site could cancel the site's pair
+    masks. If y(U) is the vector masked for the set U of sites, and v runs over the n other sites of U2, then
+    `sum_v y(U2 - v) - (n - 1) y(U2)` has no pair mask.
     """
 
     terms: SumTerms

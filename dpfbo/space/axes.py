@@ -27,7 +27,7 @@ def quotient(x: Tensor, y: float) -> Tensor:
 
 
 class Axis(Conditional, ABC):
-    """A parameter as an axis: its values have numbers in natural units, and these have coordinates in [0, 1]."""
+    """A parameter as an axis: each value has a number in natural units, and each number a coordinate in [0, 1]."""
 
     @property
     def size(self) -> int | None:
@@ -41,7 +41,7 @@ class Axis(Conditional, ABC):
 
     @abstractmethod
     def natural(self, u: Tensor) -> Tensor:
-        """Return the number in natural units of the value to which each coordinate u belongs, elementwise."""
+        """Convert coordinates u to natural units, elementwise; on a discrete axis, each result is a value's number."""
 
     @abstractmethod
     def unit(self, x: Tensor) -> Tensor:
@@ -61,7 +61,10 @@ class Axis(Conditional, ABC):
 
     @abstractmethod
     def number(self, value: Value) -> float:
-        """Return the value, or its index if the axis is a list; raise SettingError if the axis has no such value."""
+        """Return a value's number in natural units: the value itself, or its index on a categorical or ordinal axis.
+
+        Raises SettingError if the axis does not have the value.
+        """
 
 
 @dataclass(frozen=True, repr=False)
@@ -112,7 +115,7 @@ class _Interval(Axis):
 
     @property
     def largest(self) -> Value:
-        """The largest value, which is below `upper` if no multiple of the step hits it."""
+        """The largest value, which is below `upper` if `upper - lower` is not a multiple of the step."""
         if self.step is None:
             return self.upper
         return self.value(float(self.nth(torch.tensor(self._count - 1, dtype=torch.float64, device="cpu"))))

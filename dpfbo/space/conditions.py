@@ -56,14 +56,17 @@ class Condition:
 
 
 def requirements(parameters: Mapping[str, Any], deciding: tuple[type, ...]) -> dict[str, Requirements]:
-    """Collect what each parameter requires of others to be active, by its own `when` and by those of its parents.
+    """Collect the conditions under which each parameter is active: its own, and those of its parents.
+
+    The parents of a parameter are the parameters named in its `when`.
 
     Args:
         parameters: All parameters by name.
         deciding: The classes of parameters that a condition may name.
 
     Returns:
-        The requirements of each parameter, by name. In each, what a parent requires comes before the parent itself.
+        For each parameter, the parameters on which it depends, with the numbers of their allowed values. A parent's own
+        parents come before it.
 
     Raises:
         SettingError: A condition names a wrong parameter or value, can never hold, or depends on its own parameter.

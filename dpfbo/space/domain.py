@@ -113,9 +113,10 @@ class Grid(_InBox):
 
     @cached_property
     def screening(self) -> tuple[Tensor, Tensor] | None:
-        """The rows of the cluster centres, c, and of each cluster's points, c x w; None on grids of at most 512 points.
+        """The points in c clusters: the row of each centre (c) and the rows of each cluster's points (c x w).
 
-        Each row belongs to the cluster of the nearest centre. A cluster of fewer than w rows is padded with its centre.
+        None on grids of at most 512 points. A point belongs to the cluster of the nearest centre. A cluster of fewer
+        than w points is padded with its centre.
         """
         G = len(self.points)
         if G <= SCREENED:
@@ -168,5 +169,5 @@ def embedded_dimension(domain: Domain) -> int:
 
 
 def embedded(domain: Domain, u: Tensor) -> Tensor:
-    """Embed unit-cube points u, `... x D`, for features and kernels, `... x D'`."""
+    """Embed unit-cube points u, `... x D -> ... x D'`, as features and kernels take them."""
     return domain.embed(u) if isinstance(domain, MixedBox) else u

@@ -32,5 +32,5 @@ def _is_nested(value: object) -> bool:
 
 
 def own(value: Value) -> Value:
-    """Return the value itself, or a deep copy of a list, tuple or dict, which its receiver may change."""
+    """Return a value that the receiver may change: a deep copy of a list, tuple or dict, else the value itself."""
     return value if isinstance(value, PLAIN) else copy.deepcopy(value)

@@ -2,9 +2,10 @@
 
 A discrete value owns an interval of its axis in the unit cube; its coordinate is one point of the interval. Features
 and kernels are evaluated after points are snapped to these coordinates (Garrido-Merchan and Hernandez-Lobato 2020). An
-unordered choice is embedded as a one-hot vector: an SE kernel of length-scale l between two choices is
-`exp(-APART^2 / (2 l^2))`, the Hamming (overlap) kernel. The coordinate of an inactive axis is its middle, so points
-that differ on inactive axes only are the same point.
+unordered choice is embedded as a scaled one-hot vector, so two different choices have distance APART. An SE kernel of
+length-scale l between them is `exp(-APART^2 / (2 l^2))`, the Hamming (overlap) kernel. Where the conditions of an
+axis do not hold, the axis is inactive, and points are moved to its middle. Points that differ only on inactive axes are
+therefore the same point.
 """
 
 import math
@@ -27,8 +28,9 @@ _TRIED = 20  # most values of a discrete axis that are tried in a search around 
 class MixedBox:
     """A box with one axis for each of D parameters. A point in natural units has one number for each axis.
 
-    conditions: An axis is active where all of its conditions hold. A condition on an axis comes with the conditions of
-    its parent, so an axis is inactive where its parent is.
+    conditions: An axis is active where all of its conditions hold. A condition states the allowed values of another
+    axis, the parent. The conditions of the parent must be listed for the axis as well, so that the axis is inactive
+    where its parent is.
     """
 
     axes: tuple[Axis, ...]
@@ -82,7 +84,7 @@ class MixedBox:
         return self._changed(middle, [self.axes[i].natural(middle[i]) for i in self.discrete])
 
     def snap(self, u: Tensor) -> Tensor:
-        """Move unit-cube points, `... x D`, to the discrete values that own them, and impute their inactive axes."""
+        """Move unit-cube points, `... x D`, to their discrete values' coordinates and the middle of inactive axes."""
         return self.imputed(self._changed(u, [self.axes[i].natural(u[..., i]) for i in self.discrete]))
 
     def snap_within(self, u: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
@@ -109,7 +111,10 @@ class MixedBox:
         return torch.stack(columns, -1)
 
     def embed(self, u: Tensor) -> Tensor:
-        """Embed unit-cube points for features and kernels, `... x D -> ... x D'`: snapped, with one-hot choices."""
+        """Embed unit-cube points for features and kernels, `... x D -> ... x D'`.
+
+        Points are snapped, and unordered choices become scaled one-hot vectors.
+        """
         u, columns = self.imputed(u), []
         for i, axis in enumerate(self.axes):
             column = u[..., i : i + 1]
@@ -121,9 +126,10 @@ class MixedBox:
         return torch.cat(columns, -1)
 
     def pulled_back(self, slopes: Tensor) -> Tensor:
-        """Convert derivatives with respect to embedded coordinates to unit-cube ones, `... x D`; 0 on discrete axes.
+        """Map gradients in embedded coordinates, `... x D'`, to gradients in unit-cube coordinates, `... x D`.
 
-        All axes are treated as active; the caller has to set the derivatives on inactive axes to 0 (see `active`).
+        The derivatives on discrete axes are 0. All axes are treated as active; the caller has to set the derivatives on
+        inactive axes to 0 (see `active`).
         """
         pulled = slopes.new_zeros(*slopes.shape[:-1], self.dimension)
         index = [i for i in range(self.dimension) if i not in self.discrete]
@@ -131,7 +137,7 @@ class MixedBox:
         return pulled
 
     def fixed(self, u: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
-        """Shrink boxes around points u, all `n x D`, to u on discrete and inactive axes; return the new corners."""
+        """Return the corners of boxes, shrunk to their points u on discrete and inactive axes; all are `n x D`."""
         lower, upper = lower.clone(), upper.clone()
         index = list(self.discrete)
         lower[:, index] = upper[:, index] = u[:, index]
@@ -143,7 +149,8 @@ class MixedBox:
     def neighbours(self, u: Tensor, i: int) -> Tensor:
         """Copy each point with its own and with other values on the discrete axis i, `n x D -> n x k x D`.
 
-        The copies have all values if there are at most 20, else the own value and those 1, 2, 4, .. steps away.
+        The copies of a point take all values of the axis if it has at most 20. Otherwise they take the point's own
+        value and the values 1, 2, 4, .. steps away.
         """
         axis = self.axes[i]
         assert axis.size is not None

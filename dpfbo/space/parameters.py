@@ -1,4 +1,4 @@
-"""Named parameters: a `Space` maps configurations, dicts by name, to points of a search domain and back."""
+"""Named parameters: a `Space` maps configurations (dicts of values by name) to points of a search domain and back."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
@@ -57,12 +57,12 @@ class Space:
     """A search space of named parameters. A configuration is a dict with the value of every active parameter.
 
     A parameter with a condition, `when={"kernel": "rbf"}` or `when={"depth": [2, 3], "kernel": "rbf"}`, is active only
-    where every parameter that `when` names is active and has the value, or one of the values in the list. A choice that
-    is itself a list must be given in a list. The named parameters must be categorical, ordinal or integer ones. A
-    configuration leaves inactive parameters out, and its point lies in the middle of their axes.
+    where every parameter that `when` names is active and has the value, or one of the values in the list. A value that
+    is itself a list must be wrapped in another list. The parameters that `when` names must be categorical, ordinal or
+    integer. A configuration leaves inactive parameters out, and its point lies in the middle of their axes.
 
     Args:
-        parameters: The parameters by name. A parameter can also be given as its description in a YAML file, such as
+        parameters: The parameters by name. A parameter can also be given as a dict, as in a YAML file, such as
             `{type: float, lower: 1e-4, upper: 1, log: true}`, `{type: integer, ..}`, `{type: categorical, choices:
             [..]}` or `{type: ordinal, values: [..]}`. A fixed parameter can be a plain value.
 
@@ -105,7 +105,10 @@ class Space:
 
     @cached_property
     def domain(self) -> MixedBox | Box:
-        """The domain, with one axis for each searched parameter; a `Box` if all are linear floats and unconditional."""
+        """The domain, with one axis for each parameter that is not fixed.
+
+        It is a `Box` if all these parameters are floats on a linear scale, without steps or conditions.
+        """
         linear = [axis for axis in self.axes.values() if isinstance(axis, Float) and not axis.log and axis.size is None]
         index = {name: i for i, name in enumerate(self.axes)}
         conditions = tuple(
@@ -138,8 +141,8 @@ class Space:
     def natural(self, configuration: Mapping[str, Value]) -> Tensor:
         """Return the point of a configuration in natural units, D numbers.
 
-        Fixed parameters may be left out of the configuration, and inactive ones must be left out. The point lies in the
-        middle of the axis of an inactive parameter.
+        Fixed parameters may be left out of the configuration, and inactive ones must be left out. On the axis
+        of an inactive parameter, the point lies in the middle.
 
         Raises:
             SettingError: A value is missing, outside the space, or given for an inactive parameter; the message begins
@@ -179,13 +182,13 @@ class Space:
 
     @staticmethod
     def from_optuna(distributions: Mapping[str, Any]) -> "Space":
-        """Make a space from Optuna's distributions, given by name of the parameter.
+        """Make a space from Optuna's distributions, given by parameter name.
 
         A distribution with a single value becomes a fixed parameter.
 
         Args:
-            distributions: `FloatDistribution`, `IntDistribution` or `CategoricalDistribution`, such as
-                `optuna.trial.FrozenTrial.distributions`.
+            distributions: A mapping from names to `FloatDistribution`, `IntDistribution` or `CategoricalDistribution`
+                objects, such as `optuna.trial.FrozenTrial.distributions`.
 
         Returns:
             The space.
@@ -231,14 +234,14 @@ class Space:
 
         Args:
             configuration_space: A space of uniform floats and integers, categorical and ordinal parameters, and
-                constants. Its conditions are `EqualsCondition`, `InCondition`, and an `AndConjunction` of them.
+                constants. A condition may be an `EqualsCondition`, an `InCondition` or an `AndConjunction` of these.
 
         Returns:
             The space, with the parameters in ConfigSpace's order.
 
         Raises:
-            SettingError: The space has forbidden clauses, another condition, or a parameter with a prior: normal, beta
-                or weighted choices.
+            SettingError: The space has forbidden clauses, another kind of condition, or a parameter with a prior (a
+                normal or beta distribution, or weighted choices).
             MissingPackage: ConfigSpace is not installed.
 
         Example:

@@ -28,7 +28,8 @@ class Regions:
         dimension: The number of axes, D.
 
     Raises:
-        SettingError: P or dimension is below 1, or `check_against` finds a region without agent, grid point or value.
+        SettingError: P or dimension is below 1. `check_against` raises it if P does not suit the domain or the number
+            of agents.
 
     Example:
         >>> regions = Regions(6, 2)
@@ -85,11 +86,13 @@ class Regions:
         return agents % self.P
 
     def uniform_points(self, region: Tensor, u: Tensor, domain: Domain) -> Tensor:
-        """Return unit-cube points that are uniform in regions of the domain, `n x k x D`; on a grid, grid points.
+        """Return k uniform points of the domain in the region of each of n agents, `n x k x D` in the unit cube.
+
+        If the domain is a grid, they are grid points.
 
         Args:
             region: The region of each of n agents.
-            u: Uniform numbers in [0, 1), `n x k x D`, on the device of a grid.
+            u: Uniform numbers in [0, 1), `n x k x D`. If the domain is a grid, they must be on its device.
             domain: The domain.
         """
         if isinstance(domain, Grid):

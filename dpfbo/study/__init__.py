@@ -1,1 +1,1 @@
-"""Studies: what agents and server agree on before a run, and the calls that run one."""
+"""Studies, which state what agents and server agree on before a run, and the functions that run a study."""

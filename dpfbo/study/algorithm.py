@@ -1,4 +1,4 @@
-"""The algorithms of the federated family, by name or with custom settings, and their default settings."""
+"""The federated algorithms (all but PO-GP-UCB), by name or with custom settings, and their default settings."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -31,7 +31,7 @@ _WITH_A_PRIOR = (  # with a private or shared prior: a setting, its only permitt
 
 @dataclass(frozen=True)
 class Algorithm:
-    """An algorithm of the federated family; `dpfbo.algorithm_named` returns the named algorithms.
+    """A federated algorithm (any algorithm but PO-GP-UCB); `dpfbo.algorithm_named` returns the named algorithms.
 
     Args:
         name: The name in records and error messages.
@@ -51,7 +51,7 @@ class Algorithm:
         broadcasts: The number of broadcasts, after which agents work alone or keep the prior; None for T.
         follow: The name in `FOLLOW_PROBABILITY` of 1 - p_t, the probability that an agent follows the server.
         own_gp: The agents' own Gaussian processes, for local Thompson sampling.
-        own_draw: The kind of draw from these.
+        own_draw: The kind of draw from `own_gp`.
         design: The design of the initial points, `uniform` or `sobol`.
         averaged_gp: The models whose expected improvement chooses an agent's queries; None for draws from `own_gp`.
 
@@ -152,7 +152,10 @@ class Algorithm:
         return self.server is not None and self.server.uses_messages
 
     def check_run(self, n_init: int, weights: Weighting, sampling_probability: float) -> None:
-        """Raise SettingError if, with these settings, the release of a prior would not be a plain sum with noise."""
+        """Raise SettingError if the server infers a prior (`has_prior`) and these settings do not suit it.
+
+        A prior needs at least 2 initial points, uniform weights and, if it is private, a sampling probability of 1.
+        """
         kind, q = type(weights), sampling_probability
         for wrong, name, rule, found in (
             (n_init < 2, "n_init", "at least 2 for {}: one point has no contrast", n_init),
@@ -166,7 +169,7 @@ class Algorithm:
 
 @dataclass(frozen=True)
 class Preset:
-    """The settings of the named algorithms that depend on the problem; the defaults are those of `problem=custom`.
+    """The problem-dependent settings of the named algorithms; the defaults are those of `problem=custom`.
 
     Args:
         M: The number of random features of the messages.
@@ -174,7 +177,7 @@ class Preset:
         message_noise: The noise variance lam of eq. 2.
         follow: The name in `FOLLOW_PROBABILITY` of 1 - p_t, the probability that an agent follows the server.
         own_gp: The agents' own Gaussian processes.
-        own_draw: The kind of draw from these.
+        own_draw: The kind of draw from `own_gp`.
         P: The number of sub-regions, for the algorithms that have sub-regions.
         sampling_probability: The probability q that a private mechanism samples an agent in a round.
         decay: The decay of the weights of the sub-regions.
@@ -225,7 +228,7 @@ def algorithm_named(name: str, preset: Preset = Preset()) -> Algorithm:
     Args:
         name: `ts`, `local` (agents work alone); `fts`, `fts_de`, `fts_original`, `shared_prior` (agents share without
             privacy); `dp_fts`, `dp_fts_de`, `dp_fts_de_plus`, `dp_prior` (private); `random_server`, `sobol_server`
-            (controls).
+            (controls, whose server sends random or Sobol points).
         preset: The settings that depend on the problem.
 
     Returns:
@@ -259,7 +262,10 @@ def weights_for(algorithm: Algorithm, preset: Preset = Preset()) -> Weighting:
 
 
 def mechanism_for(algorithm: Algorithm, n_init: int, preset: Preset = Preset(), z: float = 1.0) -> SubsampledGaussian:
-    """Return the private mechanism, with a clip norm that few messages exceed; q = 1 and norm 1 for a private prior."""
+    """Return the private mechanism, with a clip norm that few messages exceed.
+
+    For a private prior, q and the clip norm are 1.
+    """
     if algorithm.has_prior:
         return SubsampledGaussian(1.0, z, 1.0)
     norm, q = usual_norm(algorithm.M, algorithm.P), preset.sampling_probability

@@ -18,7 +18,7 @@ _CAVEAT = "The agents of a run share its broadcasts: this standard error says no
 
 @dataclass(frozen=True)
 class PairedComparison:
-    """The differences of the final values of two results for the same agents, the first result minus the other.
+    """The difference between the final values of each agent in two results, the first result minus the other.
 
     The standard error and the interval are over agents, given the two runs. All agents of a run share its broadcasts,
     and so the noise in them. A run with another seed may differ by much more: compare several seeds before you

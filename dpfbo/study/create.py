@@ -46,20 +46,21 @@ def create_study(
         n_agents: The number of agents, N.
         algorithm: A name of `dpfbo.algorithm_named`, or an `Algorithm`.
         epsilon: The privacy budget of the whole run, at user level, from which the noise of a private algorithm
-            follows; None for 1, if no noise multiplier is given.
+            follows. None for 1, unless `noise_multiplier` is given.
         rounds: The number of rounds after the initial points, T.
         n_init: The number of initial points of each agent.
-        seed: The public seed of all random numbers, except of the noise and the choice of agents if rng is `os`.
-        delta: The delta of epsilon of a private algorithm; None for N^-1.1, and at most .001 if rng is `os`.
+        seed: The public seed of all random numbers. If rng is `os`, it determines neither the noise nor the sampling of
+            agents.
+        delta: The delta of epsilon of a private algorithm; None for N^-1.1, or min(N^-1.1, .001) if rng is `os`.
         noise_multiplier: The noise multiplier z of a private algorithm, in place of epsilon.
         rng: `os` for real data: the operating system draws the noise. `seeded` for a simulation: it can be repeated,
             and anybody who knows the seed can remove the noise.
         trust: `server` if the agents trust the server with their messages; the server then adds the noise. `nobody` if
             each agent adds a share of the noise and the server sees only the noisy sum (`dpfbo.secure.SecureSite`).
-        max_dropouts: The number of agents that may drop out of a secure sum.
-        colluders: The number of agents that may reveal everything they know to the server.
-        preset: The settings of the named algorithms that depend on the problem.
-        acquisition: The search for the maximum of a function on a box.
+        max_dropouts: With trust `nobody`, the number of agents that may drop out before the sum is complete.
+        colluders: With trust `nobody`, the number of agents that may reveal everything they know to the server.
+        preset: The problem-dependent settings of the named algorithms.
+        acquisition: How agents maximise their acquisition functions over the domain.
 
     Returns:
         The study, which is public.
@@ -157,11 +158,12 @@ def run_study(
 
 
 def checked_ledger(study: Study, ledger: Ledger | None, level: int) -> Ledger:
-    """Return the ledger that a run charges, a new one in memory for None. Warns if the release will have little signal.
+    """Check and return the ledger that a run charges, which is a new one in memory if `ledger` is None.
 
-    level: the stack level of the warning, from here to the user's call.
+    Warns if the release will have little signal. level: the stack level of the warning, from here to the user's call.
 
-    Raises SettingError if real releases (rng `os`) have no ledger on disk, LedgerError if it cannot be written.
+    Raises SettingError if real releases (rng `os`) have no ledger on disk, and LedgerError if a private algorithm's
+    ledger cannot be written.
     """
     ledger = Ledger() if ledger is None else ledger
     if not isinstance(ledger, Ledger):

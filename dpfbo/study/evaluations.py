@@ -105,7 +105,7 @@ class Evaluations:
     progress: True shows a progress bar; None shows it only in a notebook, or if standard error is a terminal.
 
     Raises:
-        Stop: `known` and `add` find that a limit is reached, or a callback of `add` ends the study.
+        Stop: `known` or `add` finds that a limit is reached, or a callback that `add` calls ends the study.
         StateError: `known` is given a query that differs from the one in the journal.
     """
 

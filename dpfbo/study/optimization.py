@@ -168,8 +168,8 @@ class Optimization:
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write the finished rounds, the unfinished round's evaluations and the ledger to a new folder, for `load`.
 
-        A study that ran with a folder is already in it. A saved result cannot be continued, and its ledger is a copy:
-        make further charges to the original.
+        A study that ran with a folder needs no `save`: `load` can read that folder. A saved result cannot be continued,
+        and its ledger is a copy: make further charges to the original.
 
         Args:
             folder: The folder, new or empty.
@@ -202,7 +202,7 @@ class Optimization:
             StateError: The folder contains no result or several, its files were edited or made by another version, or
                 the study contains an object of a class from outside dpfbo.
             CheckpointError: A round was edited, or belongs to another study.
-            LedgerError: The ledger was edited, belongs to another run, or lacks a broadcast of the rounds.
+            LedgerError: The ledger was edited, belongs to another run, or lacks the broadcast of a finished round.
 
         Example:
             >>> import tempfile, dpfbo

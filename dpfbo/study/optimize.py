@@ -77,7 +77,7 @@ def optimize(
 
     After Ctrl-C, `dpfbo.stop()` in a callback, or a limit, the call returns the result so far; `result.stopped` says
     why. With a folder, the same call continues the study, also after an exception or a kill; the result is the same as
-    without the interruption. Each study has a subfolder, named by its algorithm, settings and seed:
+    without the interruption. Each study has a subfolder, named by its algorithm, settings and seed;
     `python -m runners.status`, `runners.board` and `analysis.figures` read its files.
 
     Args:
@@ -86,22 +86,25 @@ def optimize(
         n_agents: The number of agents, N.
         algorithm: A name of `dpfbo.algorithm_named`, or an `Algorithm`.
         epsilon: The privacy budget of the whole run, at user level, from which the noise of a private algorithm
-            follows; None for 1, if no noise multiplier is given.
+            follows. None for 1, unless `noise_multiplier` is given.
         rounds: The number of rounds after the initial points, T.
-        seed: The seed of all random numbers, except of the noise and the choice of agents if rng is `os`.
-        folder: The folder that keeps each evaluation, on disk before the next one begins; None to keep nothing.
+        seed: The seed of all random numbers. If rng is `os`, it determines neither the noise nor the sampling of
+            agents.
+        folder: The folder to which each evaluation is written durably as soon as it ends; None to write nothing.
         maximize: False if small values are better.
         on_failure: `stop` or `penalty`. `dpfbo.Custom` explains this and the next two arguments.
         retries: The number of further calls of f after a failed call.
         n_jobs: The number of calls of f that run at the same time.
         call_timeout: The seconds after which a call of f counts as failed; None for no limit.
         n_init: The number of initial points of each agent.
-        delta: The delta of epsilon of a private algorithm; None for N^-1.1, and at most .001 if rng is `os`.
+        delta: The delta of epsilon of a private algorithm; None for N^-1.1, or min(N^-1.1, .001) if rng is `os`.
         noise_multiplier: The noise multiplier z of a private algorithm, in place of epsilon.
-        rng: `seeded`; or `os`: the operating system draws the noise, and a folder or a ledger with a path is needed.
-        ledger: The ledger that records the cost of each broadcast; None for one in the folder, or in memory.
-        preset: The settings of the named algorithms that depend on the problem.
-        acquisition: The search for the maximum of a function on a box.
+        rng: `seeded` if the seed determines the noise; `os` if the operating system draws it, which needs a folder or a
+            ledger with a path.
+        ledger: The ledger that records the cost of each broadcast; None for the one in the folder, or for one in memory
+            if there is no folder.
+        preset: The problem-dependent settings of the named algorithms.
+        acquisition: How agents maximise their acquisition functions over the domain.
         progress: True shows a progress bar; None shows it only in a terminal or a notebook.
         callbacks: Functions that are called with the study and an `Evaluation` after each evaluation.
         max_evaluations: The total number of evaluations of all agents after which the study ends.

@@ -33,7 +33,7 @@ _COLUMNS = 3  # panels in a row
 
 @dataclass(frozen=True)
 class ResultPlots:
-    """Plots of the finished rounds of a result, as `result.plot`; `result.plot()` is `result.plot.history()`.
+    """The plots of a result's finished rounds, available as `result.plot`; `result.plot()` is `result.plot.history()`.
 
     Each method draws on the given axes, or on a new figure, and returns the axes. Every plot except `privacy` shows
     values of agents, which epsilon does not cover.
@@ -145,11 +145,12 @@ class ResultPlots:
         return panels[0] if parameter is not None else panels
 
     def importance(self, ax: Axes | None = None) -> Axes:
-        """Draw the permutation importance of each parameter for the values, after subtracting each agent's mean.
+        """Draw how important each parameter is for the observed values, by permutation importance.
 
-        A random forest is trained on four fifths of the queries. The importance of a parameter is the loss of R² on the
-        remaining fifth when the parameter's values are permuted there; the bars are means over the five folds, with
-        their standard errors. The importance of a parameter that was hardly varied does not show.
+        Each agent's mean is first subtracted from its values. A random forest is trained on four fifths of the queries.
+        The importance of a parameter is the loss of R² on the remaining fifth when the parameter's values are permuted
+        there; the bars are means over the five folds, with their standard errors. The importance of a parameter that
+        was hardly varied does not show.
 
         Args:
             ax: The axes to draw on; None for a new figure.

@@ -83,10 +83,10 @@ def plan(
         epsilon: The epsilon of the whole run, at user level.
         n_init: The number of initial points of each agent.
         delta: The delta of epsilon; None for N^-1.1.
-        seed: The seed of the public design.
+        seed: The seed of the initial points, which are public.
 
     Returns:
-        The expected signal, and the epsilon or the number of agents that would be enough.
+        The expected signal and, if it is below .5, an epsilon or a number of agents at which it would reach .5.
 
     Raises:
         SettingError: A setting is out of range; the error names it.

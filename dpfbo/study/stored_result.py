@@ -1,7 +1,8 @@
 """The folder from which `Optimization.load` restores a result, without the objective.
 
 `optimization.json` describes the study and the problem. The rounds are in `checkpoint/` if `dpfbo.optimize` wrote the
-folder, and in `rounds/` if `Optimization.save` did; the latter lack the broadcasts, so that no run can continue.
+folder, and in `rounds/` if `Optimization.save` did. The files in `rounds/` lack the broadcasts, so a saved result
+cannot be continued.
 """
 
 import json
@@ -77,7 +78,10 @@ class StoredResult(NamedTuple):
 
 
 def description(study: Study, problem: Problem, saved: dict[str, Any] | None = None) -> bytes:
-    """Return the content of `optimization.json`. saved: the entries that `dpfbo.optimize` keeps in other files."""
+    """Return the content of `optimization.json`.
+
+    saved: the entries that only `Optimization.save` writes there; `dpfbo.optimize` keeps them in other files.
+    """
     content = {
         "problem": {
             "name": problem.name, "metric": problem.metric, "lower_is_better": problem.lower_is_better,

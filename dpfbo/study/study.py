@@ -66,12 +66,12 @@ class Study:
         algorithm: The algorithm.
         mechanism: The mechanism of a differentially private algorithm; other algorithms ignore it.
         weights: The weight of each agent in each sub-region.
-        acquisition: The search for the maximum of a function on a box.
+        acquisition: How agents maximise their acquisition functions over the domain.
         dropout: A simulated loss of messages.
         seed: The seed of the shared features, the initial points and the agents' draws.
         rng: `seeded` for a simulation: the seed also determines the noise and the choice of agents, so whoever knows
             the seed can remove the noise. `os`: the operating system draws both, and they cannot be repeated.
-        delta: The delta of epsilon; None for N^-1.1, and at most .001 if rng is `os`.
+        delta: The delta of epsilon; None for N^-1.1, or min(N^-1.1, .001) if rng is `os`.
         accountant: The name in `accountants` of the accountant that computes the epsilon after each round.
         accountants: The names of all accountants that report the epsilon of the run.
         space: The named parameters that are the domain's axes; None if the axes have no names.
@@ -82,7 +82,7 @@ class Study:
         other messages (replace-one); N is public. `SubsampledGaussian` states the event and the sensitivity.
 
     Raises:
-        SettingError: A setting is wrong. `agents`, `step` and `plan` check further settings at their first use.
+        SettingError: A setting is wrong. `agents`, `plan` and `server` check further settings when they are used.
 
     Example:
         >>> import dpfbo
@@ -147,8 +147,9 @@ class Study:
     def views(self) -> dict[str, float]:
         """Epsilon for each kind of observer, at the study's delta, relation and accountant.
 
-        With a trusted server, the only key is `broadcasts`, which everybody sees. Else: `server` for the server with
-        up to `colluders` sites, `site` for another site, `outsider` for an observer of the broadcasts alone.
+        With a trusted server, the only key is `broadcasts`, which everybody sees. Otherwise, the keys are `server` (the
+        server with up to `colluders` sites), `site` (one site, or up to `colluders` sites together) and `outsider` (an
+        observer of the broadcasts alone).
         """
         if not isinstance(self.mechanism, DistributedGaussian):
             return {"broadcasts": self.plan.epsilon()}

@@ -35,8 +35,8 @@ class StudyFolder:
     """The folder `<root>/<algorithm>-<setting>/<seed>` in which `dpfbo.optimize` keeps a study.
 
     files: the files of a run (`dpfbo.formats.run_folder`). checkpoint: the finished rounds, which are kept when the
-    study ends. setting: a hash of the study's settings except its seed. epsilon: the privacy budget; None if the noise
-    multiplier was given instead, or without privacy. noted: the time of the last write of progress.json.
+    study ends. setting: a hash of the study's settings except its seed. epsilon: the privacy budget; None without
+    privacy, or if the noise multiplier was given instead. noted: the time of the last write of progress.json.
     """
 
     study: Study
@@ -55,7 +55,10 @@ class StudyFolder:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Create and lock the folder. Raises MissingPackage without the packages that write the files of a run."""
+        """Create the folder, and lock it until the `with` block ends.
+
+        Raises MissingPackage if the packages that write the files of a run are not installed.
+        """
         with needing("run", "optimize with a folder"):
             import pyarrow  # noqa: F401
             import yaml  # noqa: F401
@@ -69,7 +72,7 @@ class StudyFolder:
     def restore(self, result: FederatedResult, ledger: Ledger) -> bool:
         """Add the finished rounds to the result. Returns True if all rounds are finished and their records written.
 
-        Raises LedgerError if the ledger lacks one of their broadcasts.
+        Raises LedgerError if the ledger belongs to another run, or lacks a broadcast of a finished round.
         """
         if self.study.plan.events and ledger.path == self.files.ledger_path:
             ledger.check_covers(self.study.coverage())

@@ -1,4 +1,4 @@
-"""python -m runners.audit: attacks on an experiment's real server or curator, and checks that find false claims."""
+"""python -m runners.audit: attack an experiment's real server or curator, and check its privacy claim."""
 
 import argparse
 import json
@@ -40,7 +40,7 @@ Examples
   python -m runners.audit problem=landmine privacy.q=1 privacy.z=1 --trials 20000
   python -m runners.audit privacy.sensitivity=tight --rounds 5 --out results/audit_tight
   python -m runners.audit --trials 0                                  the checks alone
-  python -m runners.audit --trials 0 --thorough                       the checks alone, with a hundred times the draws
+  python -m runners.audit --trials 0 --thorough                       the checks alone, with far more draws
   python -m runners.audit --files problem=branin                      every file of a real run, with its objective
   python -m runners.audit transform=random_projection                 an outsourced table: attacks and checks
 
@@ -141,7 +141,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--seed", type=at_least(0), default=0, help="seed of the audit (default: 0); privacy.rng=os uses no seed")
     add("--out", type=Path, metavar="FOLDER", help="folder of the files (default: audit in the results folder)")
     add("--json", action="store_true", help="print the contents of audit.json")
-    add("--thorough", action="store_true", help="a hundred times the draws of noise and S_t: minutes to an hour")
+    add("--thorough", action="store_true", help="far more draws of noise and S_t in the checks; takes 5 to 20 minutes")
     add("--files", action="store_true", help="make two small real runs, and search every file that they leave")
     parser.add_folder("results_dir", Path("results"), "results folder (default: results)")
     args = parser.parse_intermixed_args(argv)

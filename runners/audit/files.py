@@ -1,8 +1,9 @@
-"""Search every file of a real run for functions of its noise-free sums.
+"""Search every file of a real run for numbers that are functions of a sum without its noise.
 
-Two runs (privacy.rng=os) release the same numbers, because `FixedRelease` replaces their noise; the second run loses
-many messages, so that sums, subsets and counts differ. No file may have a column with the server's private numbers,
-hold one of a list of functions of a sum, or differ between the runs in anything but times.
+The search makes two runs with privacy.rng=os. Both release the same numbers, because `FixedRelease` replaces their
+noise. The second run loses many messages, so that its sums, subsets of agents and counts differ from those of the
+first. A file must not have a column of the server's private numbers, and must not hold any of the functions of a sum
+that `_secrets` computes. It may differ between the runs only in times.
 """
 
 import io
@@ -49,7 +50,10 @@ _DURING = "during"  # folder of copies that were made before the last round ende
 
 @dataclass(frozen=True)
 class FixedRelease(Gaussian):
-    """Noise whose release depends on sigma and round alone; it saves sum, release, sigma and sensitivity in `notes`."""
+    """A noise that ignores the sum: the release depends on sigma and the round alone.
+
+    notes: the folder in which each round's sum, release, sigma and sensitivity are saved.
+    """
 
     notes: str
 
@@ -87,9 +91,10 @@ def _with_fixed_release(composition: Composition, notes: Path, lossy: bool) -> C
 
 
 def search(overrides: Sequence[str], rounds: int = ROUNDS, on_step: Callable[[], None] = lambda: None) -> FileSearch:
-    """Make the two runs of a setting, with its objective, in a temporary folder, and search their files.
+    """Make two runs with the given overrides in a temporary folder, and search their files.
 
-    on_step: called after each of a run's `rounds + 1` rounds. Raises ValueError if the setting claims no privacy.
+    The runs evaluate the real objective. on_step: called after each of a run's `rounds + 1` rounds. Raises ValueError
+    if the algorithm claims no privacy.
     """
     with tempfile.TemporaryDirectory(prefix="audit") as scratch:
         place = Path(scratch)
@@ -148,7 +153,8 @@ def _secrets(notes: Path) -> np.ndarray:
 def compare(first: Path, second: Path, secrets: np.ndarray, secret_order: bool = False) -> FileSearch:
     """Search all files of two folders, and compare the folders.
 
-    secrets: absolute values that no file may hold, sorted. secret_order: True if files with measurements may differ.
+    secrets: absolute values that no file may hold, sorted. secret_order: True if the order of the released
+    rows is secret, so that files with measurements may differ.
     """
     found = FileSearch()
     for path in sorted(p for folder in (first, second) for p in folder.rglob("*") if p.is_file()):

@@ -1,4 +1,7 @@
-"""The pictures of an audit: scores of two worlds, and their trade-off curve with the claimed one."""
+"""The pictures of an audit: an attack's scores in two worlds, and the measured and the claimed trade-off curve.
+
+The worlds are runs of a server that differ in one agent's messages, or releases of two neighbouring tables.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -23,7 +26,7 @@ LOOK = {**COMMON, "axes.grid": False, "legend.frameon": False, "legend.fontsize"
 
 
 def draw(panels: Sequence[Callable[[Axes], None]], title: str, path: Path) -> Path:
-    """Draw the panels, functions of their axes, and write them as a PNG file, whole or not at all."""
+    """Draw the panels, and write a PNG file, whole or not at all. panels: functions that draw on the given axes."""
     with mpl.rc_context(LOOK):
         figure = Figure(figsize=(max(2, len(panels)) * PANEL[0], PANEL[1]), layout="constrained")
         for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
@@ -34,7 +37,7 @@ def draw(panels: Sequence[Callable[[Axes], None]], title: str, path: Path) -> Pa
 
 
 def scores(axes: Axes, verdict: Verdict, names: tuple[str, str], score: str, title: str) -> None:
-    """Draw the scores of both worlds and the tests' thresholds. names: of the worlds; score: label of the x axis."""
+    """Draw the scores of both worlds and the tests' thresholds. names: the worlds' names. score: the x axis's label."""
     worlds = dict(zip(names, (verdict.without, verdict.with_message), strict=True))
     together = np.concatenate([world[np.isfinite(world)] for world in worlds.values()])
     low, high = np.quantile(together, [0.001, 0.999]) if len(together) else (0.0, 1.0)

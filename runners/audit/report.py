@@ -22,8 +22,8 @@ _LEFT = ("check", "", "worst observation", "claim", "attack", "neighbour", "atta
 class AuditReport:
     """The result of an audit, to be printed and written. title: what was audited.
 
-    checks: a heading and the results. answer: the other entries of audit.json. tables, notes: printed after the checks.
-    picture_title, panels: the contents of audit.png, which is not drawn without panels.
+    checks: a heading and the results. answer: audit.json's entries besides `sound` and `checks`. tables, notes: printed
+    after the checks. picture_title, panels: the contents of audit.png, which is not drawn without panels.
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""The audit of an experiment's server: all checks, then the two-world replay."""
+"""The audit of an experiment's server: all checks, then a replay in two worlds that differ in one agent's messages."""
 
 import time
 from collections.abc import Callable
@@ -25,7 +25,11 @@ _MOST_SITES = 40  # most sites of an audited secure sum, unless its dropouts and
 
 
 def target_of(experiment: FederatedExperiment) -> Target:
-    """Return the experiment's server as a target over all broadcasts. Raises ValueError if it claims nothing."""
+    """Return the target of the audit: the experiment's server with all its broadcasts.
+
+    Raises ValueError if the experiment claims no privacy, if its accountant's epsilon is no guarantee, or if it has no
+    server that adds up messages.
+    """
     name, plan = experiment.settings.algorithm.name, experiment.plan
     if not experiment.private:
         raise ValueError(f"algorithm={name} claims no privacy: there is nothing to audit")
@@ -65,10 +69,10 @@ def audit(
     experiment: FederatedExperiment, rounds: int, trials: int, seed: int, on_step: Callable[[], None],
     thorough: bool = False,
 ) -> AuditReport:  # fmt: skip
-    """Check the whole run, then replay its first rounds in two worlds, unless trials = 0.
+    """Check the whole run; if trials > 0, also replay its first rounds in two worlds.
 
-    thorough: a hundred times the draws of noise and S_t. on_step: called after each check and each trial; a trial
-    runs in both worlds.
+    The worlds differ in one agent's messages. thorough: True to check far more draws of the noise and of
+    the sampled agents S_t. on_step: called after each check and each trial; a trial is a replay in both worlds.
     """
     begin, whole = time.monotonic(), target_of(experiment)
     target = worst_case(whole)

@@ -38,14 +38,14 @@ SCORES = {
 
 
 def completed(overrides: Sequence[str]) -> list[str]:
-    """Return the overrides, preceded by the algorithm of the given transform unless they name an algorithm."""
+    """Return the overrides; if they name a transform but no algorithm, the transform's algorithm is put first."""
     given = dict(o.split("=", 1) for o in overrides if "=" in o)
     chosen = ALGORITHMS.get(given.get("transform", ""))
     return [*([] if chosen is None or "algorithm" in given else [f"algorithm={chosen}"]), *overrides]
 
 
 def check_claims(experiment: OutsourcedExperiment) -> None:
-    """Raise ValueError if the experiment releases nothing, or claims no privacy of the release."""
+    """Raise ValueError if the experiment releases nothing, or claims no privacy for its release."""
     name = experiment.settings.algorithm.name
     if experiment.transform.event(experiment.problem.table.public) is None:
         raise ValueError(f"algorithm={name} releases nothing of the table: there is nothing to audit")
@@ -54,7 +54,7 @@ def check_claims(experiment: OutsourcedExperiment) -> None:
 
 
 def trials_of(transform: Transform) -> int:
-    """Return how often the attacks need each table to be released; this is the default of --trials."""
+    """Return how many releases of each table the attacks need; this is the default of --trials."""
     if isinstance(getattr(transform, "noise", None), DiscreteGaussian):
         return SLOW
     return FEW if isinstance(transform, RandomProjection) else TRIALS
@@ -65,7 +65,7 @@ def audit(
 ) -> AuditReport:
     """Check the release, run every attack, then reconstruct the rows from one release.
 
-    on_step: called after each trial.
+    Rows are not reconstructed from a histogram. on_step: called after each trial.
     """
     begin, transform, data = time.monotonic(), experiment.transform, experiment.problem.table
     system = not experiment.settings.privacy.seeded

@@ -1,7 +1,7 @@
-"""python -m runners.bench SUITE: measure times and memory, and compare them with floors (docs/results/speed.md).
+"""python -m runners.bench SUITE: measure times and memory, and compare them with lower bounds, called floors.
 
-Every measurement is made in a fresh process; times are medians over repeats. The command prints tables, and writes
-SUITE.json and, if a size varies, SUITE.png.
+docs/results/speed.md says what a floor counts. Every measurement is made in a fresh process; times are medians over
+repeats. The command prints tables, and writes SUITE.json and, if a size varies, SUITE.png.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Federated runs of dpfbo or of the plain loop, timed by phase."""
+"""Federated runs of dpfbo or of `plain_loop`, timed by phase."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class RunTask:
     plain: bool = False
 
     def compose(self, *more: str) -> FederatedExperiment:
-        """Compose the experiment. Raises ValueError for bad settings, and MissingData."""
+        """Compose the experiment. Raises ValueError for bad settings, and MissingData if a data file is missing."""
         given = [f"problem={self.problem}", f"algorithm={self.algorithm}", *self.overrides, *more]
         return federated(build(composed(given)))
 
@@ -69,7 +69,7 @@ def library_run(experiment: FederatedExperiment) -> FederatedResult:
 
 
 def shape_of(experiment: FederatedExperiment, rounds: Sequence[RoundRecord]) -> RunShape:
-    """Return the sizes of a run with these records; without records, the shares `own` and `server` are 0."""
+    """Return the sizes of the experiment's run. rounds: its records; if empty, the shares `own` and `server` are 0."""
     a, agents, T = experiment.settings.algorithm, experiment.agents, experiment.rounds
     domain, own, averaged, prior = experiment.problem.domain, agents.own_gp, agents.averaged_gp, a.has_prior
     kernels = 0 if averaged is None else len(averaged.lengthscales) * len(averaged.noises) * (1 + prior)

@@ -1,8 +1,8 @@
-"""The floor of each phase of a federated run: the least time that its arithmetic and its memory traffic take here.
+"""The floor of each phase of a federated run: the least time that its operations need on this machine.
 
 docs/results/speed.md lists what is counted. Symbols: M features of a message, F features of an own draw, D axes,
 n observations of an agent in the round, G points of a grid (or C candidates and R starts in a box), P regions,
-sampling probability q, N agents, T rounds. Functions that return `Work` count the operations of one computation.
+q sampling probability, N agents, T rounds. Functions that return `Work` count the operations of one computation.
 """
 
 import math
@@ -36,10 +36,10 @@ def floor_seconds(work: Work, rates: Rates) -> float:
 class RunShape:
     """The sizes of a federated run from which its floors follow.
 
-    G: 0 in a box. fit_every: observations between two fits, None if hyper-parameters are given. kernels: the number of
-    GPs that an agent averages, 0 for Thompson sampling. lengthscales: the number of length-scales of a private prior,
-    0 without one. broadcasts: their number, 0 without a server. own, server: in rounds 0..T, the share of agents that
-    chose a query by their own draw or followed the server.
+    G: grid points, 0 in a box. fit_every: observations between two fits, None if hyper-parameters are given. kernels:
+    the number of GPs that an agent averages, 0 for Thompson sampling. lengthscales: the number of length-scales of a
+    private prior, 0 without one. broadcasts: their number, 0 without a server. own: for each of the rounds 0..T, the
+    share of agents that chose their query by an own draw. server: the share that followed the server.
     """
 
     N: int
@@ -89,13 +89,16 @@ def factor(n: float) -> Work:
 
 
 def matheron(n: int, M: int) -> Work:
-    """Count the operations for a posterior draw of M weights, given features and factor: products, solves, normals."""
+    """Count the operations for a posterior draw of M weights: products, solves and normals.
+
+    The features and the Cholesky factor of the n points are given.
+    """
     numbers = n * M + n * (n + 1) / 2 + n + M
     return normals(M + n) + work(flops=4 * n * M + 2 * n * n + M + 2 * n, bytes=_WORD * numbers)
 
 
 def appended(n: int, k: int, M: int, D: int) -> Work:
-    """Count the operations for k new points of n: features, and rows of the Gram matrix and of its Cholesky factor."""
+    """Count the operations for the k newest of n points: features, and rows of Gram matrix and Cholesky factor."""
     old = n - k
     rows = k * old * old + k * k * old + k**3 / 3
     return features(k, M, D) + work(flops=2 * k * n * M + rows, bytes=_WORD * (old * M + old * (old + 1) / 2 + k * n))
@@ -104,8 +107,8 @@ def appended(n: int, k: int, M: int, D: int) -> Work:
 def message(n: int, k: int, s: RunShape, rates: Rates) -> Work:
     """Count the operations for an agent's message after n observations, k of them new; only sampled agents draw one.
 
-    The cheaper of two ways counts: all agents update their factors in every round, or only sampled agents compute them,
-    from the points.
+    The cheaper of two ways counts: all agents update their Cholesky factors in every round, or only sampled agents
+    compute theirs from all their points.
     """
     if s.lengthscales:  # scores of the design, whose features are Nystroem features
         return k * (nystrom(s) + work(flops=2 * s.M)) if k > 1 else work()
@@ -115,7 +118,10 @@ def message(n: int, k: int, s: RunShape, rates: Rates) -> Work:
 
 
 def search(s: RunShape, M: int) -> Work:
-    """Count the operations of maximising one function of M features in a box; the last Newton step is in double."""
+    """Count the operations of maximising one function of M features in a box.
+
+    The last Newton step is in double precision.
+    """
     derivatives = M * (6 * s.D + 2 * s.D * s.D + 8)
     screening = work(flops32=s.candidates * M * (2 * s.D + 4), cos32=s.candidates * M)
     climbing = work(flops32=(s.starts + 1) * derivatives, cos32=2 * (s.starts + 1) * M)
@@ -147,14 +153,17 @@ def acquisition(n: int, s: RunShape) -> Work:
 
 
 def fit(n: int, s: RunShape) -> Work:
-    """Count the operations of a fit, if one is due: distances, and a factor, inverse and product per likelihood."""
+    """Count the operations of a fit, if one is due after n observations.
+
+    A fit computes distances and, for each likelihood, a Cholesky factor, an inverse and a product.
+    """
     if s.fit_every is None or n % s.fit_every:
         return work()
     return work(flops=1.5 * n * n * s.D + _EVALUATIONS * (3 * n**3 + 8 * n * n), exp=_EVALUATIONS * n * n / 2)
 
 
 def improvement(n: int, s: RunShape) -> Work:
-    """Count the operations for likelihoods of all averaged GPs, and the expected improvement of one at points tried."""
+    """Count the operations for each averaged GP's likelihood, and for expected improvement under at least one GP."""
     points = s.candidates if not s.G else s.G if s.G <= SCREENED else s.G / 8
     return s.kernels * (factor(n) + work(flops=6 * n * n)) + work(flops=points * (n * n + 4 * n + 20))
 

@@ -42,7 +42,7 @@ class Timed:
 
     runs: seconds by phase of each repeat, with `total` and `cpu`. floors: seconds by phase. start_mb: the peak memory
     of the process before the measurement, with all imports. peak_mb: its peak memory at the end. gpu_mb: the peak
-    memory of tensors on the GPU; None if there were none.
+    memory of tensors on the GPU; None if no GPU was used.
     """
 
     runs: list[dict[str, float]]

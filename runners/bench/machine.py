@@ -1,4 +1,4 @@
-"""The speed of this machine: the rates at which it multiplies, copies, appends, and computes functions."""
+"""The speed of this machine: the rates at which it multiplies, copies, computes functions, and appends to a file."""
 
 import os
 import tempfile

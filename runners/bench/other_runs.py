@@ -67,7 +67,8 @@ def ledger(charges: int, folder: Path) -> TimedRun:
 def modeler(rows: int, columns: int, rounds: int, seed: int, refit: bool) -> TimedRun:
     """Return a modeler's run on a smooth objective over random rows of [-12, 12]^3, projected to `columns` features.
 
-    With `refit`, the run instead factorises the whole posterior after every measurement of the same rows.
+    With `refit`, the run chooses no rows: it repeats the same measurements, and computes the whole posterior anew after
+    each of them.
     """
     rng = np.random.default_rng(seed)
     points3 = rng.uniform(-12, 12, (rows, 3))
@@ -93,7 +94,7 @@ def modeler(rows: int, columns: int, rounds: int, seed: int, refit: bool) -> Tim
     call: Callable[[], object] = refitted if refit else measured_rows
 
     def floors(rates: Mapping[str, float]) -> dict[str, float]:
-        """Return the floor in seconds: for each measurement, covariances, a row of V, and new means and variances."""
+        """Return the floor in seconds: for each measurement, covariances, a row of V = L^-1 K, means and variances."""
         steps = range(rounds + 1)
         flops, numbers = sum(2 * columns + 2 * t + 8 for t in steps), sum(t + columns + 1 for t in steps)
         counts = work(flops=rows * flops, exp=rows * len(steps), bytes=8 * rows * numbers)

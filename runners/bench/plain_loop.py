@@ -1,4 +1,4 @@
-"""A plain DP-FTS-DE for comparison: Algorithms 1 and 2 in NumPy, agent by agent, every posterior from scratch.
+"""A plain DP-FTS-DE: the paper's Algorithms 1 and 2 in NumPy, agent by agent, with every posterior from scratch.
 
 `python -m runners.bench overhead` compares its times with those of dpfbo, and tests compare its results. The plain loop
 shares problems and settings with dpfbo, but no code of the algorithm.
@@ -108,7 +108,7 @@ def query(
     agent: PlainAgent, t: int, omega: np.ndarray, shared: Features, domain: Domain, settings: FederatedSettings,
     rng: np.random.Generator, clock: PhaseClock,
 ) -> np.ndarray:  # fmt: skip
-    """Return the query of one agent in round t >= 1, D (Algo. 2, lines 5 to 9)."""
+    """Return the query of one agent in round t >= 1, of shape D (Algo. 2, lines 5 to 9)."""
     a, acquisition, D = settings.algorithm, settings.acquisition, domain.dimension
     exponent = FOLLOW[a.follow]
     if exponent < np.inf and rng.random() < t**-exponent:
@@ -131,7 +131,7 @@ def weight_posterior(Phi: np.ndarray, y: np.ndarray, lam: float) -> tuple[np.nda
 
 
 def draw_weights(Phi: np.ndarray, y: np.ndarray, lam: float, rng: np.random.Generator) -> np.ndarray:
-    """Draw weights from `N(nu, lam Sigma^-1)`, M (see `weight_posterior`)."""
+    """Draw M weights from `N(nu, lam Sigma^-1)`; see `weight_posterior`."""
     nu, L = weight_posterior(Phi, y, lam)
     return nu + np.sqrt(lam) * solve_triangular(L, rng.standard_normal(len(nu)), lower=True, trans="T")
 
@@ -202,7 +202,11 @@ def initial_points(region: int, k: int, parts: tuple[int, ...], domain: Domain, 
 def maximise(
     features: Features, omega: np.ndarray, domain: Domain, acquisition: Acquisition, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return `argmax_x phi(x) . omega^(i[x])`, D: over a grid, or in a box by candidates, then L-BFGS-B from starts."""
+    """Return `argmax_x phi(x) . omega^(i[x])`, a point of shape D.
+
+    On a grid, all points are compared. In a box, the best of random candidates competes with the maxima that L-BFGS-B
+    finds from random starts.
+    """
     D, parts = domain.dimension, region_parts(len(omega), domain.dimension)
     grid = domain.unit_points.numpy() if isinstance(domain, Grid) else None
     candidates = rng.random((acquisition.n_candidates, D)) if grid is None else grid

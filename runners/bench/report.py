@@ -35,7 +35,7 @@ def entry(case: BenchCase, timed: Timed) -> dict[str, Any]:
 
 
 def tables(entries: Sequence[dict[str, Any]]) -> str:
-    """Return a table of all measurements, and one of their phases with the ratio to the floor in brackets."""
+    """Return a table of all measurements, and a table of their phases with the ratio to the floor in brackets."""
     rows, phases = [], []
     for e in entries:
         size = ", ".join(f"{name} = {value:,}".replace(",", " ") for name, value in e["size"].items())

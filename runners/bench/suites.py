@@ -50,7 +50,10 @@ def _federated(what: str, problem: str, algorithm: str, *overrides: str, plain: 
 
 
 def overhead(args: argparse.Namespace) -> Iterator[BenchCase]:
-    """Yield dpfbo's runs, a plain loop's run with the same kind of draws, and on request `ts`, `local`, `dp_prior`."""
+    """Yield three runs of DP-FTS-DE: by dpfbo, by dpfbo with the plain loop's kind of draws, and by the plain loop.
+
+    The option --prior adds runs of `ts`, `local` and `dp_prior`.
+    """
     rounds = [] if args.rounds is None else [f"rounds={args.rounds}"]
     yield _federated("dpfbo", args.problem, "dp_fts_de", *rounds)
     yield _federated("dpfbo, rff draws", args.problem, "dp_fts_de", *rounds, RFF)
@@ -61,7 +64,7 @@ def overhead(args: argparse.Namespace) -> Iterator[BenchCase]:
 
 
 def agents(args: argparse.Namespace) -> Iterator[BenchCase]:
-    """Yield the synthetic problem at all combinations of sizes."""
+    """Yield runs on the synthetic problem with all combinations of algorithms and sizes."""
     for algorithm, M, T, N in product(args.algorithms, args.features or [None], args.rounds, args.agents):
         given = [f"executor.device={args.device}"] + ([] if M is None else [f"algorithm.M={M}"])
         yield _federated(algorithm, "synthetic", algorithm, f"problem.n_agents={N}", f"rounds={T}", *given)

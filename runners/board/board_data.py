@@ -41,7 +41,7 @@ class BoardData:
             return content
 
     def best(self, key: str, name: str) -> dict[str, Any] | None:
-        """Return the best query of every agent of a setting, at most `MOST_ROWS`; None if there is no such experiment.
+        """Return each agent's best query in a setting, at most `MOST_ROWS` rows; None if there is no such experiment.
 
         The entry `words` explains missing rows and may be empty. Without `private`, real releases have no rows.
         """
@@ -60,7 +60,7 @@ class BoardData:
         return {"words": words, "columns": list(dict.fromkeys(key for row in rows for key in row)), "rows": rows}
 
     def for_file(self) -> dict[str, Any]:
-        """Return the content of a page that is a file: with up to `LISTED` curves, and best configurations."""
+        """Return the content of a page that is written to a file: up to `LISTED` curves, and best configurations."""
         every = [f"{folder.key}/{setting.name}" for folder in self._experiments() for setting in folder.read()]
         content = self.content(every, most=LISTED)
         content["best"] = {

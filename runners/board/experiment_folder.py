@@ -19,7 +19,10 @@ _SETTLED_SECONDS = 5.0  # a list of trials is reused if its folders have not cha
 
 @dataclass(frozen=True)
 class ReadSetting:
-    """The trials of one setting with the contents of their files. name: its hash, or hash and T if T differs."""
+    """The trials of one setting with the contents of their files.
+
+    name: the setting's hash; T is appended if trials with this hash differ in T.
+    """
 
     name: str
     label: str
@@ -60,7 +63,7 @@ class ExperimentFolder:
         return found
 
     def completed(self, setting: ReadSetting) -> ReadSetting:
-        """Return the setting with what takes longer to read: limits of epsilon, and epsilon by round."""
+        """Return the setting, completed by what takes longer to read: the limits of epsilon, and epsilon by round."""
         return replace(setting, readings=list(map(self._completed, setting.trials, setting.readings)))
 
     def folder_of(self, trial: Trial) -> Path:

@@ -47,7 +47,10 @@ class BoardServer(ThreadingHTTPServer):
         return f"http://{host}:{self.server_address[1]}/{f'?token={self.secret}' if self.secret else ''}"
 
     def admits(self, host_header: str) -> bool:
-        """Return False for a foreign host name on loopback, which a web site may have pointed there (DNS rebinding)."""
+        """Return False if the server is on loopback, but the request's header names another host.
+
+        A web site may have pointed its own name to loopback (DNS rebinding).
+        """
         name = urlsplit(f"//{host_header}").hostname
         return not is_loopback(self.host) or name in (*_LOCAL_NAMES, self.host)
 

@@ -1,4 +1,4 @@
-"""Checked reading of one trial's files, which may be of another program, damaged or hostile."""
+"""Checked reading of one trial's files, which may be damaged, hostile or written by another program."""
 
 import json
 import math
@@ -52,8 +52,8 @@ class TrialReading:
 
     mean: the metric after `round`, the last finished round. epsilon: spent so far, inf if not finite, None if unknown.
     curve: lists `round` (up to the last finished one), `mean`, and `epsilon` spent before the round; None if unknown.
-    changed: time of the newest file. fault: a sentence on a file that cannot be read. quantiles: by percent, of the
-    final metric over the agents, in a finished run with many agents.
+    changed: time of the newest file. fault: a sentence on a file that cannot be read. quantiles: the quantiles of
+    the final metric over the agents, by percent; only finished runs with many agents have them.
     """
 
     phase: BoardPhase
@@ -81,7 +81,7 @@ def number(value: object) -> float | None:
 
 
 def rounded(value: object, digits: int = 6) -> float | None:
-    """Return a finite number with this number of significant digits, and None for anything else."""
+    """Return a finite number, rounded to `digits` significant digits, and None for anything else."""
     known = number(value)
     return None if known is None else float(f"{known:.{digits}g}")
 
@@ -110,7 +110,7 @@ def _facts(given: dict[str, Any]) -> TrialFacts:
 
 
 def read_trial(trial: Trial, folder: RunFolder) -> TrialReading:
-    """Read one trial; the curve of a finished one has no epsilon, which `epsilon_curve` reads."""
+    """Read one trial. The curve of a finished trial lacks epsilon, which `epsilon_curve` reads separately."""
     summary = folder.path / "summary.json"
     try:
         return _finished(read_object(summary), summary.stat().st_mtime) if summary.exists() else _begun(trial, folder)
@@ -121,7 +121,7 @@ def read_trial(trial: Trial, folder: RunFolder) -> TrialReading:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON object. Raises UnreadableFile if the file holds something else, or OSError."""
+    """Read a JSON object. Raises UnreadableFile if the file holds something else, and OSError if it cannot be read."""
     try:
         content = json.loads(read_plain(path, MOST_BYTES))
     except (ValueError, RecursionError) as error:
@@ -132,7 +132,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def limits_in_config(path: Path) -> dict[str, float | None]:
-    """Return the limits of epsilon in a config.yaml, by names of `TrialFacts`; empty if it cannot be read."""
+    """Return the limits of epsilon in a config.yaml, by the field names of `TrialFacts`; empty if it cannot be read."""
     try:
         privacy = read_yaml(path)["privacy"]
         budget = privacy.get("budget") or {}
@@ -143,9 +143,10 @@ def limits_in_config(path: Path) -> dict[str, float | None]:
 
 
 def epsilon_curve(path: Path, rounds: int, n_charges: int | None) -> list[float | None]:
-    """Return the epsilon before each of the shown rounds of a finished run, from its server.parquet.
+    """Return the epsilon before each of the `shown_rounds` of a finished run, from its server.parquet.
 
-    It is None before the first release if the ledger also has charges of earlier runs. Raises UnreadableFile.
+    Before the first release it is None if the ledger also has charges of earlier runs. Raises UnreadableFile if the
+    file cannot be read.
     """
     try:
         if path.stat().st_size > MOST_BYTES:

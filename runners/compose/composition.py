@@ -20,9 +20,10 @@ Experiment = FederatedExperiment | OutsourcedExperiment
 class Composition:
     """A configuration that has been checked as a whole, with its settings and experiment; it never changes.
 
-    given: the configuration that Hydra composed, with derived values filled in: the content of a file `problem.space`,
-    lambda for `theory`, what the problem found in its files for `auto`, and the noise multiplier of a target epsilon.
-    settings: the same values as a typed tree. experiment: all parts of the run, built from the settings.
+    given: the configuration that Hydra composed. Derived values are filled in: the content of the file that
+    `problem.space` names, lambda in place of `theory`, what the problem found in its files in place of `auto`, and the
+    noise multiplier that meets a target epsilon. settings: the same values as a typed tree. experiment: all parts of
+    the run, built from the settings.
     """
 
     given: DictConfig
@@ -80,7 +81,7 @@ def target_epsilon(settings: Settings) -> float | None:
 
 
 def is_complete(settings: Settings) -> bool:
-    """Return True if no derived value has to be filled in, so that the run's name needs no data of the problem."""
+    """Return True if no derived value is missing; the run's folder can then be found without the problem's data."""
     return target_epsilon(settings) is None and "auto" not in settings.problem.node.values()
 
 

@@ -47,9 +47,9 @@ def composing() -> Iterator[None]:
 def command_line(overrides: Sequence[str], multirun: bool = False) -> Iterator[DictConfig]:
     """Compose a configuration with the node `hydra`, check the classes in that node, and yield the configuration.
 
-    With `multirun` it is that of the first run. Hydra's plugins are allowed, because Hydra imports all
-    installed ones anyway. Raises HydraException for overrides that do not compose, ValueError for a launcher, callback
-    or logger that is not allowed.
+    With `multirun`, this is the configuration of the first run. Hydra's plugins are allowed, because Hydra imports all
+    installed plugins anyway. Raises HydraException for overrides that do not compose, and ValueError for a launcher,
+    callback or logger that is not allowed.
     """
     with composing():
         given = [_first(o) for o in parse_overrides(overrides)] if multirun else list(overrides)
@@ -75,7 +75,7 @@ def _first(override: Override) -> str:
 class Composer:
     """Composes many configurations that differ in values, faster than Hydra; use it within `composing`.
 
-    Hydra reads its files only once for each choice of groups; other values are set in a copy of that configuration.
+    Hydra composes files only once for each choice of the groups' options; other values are set in a copy of the result.
     """
 
     def __init__(self) -> None:

@@ -30,7 +30,7 @@ class FederatedExperiment:
 
     @staticmethod
     def of(settings: FederatedSettings, problem: Problem) -> "FederatedExperiment":
-        """Build the experiment. Raises ValueError, one sentence with the key, if settings do not fit the problem."""
+        """Build the experiment. Raises ValueError, whose message names the key, if settings do not fit the problem."""
         privacy = settings.privacy
         with keys("dropout"):
             dropout = Dropout(settings.dropout.probability, Streams(settings.seed))
@@ -77,9 +77,10 @@ class FederatedExperiment:
 
     @cached_property
     def plan(self) -> PrivacyPlan:
-        """The planned broadcasts and their costs, computed at the first use because agent processes do not need them.
+        """The planned broadcasts and their costs, computed at the first use, because agent processes do not need them.
 
-        Raises ValueError for settings that cannot be accounted for or cost more than their budget.
+        Raises ValueError if the broadcasts cannot be accounted for, or if they cost more than the budget and when_spent
+        is "refuse".
         """
         with keys("privacy"):
             plan = self.study.plan

@@ -1,7 +1,7 @@
 """Create the objects that `_target_` nodes of a configuration name, and import only what is allowed.
 
-A name in a file can stand for any function of any module. Therefore only classes of dpfbo, of packages with an entry
-point (`dpfbo.extensions`), and of packages or modules that the user names with `allow` are imported.
+A name in a file can stand for any function of any module. Therefore names are imported only from dpfbo, from packages
+with an entry point (`dpfbo.extensions`), and from packages or modules that the user names with `allow`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,8 +19,9 @@ _OWN = ("dpfbo.problems", "dpfbo.federated", "dpfbo.outsourced", "dpfbo.privacy.
 def check_targets(tree: Any, allow: object = (), option: str = "allow=[{}]") -> None:
     """Raise ValueError for a `_target_` in a plain tree that is not allowed or cannot be used.
 
-    allow: names of packages or modules. option: the option that would allow one, for the error message. A target is
-    imported only if it is allowed. An allowed package must define it, as a class or, outside of dpfbo, as a function.
+    allow: names of packages or modules. option: the option that would allow a refused name, for the error message. A
+    target is imported only if it is allowed. An allowed package must define it, as a class or, outside of dpfbo, as a
+    function.
     """
     allowed = (*_OWN, *allowed_names(allow))
     for key, target in _targets(tree, ""):
@@ -92,7 +93,10 @@ def instantiate(node: Any, key: str, **others: str) -> Any:
 
 
 def class_named(node: Any, attribute: str) -> type[Any]:
-    """Return the server class that a node names. Raises ValueError if it lacks `attribute`, or for other keys."""
+    """Return the server class that a node names.
+
+    Raises ValueError if the node has a key besides `_target_`, or if the class lacks `attribute`.
+    """
     wrong = f"algorithm.server must be null or the class of a server, got {node!r}"
     if not isinstance(node, dict) or set(node) != {"_target_"}:
         raise ValueError(wrong)

@@ -38,7 +38,7 @@ class OutsourcedExperiment:
 
     @staticmethod
     def of(settings: OutsourcedSettings, problem: CandidateProblem) -> OutsourcedExperiment:
-        """Build the experiment. Raises ValueError, one sentence with the key, if settings do not fit the problem."""
+        """Build the experiment. Raises ValueError, whose message names the key, if settings do not fit the problem."""
         public, transform = problem.table.public, settings.transform
         with keys("transform"):
             transform.event(public)

@@ -239,7 +239,7 @@ class RunSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class FederatedSettings(RunSettings):
-    """The settings of a federated run, of agents and perhaps a server."""
+    """The settings of a federated run, which has agents and perhaps a server."""
 
     privacy: MechanismPrivacy
     algorithm: Algorithm
@@ -271,7 +271,7 @@ class FederatedSettings(RunSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class OutsourcedSettings(RunSettings):
-    """The settings of an outsourced run, of a curator and a modeler."""
+    """The settings of an outsourced run, which has a curator and a modeler."""
 
     algorithm: OutsourcedAlgorithm
     privacy: ReleasePrivacy

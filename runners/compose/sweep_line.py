@@ -84,13 +84,13 @@ Space = Mapping[str, Interval | tuple[str, ...]]  # for each key, an interval or
 
 
 def composed_base(arguments: Sequence[str]) -> DictConfig:
-    """Compose the keys of the sweep as a whole, without its settings; call it within `composing`."""
+    """Compose a configuration from the keys that hold for a whole sweep; call this within `composing`."""
     given = parsed([a for a in arguments if is_sweep_key(name_of(a))])
     return hydra.compose("config", [v for values in given.values() for v in values])
 
 
 def base_of(arguments: Sequence[str]) -> DictConfig:
-    """Compose the keys of the sweep as a whole, without its settings."""
+    """Compose a configuration from the keys that hold for a whole sweep."""
     with composing():
         return composed_base(arguments)
 
@@ -132,7 +132,7 @@ def check_comparable(key: str, rngs: Iterable[str], problems: Iterable[tuple[obj
 
 
 def scaled(base: DictConfig) -> tuple[Any, Any]:
-    """Return the seeds and the settings of the experiment at the configured scale."""
+    """Return the seeds and the settings of the experiment at the configured scale, quick or paper."""
     checks.one_of("scale", base.scale, SCALES)
     sweep: dict[str, Any] = OmegaConf.to_container(base.sweep, resolve=True)  # type: ignore[assignment]
     seeds, settings = base.get("seeds"), sweep["settings"]

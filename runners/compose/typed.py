@@ -46,7 +46,10 @@ _OBJECTS = {
 
 
 def checked_settings(cfg: DictConfig) -> tuple[DictConfig, Settings]:
-    """Check a configuration; return it, with the file `problem.space` read and `theory` resolved, and its settings."""
+    """Check a configuration; return a completed configuration and its settings.
+
+    The completed configuration has the content of the file that `problem.space` names, and a number for `theory`.
+    """
     for name in ("problem", "algorithm", "privacy"):
         if name in cfg and not OmegaConf.is_dict(cfg.get(name)):
             raise ValueError(f"{name} is a group of files: choose one with {name}=NAME, got {cfg.get(name)!r}")

@@ -1,4 +1,4 @@
-"""Server certificates for trials and local connections, signed by an authority whose key is never written."""
+"""Certificates for a server that has none and for loopback, signed by an authority whose key is never written."""
 
 import datetime
 import ipaddress

@@ -25,7 +25,11 @@ class Post(Protocol):
         ...
 
     def collect(self, names: Iterable[str]) -> list[tuple[str, int, bytes | None]]:
-        """Return the new answers to these requests: name, sender (by its key), and bytes, or None for a failure."""
+        """Return the new answers to the requests with these names.
+
+        An answer consists of the request's name, the sender's number, and bytes, or None after a failure. The sender
+        is identified by its key.
+        """
         ...
 
 

@@ -1,4 +1,4 @@
-"""The keys of a site: its identity, which signs its statements, and the key with which its SuperNode connects."""
+"""The keys of a site: its identity, which is a signing key, and the key with which its SuperNode connects."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class PublicKeys:
 
     @staticmethod
     def of(entries: Any, path: Path) -> PublicKeys:
-        """Return the keys in the content of a JSON file. Raises StateError for any other content."""
+        """Return the keys in `entries`, the content of the JSON file `path`. Raises StateError for other content."""
         if not isinstance(entries, dict) or set(entries) != {"identity", "supernode", "proof"}:
             raise StateError(f"{path} is not a file of public keys: python -m runners.deploy site-key writes one")
         return PublicKeys(**entries)
@@ -105,7 +105,7 @@ def write_private(path: Path, key: ed25519.Ed25519PrivateKey | ec.EllipticCurveP
 
 
 def read_identity(folder: Path) -> ed25519.Ed25519PrivateKey:
-    """Read a site's identity, its signing key. Raises StateError if the file is damaged or others may read it."""
+    """Read a site's identity, its signing key. Raises StateError for a file that is missing, damaged or not private."""
     key = _private(folder / IDENTITY)
     if not isinstance(key, ed25519.Ed25519PrivateKey):
         raise StateError(f"{folder / IDENTITY} must hold an Ed25519 key: restore the file")
@@ -113,7 +113,7 @@ def read_identity(folder: Path) -> ed25519.Ed25519PrivateKey:
 
 
 def read_supernode(folder: Path) -> ec.EllipticCurvePrivateKey:
-    """Read the key of a site's SuperNode. Raises StateError if the file is damaged or others may read it."""
+    """Read the key of a site's SuperNode. Raises StateError for a file that is missing, damaged or not private."""
     key = _private(folder / SUPERNODE)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise StateError(f"{folder / SUPERNODE} must hold a key on P-384: restore the file")

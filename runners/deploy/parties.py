@@ -14,9 +14,9 @@ class SiteParty(Protocol):
     """A site's part of a protocol. Its state is in the site's folder, so that any process may answer a request."""
 
     def respond(self, request: bytes) -> bytes:
-        """Answer a request of the server; a repeated request gets the same bytes, or the answer of a later state.
+        """Answer a request of the server; a repeated request gets the same bytes, unless the site was not ready.
 
-        The answer is on disk before this returns and, if the site keeps a ledger, charged.
+        Before the call returns, the answer is on disk, and so is any charge for it in the site's ledger.
 
         Raises:
             WireError: The bytes are not a request of this protocol.

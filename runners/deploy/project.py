@@ -29,7 +29,7 @@ _MOST_BYTES = 2**20  # the maximum size of a certificate
 
 @dataclass(frozen=True)
 class Shared:
-    """The public files of `for_sites`, which the operator and all sites have.
+    """The public files of a deployment, which the operator and all sites have.
 
     Args:
         folder: The folder `for_sites` of a project, or a site's folder, into which the files were copied.

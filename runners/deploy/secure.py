@@ -37,7 +37,7 @@ class MaskedSite:
 
 
 def secure_site(site: SiteFolder) -> SecureSite:
-    """Open the site of a study without a trusted server."""
+    """Open a site whose study has no trusted server."""
     raw, none = serialization.Encoding.Raw, serialization.NoEncryption()
     private = read_identity(site.folder).private_bytes(raw, serialization.PrivateFormat.Raw, none)
     shared = site.shared

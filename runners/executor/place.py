@@ -24,7 +24,7 @@ from runners.executor.deployment import Deployment, Spent, device, use_threads
 
 @contextmanager
 def with_room(experiment: Experiment) -> Iterator[None]:
-    """Connect to the cluster of an experiment on Ray, if it uses one, until the end of the block.
+    """Connect to the experiment's Ray cluster until the end of the block; with `executor=local`, do nothing.
 
     Raises ExecutorError if no cluster answers, or if the actors do not fit on it.
     """
@@ -44,9 +44,9 @@ def with_room(experiment: Experiment) -> Iterator[None]:
 
 @contextmanager
 def deployed(experiment: Experiment, folder: RunFolder, done: Any) -> Iterator[Deployment]:
-    """Place all parts of an experiment, and remove them at the end, within `with_room`.
+    """Place all parts of an experiment, and remove them at the end of the block.
 
-    done: the finished rounds; `run` adds the rest.
+    Use this inside a `with_room` block. done: the finished rounds; `run` adds the rest.
     """
     if experiment.settings.executor.name == "local":
         with folder.hold_ledger() as held:

@@ -16,9 +16,9 @@ class DataFile:
     """One file that can be fetched.
 
     path: relative to the data folder. sha256, bytes: hex digest and size (None: unknown) of the download.
-    member: the file to unpack if the download is a tar.bz2 archive, else None. make: a function that makes the table,
-    to be stored as csv.gz, from the downloads' paths, else None. more: the further downloads, each as its address
-    (relative to url), sha256 and bytes.
+    member: the file to unpack from a tar.bz2 archive; None if nothing is unpacked. make: the function that makes a
+    table, which is stored as csv.gz, from the paths of the downloads; None if no table is made. more: the further
+    downloads, each as its address (relative to url), sha256 and bytes.
     """
 
     name: str
@@ -34,7 +34,7 @@ class DataFile:
 
     @property
     def downloads(self) -> tuple["DataFile", ...]:
-        """An entry for each download, of which this one is the first."""
+        """One entry for each download: first this entry itself, then one for each download in `more`."""
         return (self, *(replace(self, url=urljoin(self.url, u), sha256=s, bytes=n, more=()) for u, s, n in self.more))
 
 

@@ -1,7 +1,7 @@
 """Find the folder of a run: results/EXPERIMENT/LABEL-SETTING/SEED/, or SETTING/SEED/ for a trial of a sweep.
 
 A run is found again under either name by its setting and seed. A run with another number of rounds is found by its
-`lineage.json`, which holds the names of the setting without the rounds and is written before anything is released.
+`lineage.json`, which holds digests of the setting without the rounds and is written before anything is released.
 """
 
 import json
@@ -23,7 +23,10 @@ logger = logging.getLogger(__name__)
 
 
 def run_folder_of(run: "RunIdentity", single: bool) -> RunFolder:
-    """Return the folder of a run: its own; outside a sweep (`single`), else one with other rounds; else a new one.
+    """Return the folder of a run; this is a new path if the run has no folder yet.
+
+    Outside a sweep (`single`), the folder of a run that differs only in the number of rounds, if there is one, is used
+    instead of a new path.
 
     Raises ResultsError if a trial of a sweep would add to the real releases of a run with another number of rounds.
     """
@@ -82,7 +85,8 @@ def note_lineage(folder: RunFolder, run: "RunIdentity") -> None:
 def check_noise_of_other_lengths(run: "RunIdentity", folder: RunFolder) -> None:
     """Warn if a run with a target epsilon exists with another number of rounds, and thus with other noise.
 
-    Raises ResultsError if its releases are real, because a second run would add to their epsilon on another ledger.
+    Raises ResultsError if its releases are real, because a second run would add to their epsilon, but would be charged
+    on a ledger of its own.
     """
     if run.settings.privacy.epsilon is None or folder.path.exists():
         return

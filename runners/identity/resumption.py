@@ -21,12 +21,14 @@ logger = logging.getLogger(__name__)
 def resumed(
     experiment: Experiment, checkpoint: Checkpoint, folder: RunFolder, result: Result, run: LedgerCoverage
 ) -> tuple[int, float | None, int]:
-    """Prepare a run to start or resume; return its number of finished rounds, earlier epsilon, number of broadcasts.
+    """Prepare a run to start or resume; return the number of finished rounds, earlier epsilon, number of broadcasts.
 
-    The finished rounds are the first ones of the checkpoint, and the ledger holds all their broadcasts. An empty ledger
-    is bound to `run`; any other must belong to it. Earlier epsilon is that of all other charges, if releases are real.
-    The broadcasts are those of the whole run. If nothing was sent in the checkpoint's last round, because a shorter run
-    ended there, that round does not count, and `result.observed` gets its observations. Unusual facts are logged.
+    The finished rounds are the first rounds of the checkpoint, and the ledger holds all their broadcasts. If nothing
+    was sent in the checkpoint's last round, because a shorter run ended there, that round does not count as finished,
+    and `result.observed` gets its observations. The earlier epsilon is that of all other charges in the ledger; in a
+    simulation, these are not counted. The number of broadcasts is that of the whole run, finished rounds included.
+
+    An empty ledger is bound to `run`; any other must belong to it. Unusual facts are logged.
     """
     settings, seeded = experiment.settings, experiment.settings.privacy.seeded
     anew, summary = settings.again or not settings.resume, finished.summary_of(folder)

@@ -164,7 +164,7 @@ def repaired(path: Path) -> str:
     """Replace a damaged ledger by a whole one, and keep the damaged one beside it under a new name; return a sentence.
 
     `dpfbo.privacy.ledger_repair` determines the charges and their costs. A whole ledger stays as it is. Raises
-    LedgerError if no intact line shows what the damaged ones cost, or a run or a server is writing to the ledger.
+    LedgerError if no intact line shows what the damaged ones cost, or if a run or a server is writing to the ledger.
     """
     if not path.is_file():
         raise LedgerError(f"ledger {path} does not exist, or is not a file")

@@ -49,7 +49,7 @@ class PlannedRun:
 
     @property
     def subset(self) -> tuple[int, int] | None:
-        """The size of a round's subset and the number of agents, if its size is fixed; None for Poisson sampling."""
+        """The size of each round's subset and the number of agents; None for Poisson sampling."""
         if self.sampling == "poisson":
             return None
         return max(1, math.floor(self.q * self.agents + 0.5)), self.agents

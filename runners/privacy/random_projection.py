@@ -1,4 +1,4 @@
-"""PO-GP-UCB's projection to r columns: the r with no singular value raised (`sigma_min >= w(r)`), and the theorems."""
+"""PO-GP-UCB's projection to r columns: which r raise no singular value (`sigma_min >= w(r)`), and the theorems."""
 
 import math
 from bisect import bisect_right
@@ -34,8 +34,8 @@ def projection(
 ) -> dict[str, Any]:
     """Compute the largest r for each epsilon, and compare w(r) with the problem's sigma_min for small r.
 
-    epsilons, delta: of the published claim; None for those of the problem. Raises ValueError for a value outside its
-    range, HydraException for overrides that do not compose.
+    epsilons, delta: parameters of the published claim; None stands for the problem's own. Raises ValueError for a
+    value outside its range, HydraException for overrides that do not compose.
     """
     # imported here, because no other command needs settings of runs
     from runners.compose.composition import build
@@ -89,7 +89,7 @@ def largest_r(sigma_min: float, epsilon: float, delta: float) -> int | None:
 
 
 def raised(C: float | None) -> str:
-    """Describe raised singular values by Theorem 2's C'."""
+    """Describe raised singular values by the factor C' of Theorem 2; C is None if the factor is unbounded."""
     return "raised, C' unbounded" if C is None else f"raised, C' = {C:.2f}"
 
 

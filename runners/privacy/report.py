@@ -10,7 +10,7 @@ from dpfbo.privacy.plan import PrivacyPlan
 
 
 def facts(plan: PrivacyPlan) -> dict[str, Any]:
-    """Return epsilon of a plan by every accountant (None if infinite), with delta, relation and what it covers."""
+    """Return epsilon of a plan by every accountant (None if infinite), delta, the relation, and what epsilon covers."""
     return {
         "epsilon": plan.totals(), "approximations": plan.approximations, "delta": plan.delta, "relation": plan.relation,
         "covers": plan.covers,

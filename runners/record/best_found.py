@@ -16,10 +16,10 @@ SUMMARY_AGENTS = 100  # a summary lists the best queries of at most this many ag
 
 
 def best_found(rounds: Iterable[pa.Table], maximize: bool = True) -> pa.Table:
-    """Return agent, round, value (as the objective returned it) and parameters, for each agent that has a value.
+    """Return a table of best queries: agent, round, value (as the objective returned it) and parameters.
 
-    rounds: the rows of rounds.parquet in one or more tables, of which only one is in memory at a time. Parameters
-    without names are x1, x2, ..; an inactive parameter is null.
+    Agents without a value are left out. rounds: the rows of rounds.parquet in one or more tables, of which only one is
+    in memory at a time. Parameters without names are x1, x2, ..; an inactive parameter is null.
     """
     found: pa.Table | None = None
     for table in rounds:

@@ -8,7 +8,7 @@ import yaml
 def config_text(settings: dict[str, Any]) -> str:
     """Return a resolved configuration as YAML, which OmegaConf and YAML 1.1 parsers read as the same values.
 
-    A value of another type than those of YAML, such as a path, is written as a string.
+    A value whose type YAML lacks, such as a path, is written as a string.
     """
     return str(yaml.dump(settings, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, sort_keys=False))
 

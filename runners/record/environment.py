@@ -19,7 +19,10 @@ PACKAGES = (
 
 
 def environment() -> dict[str, Any]:
-    """Return this process's environment for JSON. compiled: True if there is compiled code for searches and draws."""
+    """Return this process's package versions, system, processor and number of threads, as a dict for JSON.
+
+    Its entry `compiled` is True if there is compiled code for searches and draws.
+    """
     return {
         "python": platform.python_version(),
         "packages": _versions(),

@@ -58,7 +58,7 @@ class RoundProgress:
 
 
 def print_summary(summary: dict[str, Any], folder: object) -> None:
-    """Print the table at the end of a run."""
+    """Print a finished run's metric by round as a table, then its epsilon, best queries and times."""
     T, curve = summary["rounds"], summary["curve"]
     outsourced = "published_claim" in summary  # without agents there is no standard error over them
     table = Table("round", summary["metric"])

@@ -21,7 +21,7 @@ _NO_COST = {"preset", "data_dir", "n_jobs"}  # keys of a problem that are not pa
 
 @dataclass(frozen=True)
 class TrialCost:
-    """The cost of one trial: seconds on its CPUs, and bytes on disk."""
+    """The cost of one trial: its duration in seconds, and its size on disk in bytes."""
 
     seconds: float
     bytes: float
@@ -37,7 +37,7 @@ def kind(config: Mapping[str, Any]) -> str:
 
 
 class FinishedTrials:
-    """The costs of finished trials. settings: the folders of the settings whose trials are read, at most five of each.
+    """The costs of finished trials. settings: the settings' folders; at most five trials in each folder are read.
 
     The cost of a setting is the mean over its finished trials, in any experiment. If it has none, its cost per round is
     the mean over the finished trials of the same problem and algorithm.
@@ -73,8 +73,8 @@ class FinishedTrials:
     def seconds(self, setting: str, rounds: int | None) -> float | None:
         """Predict the seconds of a trial of `setting` with `rounds` rounds; None if no trial has finished.
 
-        A setting without finished trials takes the mean time per round of all finished trials; if `rounds` is None, it
-        takes their mean total time.
+        If this setting has no finished trials, the time per round is the mean over all finished trials. If `rounds` is
+        None, too, the prediction is the mean total time of all finished trials.
         """
         if setting in self._by_setting:
             return _mean(self._by_setting[setting]).seconds

@@ -66,7 +66,7 @@ class Costs:
         return FinishedTrials(self._results_dir.glob("*/*/"))
 
     def of(self, setting: PlannedSetting) -> tuple[TrialCost | None, str]:
-        """Return the cost of one trial, None if it is unknown, and the source of the cost."""
+        """Return the cost of one trial (None if it is unknown) and the source of the cost."""
         config = plain_tree(setting.cfg)
         known = self._finished.cost(setting.name, setting.problem, config, setting.rounds)
         if known is not None or self._probing is None:

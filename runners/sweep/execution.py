@@ -124,7 +124,10 @@ def _submit(slurm: SlurmLauncher, sweeps: Sequence[SweepPlan], args: argparse.Na
 
 
 def cancel(overrides: Sequence[str]) -> int:
-    """Cancel the Slurm jobs of the experiments that the overrides name, and wait until they have ended."""
+    """Cancel the Slurm jobs of the experiments that the overrides name.
+
+    Waits until the jobs have ended, but no longer than `_CANCEL_SECONDS`.
+    """
     if not any(name_of(o) in ("experiment", "experiment_name") for o in overrides):
         raise SlurmError("--cancel needs experiment=NAME or experiment_name=NAME, whose job it ends")
     folders = [folder_of(base_of(line)) for line in command_lines(overrides)]

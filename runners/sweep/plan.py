@@ -1,8 +1,9 @@
 """Plan the trials of a sweep from its command line: every setting, composed and checked, with every seed.
 
 Each entry of the experiment's `sweep.settings` (a single empty entry if there are none) is combined with the command
-line's overrides. Commas, choice(), range() and glob() multiply, as in Hydra's multirun. With `sweep.search` these and
-interval() span the space of a search instead, and the settings are those that the search has suggested so far.
+line's overrides. Commas, choice(), range() and glob() yield every combination of values, as in Hydra's multirun. With
+`sweep.search` these and interval() span the space of a search instead, and the settings are those that the search has
+suggested so far.
 """
 
 import itertools
@@ -137,9 +138,9 @@ def plan(
 ) -> SweepPlan:
     """Compose and check all settings that the overrides of a command line describe.
 
-    say: called with a message at every step. composed: settings of an earlier call by their overrides, to be reused;
-    new ones are added. Raises HydraException or OmegaConfBaseException for overrides that do not compose, and the
-    errors of `Composition` for settings that cannot run.
+    say: called with a message at every step. composed: the settings that earlier calls composed, by overrides. They are
+    reused, and new settings are added. Raises HydraException or OmegaConfBaseException for overrides that do not
+    compose, and the errors of `Composition` for settings that cannot run.
     """
     seeds = [a.partition("=")[2] for a in arguments if name_of(a) == "seeds"]
     rest = [a for a in arguments if name_of(a) != "seeds"]

@@ -54,7 +54,7 @@ class Row:
         return words if done or not words else f"({words})"
 
     def at_round(self) -> str:
-        """Return the rounds that unfinished seeds have reached: `12, 30 / 40` for two, `5: 12..30 / 40` for five."""
+        """Return the rounds that unfinished seeds reached: `12, 30 / 40` for two seeds, `5: 12..30 / 40` for five."""
         lines = []
         for phase in _UNDER_WAY:
             at = sorted(state.round or 0 for state in self.of(phase))

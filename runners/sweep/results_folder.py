@@ -29,10 +29,10 @@ _NO_SETTING = {"seed", "experiment_name", "results_dir", "data_dir", "executor",
 def results(folder: str | Path) -> "pd.DataFrame":
     """Return a data frame with a row for each trial of an experiment, as does Ray Tune's `ResultGrid.get_dataframe()`.
 
-    Columns: label, setting (its hash), seed, state, stopped_by, round, mean and se (of the metric after that round; se
-    over the agents), epsilon/ACCOUNTANT (at delta, NaN if not finite), delta, seconds, error, path (of the run folder),
-    and config/KEY for every key in which settings differ, but for keys that follow the seed (read from overrides until
-    a setting has a finished trial).
+    Columns: label, setting (its hash), seed, state, stopped_by, round, mean and se (mean and standard error of the
+    metric over the agents after that round), epsilon/ACCOUNTANT (at delta, NaN if not finite), delta, seconds, error,
+    path (of the run folder), and config/KEY for every key in which settings differ. A key whose value depends on the
+    seed has no column. Until a setting has a finished trial, its values are read from its overrides.
 
     Args:
         folder: The experiment's folder, such as `results/mine`.

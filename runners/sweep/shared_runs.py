@@ -1,8 +1,8 @@
-"""Run several experiments in one sweep: a trial that they share runs once and is copied into the other folders.
+"""Run several experiments in one sweep: each shared trial runs once and is copied to the other experiments.
 
-Figures share settings, and a setting with a seed is the same run in every experiment. Real noise (privacy.rng=os) is
-refused, because a copy would report the same releases a second time. A copied run is logged to W&B from its files, in
-the group of the experiment that it was copied to.
+Experiments may have settings in common, and a setting with a seed is the same run in all of them. Real noise
+(privacy.rng=os) is refused, because a copy would report the same releases a second time. A copied run is logged to W&B
+from its files, in the group of the experiment that it was copied to.
 """
 
 import json
@@ -44,7 +44,8 @@ class TrialOnce:
 def command_lines(arguments: Sequence[str]) -> list[list[str]]:
     """Split a command line that names several experiments, such as experiment=fig2a,fig2b, into one line for each.
 
-    An experiment with `sweep.experiments` is replaced by those; they get its other options under `sweep`.
+    An experiment that lists others in `sweep.experiments` is replaced by them; its other options under `sweep` apply to
+    each of them.
     Raises SweepError if the experiments cannot be combined.
     """
     given = {name_of(a): a.partition("=")[2] for a in arguments}
@@ -70,8 +71,8 @@ def plan_all(
 
     composed: passed on to `plan` if there is a single experiment.
 
-    Raises SweepError if the experiments cannot be combined, and MissingData if the data of any of them are missing,
-    unless `sweep.skip_missing` is true and others remain.
+    Raises SweepError if the experiments cannot be combined. Raises MissingData if the data of an experiment are
+    missing, unless `sweep.skip_missing` is true and other experiments remain.
     """
     lines, sweeps, missing = command_lines(arguments), list[SweepPlan](), dict[str, MissingData]()
     if len(lines) == 1:
@@ -151,7 +152,7 @@ def _check_shareable(sweeps: Sequence[SweepPlan]) -> None:
 
 
 def copy_shared(sweep: SweepPlan, others: Sequence[SweepPlan]) -> None:
-    """Copy trials that `others` have finished into the folder of `sweep`, if they are not finished there.
+    """Copy each trial that is finished in one of `others`, but not in `sweep`, into the folder of `sweep`.
 
     A trial whose folder is busy or cannot be written is not copied, and the sweep runs it.
     """

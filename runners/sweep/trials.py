@@ -52,7 +52,7 @@ class Trial:
         return self.setting, self.seed
 
     def folder(self, experiment: Path, labelled: Sequence[str] | None = None) -> RunFolder:
-        """Return the trial's run folder, given the folder of its experiment. labelled: see `find_run`."""
+        """Return the trial's run folder, given its experiment's folder. labelled: see `identity.places.find_run`."""
         if (experiment / self.setting).exists():
             return RunFolder(experiment / self.setting / str(self.seed))
         return trial_folder(experiment, self.setting, self.seed, self.rounds, labelled)
@@ -91,7 +91,10 @@ States = dict[tuple[str, int], TrialState]  # by the key of the trial
 
 
 def folders_of(experiment: Path, trials: Iterable[Trial]) -> dict[tuple[str, int], RunFolder]:
-    """Return the run folders of many trials of one experiment, whose folder is listed only once, by key."""
+    """Return the run folder of each of an experiment's trials, by the trial's key.
+
+    The experiment's folder is listed only once, which saves time if there are many trials.
+    """
     labelled = labelled_folders(experiment)
     return {t.key: t.folder(experiment, labelled.get(t.setting, ())) for t in trials}
 

@@ -73,7 +73,10 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line `argv`; the exit code is 0, 1 if a run cannot be replayed, 130 when interrupted."""
+    """Run the command line `argv`; return 0, or 1 after an error, or 130 if interrupted.
+
+    If a run cannot be replayed, the error is printed, and the other runs are still replayed.
+    """
     args = _parse(argv)
     return exit_code(lambda: _run(args))
 

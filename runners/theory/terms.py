@@ -66,7 +66,7 @@ class RebuiltRun:
 
     @property
     def message_norm(self) -> float:
-        """`S / sqrt(P)`."""
+        """`S / sqrt(P)`, the norm to which messages are clipped."""
         return self.mechanism.message_norm(self.experiment.agents.regions.P)
 
     @property
@@ -132,7 +132,8 @@ def _by_agent(column: pa.ChunkedArray, e: FederatedExperiment) -> Tensor:
 def clipped_sets(run: RebuiltRun) -> Tensor:
     """Return C_t, the agents whose messages are clipped, for every broadcast (broadcasts x N); recomputes the messages.
 
-    Raises ValueError if S_t can be drawn again and the number of its clipped messages is not the recorded one.
+    If the subset S_t of the agents can be drawn again, raises ValueError unless the number of clipped messages from S_t
+    is the recorded one.
     """
     e = run.experiment
     messages = theory.replayed_messages(e.agents, e.problem.n_agents, run.history())
@@ -150,8 +151,9 @@ def clipped_sets(run: RebuiltRun) -> Tensor:
 def terms(run: RebuiltRun, norm_bound: float, noise_sd: float | None = None, delta: float = DELTA) -> dict[str, Any]:
     """Return the contents of theory.json. Raises ValueError if the run's records do not fit its settings.
 
-    norm_bound: B. noise_sd: R of the observations, None for the problem's own; without R, no constants are explicit.
-    delta: the probability that the bounds with explicit constants fail.
+    norm_bound: B, a bound on the RKHS norm of every objective. noise_sd: R, the standard deviation of the observation
+    noise; None for the problem's own. If that is unknown or 0, the terms with explicit constants are left out. delta:
+    the probability that the bounds with explicit constants fail.
     """
     e, in_C = run.experiment, clipped_sets(run)
     a, T, N, P = e.agents, e.rounds, e.problem.n_agents, e.agents.regions.P

@@ -1,10 +1,10 @@
-"""The W&B runs (attempts to log) of a run folder: their ids and the places of their files.
+"""The attempts to log a run to W&B: their ids and the places of their files.
 
 All online attempts of a run share one id until the run is finished, so that the server has one curve. Each offline
-attempt has a new id, since W&B's service may still hold the id of a killed process; it replaces earlier attempts that
-were not uploaded. All runs of an experiment share the folder `<results>/<experiment>/wandb`, where the ids of a run
-begin with a digest of its folder's name and its parent's. wandb.json in the run folder has the last id, and says
-whether the run was logged to the end.
+attempt has a new id, since W&B's service may still hold the id of a killed process. A new attempt replaces the earlier
+offline attempts that were not uploaded. All runs of an experiment share the folder `<results>/<experiment>/wandb`,
+where the ids of a run begin with a digest of the last two parts of the path of its run folder. wandb.json in the run
+folder has the last id, and says whether the run was logged to the end.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ class WandbNote:
 
 
 def read_note(run_dir: Path) -> WandbNote | None:
-    """Read the note of a run folder; None if it is missing or unreadable."""
+    """Read wandb.json, the note in a run folder; None if it is missing or unreadable."""
     try:
         return WandbNote(**(read_object(run_dir / NOTE) or {}))
     except TypeError:
@@ -46,7 +46,7 @@ def read_note(run_dir: Path) -> WandbNote | None:
 
 
 def id_of_attempt(run_dir: Path, mode: str) -> str:
-    """Return the id for a new attempt; in a W&B sweep, the agent has chosen it."""
+    """Return the id for a new attempt; in a W&B sweep, W&B's agent has chosen it."""
     if in_sweep():
         return os.environ["WANDB_RUN_ID"]
     note = read_note(run_dir)

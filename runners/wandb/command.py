@@ -98,7 +98,7 @@ def _in_words(result: LoggedExperiment) -> str:
 
 
 def workspace(args: argparse.Namespace) -> int:
-    """Build the dashboard of an experiment without a server; --save stores it in the project."""
+    """Build the dashboard of an experiment locally; --save stores it in the project."""
     built, project = _built(build, args)
     if not _saved_or_printed(built, args):
         print(f"workspace {args.experiment} of project {project}, runs grouped by label")
@@ -111,7 +111,7 @@ def workspace(args: argparse.Namespace) -> int:
 
 
 def report(args: argparse.Namespace) -> int:
-    """Build a report of an experiment, with regret against epsilon, without a server; --save stores it in the project.
+    """Build a report of an experiment locally, with regret against epsilon; --save stores it in the project.
 
     Each --save makes a new report.
     """

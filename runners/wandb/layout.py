@@ -50,7 +50,10 @@ Metrics = dict[str, float | None]
 
 
 def regret_metrics(mean: float | None, quantiles: Sequence[float]) -> Metrics:
-    """Return the metric after a round. quantiles: at the levels of `QUANTILES`; empty if no agent has a value."""
+    """Return the metric's mean and quantiles over the agents after a round, under their names on the dashboard.
+
+    quantiles: the values at the levels of `QUANTILES`; empty if no agent has a value.
+    """
     return {REGRET: mean, **(dict(zip(QUANTILES, quantiles, strict=True)) if len(quantiles) else {})}
 
 
@@ -84,8 +87,8 @@ def released_only(show: str, real: bool) -> bool:
 def config_of(config: Mapping[str, Any], setting: str, label: str, released_only: bool) -> dict[str, Any]:
     """Return the settings with `setting`, `method` and `label` added, and null for those that the method does not use.
 
-    Grouping by any of them then never averages runs of different settings. If only released metrics are shown, paths
-    of folders and files are left out.
+    If runs are grouped by a setting, the runs on which it has no effect then form a group of their own. If only
+    released metrics are shown, paths of folders and files are left out.
     """
     algorithm = config.get("algorithm", {})
     alone = algorithm.get("server", "") is None

@@ -31,10 +31,10 @@ def log_summary(
 ) -> bool | None:
     """Log the summary of an experiment's finished runs unless it is unchanged; return whether it was logged.
 
-    Returns None if it could not be logged.
+    If a file is damaged or W&B fails, logs a warning and returns None.
 
     settings: `tracker.wandb`. again: log also an unchanged summary. ended: text of the alert that a sweep ended, or
-    empty; the text of the last alert is not sent again. A damaged file or a failure of W&B is logged as a warning.
+    empty; the text of the last alert is not sent again.
     """
     known = read_object(experiment / "wandb" / NOTE) or {}  # id, digest of the content, and alert of the last summary
     alert = ended if settings.get("alerts") and ended != known.get("alert") else ""

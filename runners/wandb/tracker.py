@@ -37,7 +37,7 @@ _missing: set[str | None] = set()  # packages that are not installed; each is re
 class WandbTracker:
     """A tracker of one W&B run: its config, regret by epsilon and by round, and its end point.
 
-    The fields are the settings `tracker.wandb`; invalid values raise ValueError. No method raises because of W&B, which
+    The fields are the settings `tracker.wandb`; invalid values raise ValueError. A failure of W&B raises no error. W&B
     is not imported before `start`, prints nothing and asks for no key. Only `start`, `finish` and `fail` wait for W&B,
     within this module's time limits. "Stop" on the dashboard of an online run interrupts the process, as Ctrl-C does.
     """

@@ -1,7 +1,7 @@
-"""Construction of an experiment's workspace on the W&B dashboard, and of its report, without a server.
+"""Construction of an experiment's workspace and report for the W&B dashboard; only `save` contacts W&B's server.
 
-Each line is the mean over the runs of one label, with a band of one standard error. All runs of the experiment's group
-are shown, up to W&B's limit.
+Each line of a plot is the mean over the runs with the same label, with a band of one standard error. All runs of the
+experiment's W&B group are shown, up to W&B's limit.
 """
 
 import json
@@ -38,7 +38,7 @@ def build(experiment: str, project: str, entity: str) -> Any:
 
 
 def build_report(experiment: str, project: str, entity: str) -> Any:
-    """Build the report of the runs in the group `experiment`: the workspace's open sections, each with a heading."""
+    """Build the report of the runs in the group `experiment`, with the sections that are open in the workspace."""
     from wandb_workspaces import expr
     from wandb_workspaces.reports import v2 as wr
 
@@ -86,7 +86,7 @@ def _sections() -> dict[str, list[Any]]:
 
 
 def title(panel: dict[str, Any]) -> str:
-    """Return the title of a panel in a specification; a table of the summary, which has none, gets its name."""
+    """Return the title of a panel in a specification, or `the table NAME of the summary` if it has none."""
     given = panel["config"].get("chartTitle")
     if given:
         return given
@@ -100,9 +100,11 @@ def specification(built: Any) -> dict[str, Any]:
 
 
 def save(built: Any) -> str:
-    """Store a workspace or a report in its project and return its address. An empty entity stands for the API key's.
+    """Store a workspace or a report in its W&B project and return its address.
 
-    Raises ConnectionError, with a message of one sentence, if there is no key or no server.
+    If it was built with an empty entity, the default entity of the API key is used.
+
+    Raises ConnectionError, with a message of one sentence, if it cannot be stored, for example for lack of an API key.
     """
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     import wandb

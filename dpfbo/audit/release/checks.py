@@ -1,6 +1,6 @@
 """Checks of 30 releases of one table: every entry has noise, and the order of the rows is secret.
 
-A sound transform fails one of them less than once in ten million audits.
+A sound transform fails one of these checks less than once in ten million audits.
 """
 
 import math
@@ -53,11 +53,13 @@ def noise(releases: Sequence[Made], sigma: float) -> str:
 def row_order(releases: Sequence[Made], rows: Tensor) -> str:
     """Check that row orders differ, and are uncorrelated with the table's order, the released values and the noise.
 
-    rows: n x d, without noise, in the table's order. The order must not come from the noise's stream either, so it is
-    also compared with the noise's absolute values and with the radii that Box-Muller computes from half the uniforms.
+    rows: n x d, without noise, in the table's order.
 
-    Under uniform orders the correlation of a row's place in the release with any other number has mean 0 and variance
-    1 / (n - 1), and the sum over the releases is compared with this variance.
+    The order of a release must not be drawn from the same random numbers as the noise either. It is therefore also
+    compared with the noise's absolute values and with the radii that Box-Muller computes from half the uniforms.
+
+    Under uniformly random orders, the correlation of a row's place in the release with any other number has mean 0 and
+    variance 1 / (n - 1). The sum of this correlation over the releases must be at most 6 standard errors.
     """
     n = len(rows)
     orders = [list(range(n)) if private.order is None else list(private.order) for _, private in releases]

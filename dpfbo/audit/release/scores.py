@@ -1,6 +1,6 @@
 """Scores of a curator's release, by which an adversary decides which of two tables was released.
 
-They take released rows in the order of the table, because the adversary knows the secret order of the release.
+The scores take released rows in the order of the table, because the adversary knows the secret order of the release.
 """
 
 import math
@@ -24,8 +24,8 @@ TINY = float(np.finfo(float).tiny)
 class ColumnSpace:
     """The score `log |Z - Q Q^T Z| - log |Z - Q' Q'^T Z|`, above 0 if Z fits the neighbour's column space better.
 
-    bases: orthonormal bases Q, Q' of the centred columns of the table and of its neighbour, n x d. The curator's scale
-    does not change a column space.
+    Z is the centred release. bases: orthonormal bases Q, Q' of the centred columns of the table and of its neighbour,
+    n x d. The factor by which the curator scales a table does not change its column space.
     """
 
     bases: Sequence[Tensor]

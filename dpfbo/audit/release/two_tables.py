@@ -51,10 +51,11 @@ class Attack:
 
 @dataclass(frozen=True)
 class AttackResult:
-    """The verdict on an attack. Its `without` holds the scores of the table's releases, `with_message` the neighbour's.
+    """The result of an attack on the claim of a release.
 
+    verdict: `without` holds the scores of the table's releases, `with_message` those of the neighbour's releases.
     disjoint: True if every release lay in the column space of its own table, up to rounding, and a thousand times
-    farther from the other's: the two distributions do not overlap, so that delta is 1 for every epsilon.
+    farther from the other's. The two distributions then do not overlap, so that delta is 1 for every epsilon.
     """
 
     attack: Attack
@@ -74,7 +75,7 @@ class AttackResult:
 
 
 def claim_of(transform: Transform, table: Table) -> Claim:
-    """Return the claim of one release: by the accountant from its event, or as published for `random_projection`.
+    """Return the claim of one release: the accountant's for its event, or the published one for `random_projection`.
 
     Raises ValueError for a transform that claims nothing.
     """
@@ -88,10 +89,11 @@ def claim_of(transform: Transform, table: Table) -> Claim:
 
 
 def attacks(transform: Transform, table: Table, move: float = MOVE) -> list[Attack]:
-    """Return the attacks that apply to a transform. move: see `MOVE`.
+    """Return the attacks that apply to a transform.
 
-    Raises ValueError for a move outside (0, 1], or if the neighbours have the same noiseless release, for example
-    because all rows lie outside the public box.
+    move: the distance that one row moves in the column-space attack, in the unit in which neighbours are at most 1
+    apart. Raises ValueError for a move outside (0, 1], or if the neighbours have the same noiseless release, for
+    example because all rows lie outside the public box.
     """
     checks.positive("move", move)
     if move > FARTHEST:

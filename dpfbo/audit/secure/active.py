@@ -13,7 +13,7 @@ _UNUSED = 0xFC  # bits of a share's first byte that are always zero: a share has
 
 
 def signed_survivors(target: SumTarget) -> str:
-    """Check that no site helps to unmask unless `threshold` sites signed the same list of survivors as the site."""
+    """Check that no site helps to unmask unless `threshold` sites signed the same list of survivors as it did."""
     run, tried = SumRun(target).until("unmask"), 0
     for n in range(target.n_sites):
         good = run.payload(n)["signatures"]
@@ -82,10 +82,10 @@ def signed_keys(target: SumTarget) -> str:
 
 
 def one_vector(target: SumTarget) -> str:
-    """Check that one key masks one vector: restarted and restored sites send it again, or use other masks.
+    """Check that one key masks one vector only: restarted and restored sites send this vector again.
 
-    If another set of sites takes part, they must use other masks: otherwise copies of two sites, each made to leave the
-    other site out, would reveal the mask that the two share.
+    If another set of sites takes part, a restored site must use other masks. Otherwise, copies of two sites, each made
+    to leave the other site out, would reveal the mask that the two share.
     """
     run, N = SumRun(target).until("masked"), target.n_sites
     copies = [journal.copied() for journal in run.journals]
@@ -138,7 +138,10 @@ def key_streams(target: SumTarget) -> str:
 
 
 def one_share_each(target: SumTarget) -> str:
-    """Check that a site shows one share for each site: of a survivor's mask or a missing site's key, for one list."""
+    """Check that a site shows one share for each site: of the mask of a survivor, or of the key of a missing site.
+
+    After that, the site must refuse any other list of survivors.
+    """
     noise, N = target.noise, target.n_sites
     gone = list(range(noise.max_dropouts))
     run = SumRun(target).until("masked").until("unmask", absent=gone)

@@ -1,4 +1,7 @@
-"""Checks of a curious server's view. The server follows the protocol, keeps every message, may collude with sites."""
+"""Checks of what a curious server learns.
+
+The server follows the protocol, but it keeps every message and may collude with sites.
+"""
 
 import math
 from collections.abc import Iterator
@@ -61,8 +64,8 @@ def masked_numbers(target: SumTarget) -> str:
 def masks(target: SumTarget) -> str:
     """Check that, in each attempt, every pair of sites shares a mask and every site has its own, all different.
 
-    For each pair, all other sites collude with the server: the masks that they know, those that unmasking reveals, and
-    the vectors, which the audit chose, are subtracted from what the pair sends.
+    For each pair, all other sites collude with the server. From what the pair sends, the check subtracts the masks
+    that these sites know, the masks that unmasking reveals, and the vectors, which the audit chose.
     """
     size, N = target.size_for(NUMBERS), target.n_sites
     run = SumRun(target, size, attempts=2)
@@ -115,8 +118,8 @@ def _left_of_pairs(run: SumRun) -> tuple[dict[tuple[int, int], np.ndarray], np.n
 def two_worlds(target: SumTarget) -> str:
     """Check that a server cannot tell whether site 0, the canary, sends zeros or a loud vector that site 1 cancels.
 
-    The canary's masked numbers must have the same distribution in both worlds, and must be uniform near zero after its
-    vector is subtracted. All answers must have the same lengths.
+    The canary's masked numbers must have the same distribution in both worlds. After its vector is subtracted, as many
+    numbers must lie near zero as if they were uniform. Each answer must have the same length in both worlds.
     """
     worlds, lengths = [], []
     for loud in (0, _LOUD):
@@ -136,9 +139,10 @@ def two_worlds(target: SumTarget) -> str:
 
 
 def seeds(target: SumTarget) -> str:
-    """Check that seeds have 128 bits: 2^19 seeds differ, with balanced, independent bits; a sum uses each seed once.
+    """Check that seeds have 128 bits, and that a sum uses each seed once.
 
-    With b random bits, 2^19 seeds would all differ with probability about exp(-2^(37 - b)): 1e-14 at b = 32.
+    All of 2^19 seeds must be different, and their bits must be balanced and independent. Seeds with only b random bits
+    would all be different with probability about exp(-2^(37 - b)): 1e-14 at b = 32.
     """
     source: list[bytes] = []
 

@@ -25,7 +25,7 @@ Charge = Callable[[bytes], None]
 
 @dataclass(frozen=True)
 class SumTarget:
-    """The sites of a secure sum.
+    """The sites of the secure sum under audit.
 
     Args:
         mechanism: The mechanism whose noise shares the sites add.
@@ -60,8 +60,9 @@ class SumTarget:
 class SumRun:
     """One secure sum in one process, of vectors that the audit chooses.
 
-    vectors: M integers by (attempt, site): the `numbers` of the site or, without these, random integers in the range of
-    a message, from -2^16 to 2^16. answers: the sites' answers to honest requests, by (attempt, step, site).
+    vectors: each site's vector of M integers, by (attempt, site). It is the site's entry in `numbers` or, without
+    `numbers`, consists of random integers from -2^16 to 2^16, the range of a message. answers: the sites' answers to
+    honest requests, by (attempt, step, site).
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class SumRun:
         return torch.from_numpy(made)
 
     def request(self, step: str, payload: dict[str, Any]) -> bytes:
-        """Return a request of the present attempt with any payload, encoded."""
+        """Return the encoded request of a step of the present attempt, with the given payload."""
         return ServerRequest(self.server.attempt, step, payload).encoded(self.terms)
 
     def payload(self, n: int) -> dict[str, Any]:
@@ -116,7 +117,10 @@ class SumRun:
         return np.frombuffer(raw(answer.payload["masked"], 4 * self.terms.size), "<u4")
 
     def until(self, step: str | None, absent: Collection[int] = ()) -> SumRun:
-        """Run the sum honestly up to a step (None: its end) without `absent` sites. Raises ClaimBroken if it fails."""
+        """Run the sum honestly, without `absent` sites, up to the start of a step, or to its end if `step` is None.
+
+        Raises ClaimBroken if the sum fails.
+        """
         try:
             while self.server.step != step:
                 for n in self.server.waits_for:

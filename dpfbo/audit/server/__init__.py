@@ -1,1 +1,1 @@
-"""Attacks on a server, and checks of what it charges to the ledger and broadcasts."""
+"""Attacks on a server, and checks of what it broadcasts and what it charges to the ledger."""

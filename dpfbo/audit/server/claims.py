@@ -43,7 +43,8 @@ _SAME = 1e-3  # tolerated relative difference of a record's epsilon, which may u
 def accountant(rounds: RepeatedRounds) -> str:
     """Check that the accountant's epsilon is at least the exact epsilon, and not far above it.
 
-    The exact epsilon lies between those of dp-accounting's own privacy losses, rounded down and up; `Pld` uses neither.
+    The exact epsilon lies between two epsilons of dp-accounting: those of its own privacy losses, rounded down and
+    rounded up. The accountant `Pld` uses neither of the two.
     """
     of = rounds.target.accountant
     opposite = of.relation == REPLACE_ONE
@@ -139,7 +140,7 @@ class _InMemory:
 def kept(rounds: RepeatedRounds) -> str:
     """Check that the release kept for a restart is the one that was broadcast, bit for bit, and is charged only once.
 
-    After a restart, whether it was killed before its charge or after, the server must send the same numbers again.
+    Whether the server was killed before the charge or after it, it must send the same numbers again after a restart.
     """
     t, memory, ledger = rounds.examined[0], _InMemory(), Ledger()
     server = replace(rounds.target.summing, epsilon=NoEpsilon(), kept=memory, budget=None)

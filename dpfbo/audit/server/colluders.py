@@ -1,7 +1,7 @@
 """The release that the audit attacks if no server is trusted: a sum with no more noise than its charge assumes.
 
-The charge is for the server together with `colluders` sites, after `max_dropouts` sites have dropped out. A release in
-which nobody drops out has more noise, and would not show whether the charge is right.
+The charge assumes that `colluders` sites collude with the server, and that `max_dropouts` sites have dropped out. A
+release in which nobody drops out has more noise, and would not show whether the charge is right.
 """
 
 from __future__ import annotations

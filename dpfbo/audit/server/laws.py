@@ -1,6 +1,6 @@
 """Statistical checks of S_t (the agents chosen in round t) and of the noise, on many draws of the server's mechanism.
 
-`whole_runs.every_round` checks that the releases consist of such draws; whole releases would be too slow for so many.
+`whole_runs.every_round` checks that the releases consist of such draws. So many whole releases would take too long.
 """
 
 import math
@@ -60,7 +60,10 @@ def _entropy(rounds: RepeatedRounds, label: str) -> Entropy:
 
 
 def choices_needed(q: float, n_agents: int, thorough: bool = False) -> int:
-    """Return how many draws of S_t detect an excess of q by 2 % (thorough: 0.5 %) with probability 0.99, capped."""
+    """Return how many draws of S_t detect, with probability 0.99, that q is too large by 2 % (thorough: 0.5 %).
+
+    The number is at least 200. It also has a maximum, for speed and memory, which may make the probability smaller.
+    """
     most = min(_MOST_CHOICES[thorough], max(200, _MOST_AGENTS // n_agents))
     return min(most, max(200, math.ceil((excess_found(q, n_agents, 1) / _EXCESS[thorough]) ** 2)))
 
@@ -127,8 +130,9 @@ def _sizes(sizes: np.ndarray, N: int, q: float) -> float:
 def noise(rounds: RepeatedRounds) -> str:
     """Check that the noise has the charged standard deviation in each region and feature, whatever agents send.
 
-    Under equal randomness it must equal the noise for zero vectors if all messages are NaN or late, or S_t is empty. If
-    all are long along one axis, it must do so on the other axes. Noise that no seed repeats gets statistical tests.
+    Under equal randomness, the noise must equal the noise for zero vectors if all messages are NaN, if all are late, or
+    if S_t is empty. If all messages are long along one axis, it must equal that noise on the other axes. Noise that no
+    seed repeats gets statistical tests instead.
     """
     p, t = dict[str, float](), rounds.examined[0]
     for name, target, messages, late, first in _sent(rounds.audited):
@@ -209,8 +213,8 @@ def law_of_noise(rounds: RepeatedRounds) -> str:
 def bits(rounds: RepeatedRounds) -> str:
     """Check that noise has double precision: noise in single precision would reveal the low bits of the sum.
 
-    Such noise would lie on a coarser grid, before or after multiplication by sigma, or would have Box-Muller radii that
-    are computed from uniforms on such a grid.
+    Noise in single precision would lie on a coarser grid, before or after multiplication by sigma, or would have
+    Box-Muller radii that are computed from uniforms on a coarser grid.
     """
     target = rounds.audited
     u = target.summing.entropy.uniform("audit", 0, 1 << 14).numpy()

@@ -1,7 +1,7 @@
 """Checks of the private prior that start from the agents' observations, with the real agents and the real server.
 
 Two neighbouring worlds differ in all observations of one agent. In both, the initial points must be those of the public
-design, and no other agent's message may change.
+design. The messages of the other agents must not differ between the worlds.
 """
 
 import math

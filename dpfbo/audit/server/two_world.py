@@ -1,8 +1,9 @@
 """Two-world replay: the real server runs many times with and without one agent's messages, and each run gets a score.
 
-World 1: the canary, the agent with the largest weights, sends the same message, far longer than the clip norm, in every
-round. World 0: it sends the zero vector (relation zero-out), or the opposite message (replace-one). All other agents
-send zero vectors in both. The score is the log-likelihood ratio of all releases r_t, for zero-out
+The canary is the agent with the largest weights. In world 1, it sends in every round the same message, which is far
+longer than the clip norm. In world 0, it sends the zero vector (relation zero-out) or the opposite message
+(replace-one). All other agents send zero vectors in both worlds. The score is the log-likelihood ratio of all releases
+r_t. For zero-out, it is
 
     sum_t log(1 - q + q exp(<r_t, v_t> / sigma_t^2 - |v_t|^2 / (2 sigma_t^2)))
 

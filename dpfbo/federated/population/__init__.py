@@ -1,1 +1,1 @@
-"""Simulated agents: their common settings and Algorithm 2 (agents), observations (state), and execution (shard)."""
+"""Simulated agents: settings and Algorithm 2 (`agents`), observations (`state`), and execution (`shard`)."""

@@ -257,7 +257,8 @@ class Agents:
     def fit_hyperparameters(self, state: AgentsState, clock: PhaseClock, last: int | None = None) -> None:
         """Refit the agents' own GPs if a fit is due; call this before `query`.
 
-        last: the last round of a history that is replayed; a fit that a later one in the history replaces is skipped.
+        last: the last round of the history, if a history is replayed. A fit is then skipped if a later round of the
+        history fits again.
         """
         later = () if last is None else range(state.count + 1, self.n_init + last)
         if self.averaged_gp is None and self.own_gp.due(state.count) and not any(map(self.own_gp.due, later)):
@@ -322,7 +323,7 @@ class Agents:
         return self._argmax(weights, regions, ids, t)
 
     def followed(self, broadcast: Broadcast, ids: Tensor, t: int) -> Broadcast:
-        """Return the broadcast for round t; region vectors become `Points`, one maximiser that all agents share."""
+        """Replace region vectors by `Points`, their maximiser for all agents in round t; keep any other broadcast."""
         if not isinstance(broadcast, RegionVectors):
             return broadcast
         point = self._argmax(broadcast.values[None], self.regions, ids[:1], t)

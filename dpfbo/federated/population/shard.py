@@ -31,7 +31,7 @@ R = TypeVar("R")
 
 
 class Block:
-    """A few agents `ids` with their state, few enough for the tensors of a step to fit the processor's cache.
+    """A few agents `ids` with their state, few enough for a step's tensors to fit in memory (`Agents.agents_at_once`).
 
     An agent's numbers do not depend on the other agents of the block. A single agent is therefore duplicated, so that
     products are rounded as in larger batches (`dpfbo.gp.batches`). clock: the seconds spent in each phase of a step.
@@ -67,7 +67,7 @@ class Block:
     def believing(self, u: Sequence[list[float]]) -> "Block":
         """Return a block whose agents have also observed their mean value at the pending points u (constant liar).
 
-        Agents that draw from their own GPs get this block itself, because each draw leads to another point anyway.
+        If the agents draw from their own GPs, this block itself is returned: each draw leads to another point anyway.
         """
         if not u or self._agents.averaged_gp is None:
             return self
@@ -123,8 +123,8 @@ class Shard:
     """Runs the agents `ids` round after round, on the device of `ids`; their records are on the CPU.
 
     problem: the objectives. agents: the settings of Algorithm 2. threads: the number of threads; each block of agents
-    computes on one thread. block: the number of agents in a block; None to choose it so that a step's tensors fit the
-    cache. Neither threads nor block change the results.
+    computes on one thread. block: the number of agents in a block; None for one block per thread, or for more blocks
+    where memory requires it (`Agents.agents_at_once`). Neither threads nor block change the results.
     """
 
     def __init__(
@@ -151,8 +151,8 @@ class Shard:
     def step(self, t: int, broadcast: Broadcast | None, send: bool) -> Turn:
         """Run round t of Algorithm 2: query, observe, and compute all messages if `send` is True.
 
-        Otherwise `add_up` computes only the messages that it adds up. A repeated call for the last round returns the
-        same turn. Raises ValueError for a round out of order.
+        If `send` is False, `add_up` later computes only the messages that it adds up. A repeated call with the same t
+        returns the same turn. Raises ValueError for a round out of order.
         """
         if self._turn is None or t != self._turn.record.round:
             if t != self._next:
@@ -173,7 +173,7 @@ class Shard:
     def add_up(self, t: int, rows: Tensor, weights: Tensor, mechanism: Mechanism) -> PartialSum:
         """Call `mechanism.add_up` for the agents `ids[rows]` in round t. rows: k, in increasing order; weights: P x k.
 
-        Only these agents compute messages. Raises ValueError if t is not the last round.
+        Only these agents compute messages. Raises ValueError if t is not the round of the last `step`.
         """
         if self._turn is None or self._turn.record.round != t:
             raise ValueError(f"the shard has no messages of round {t}")
@@ -272,5 +272,5 @@ class Shard:
 
 
 def cut(record: RoundRecord, ids: Tensor) -> RoundRecord:
-    """Return the part of a record of all agents that belongs to the agents `ids`."""
+    """Reduce a record of all agents to the agents `ids`."""
     return RoundRecord(record.round, *(getattr(record, f.name)[ids] for f in fields(RoundRecord)[1:]))

@@ -1,8 +1,8 @@
 """The state of a block of agents: observations and hyper-parameters.
 
-An agent needs `(n_init + T) (D + 1)` numbers of 8 bytes, 4 more bytes per point on a grid, and its hyper-parameters.
-Features and Cholesky factors are computed when they are needed, in blocks that fit the cache: storing them would take
-a hundred times the memory, and reading them would take as long as computing them.
+An agent needs `(n_init + T) (D + 1)` numbers of 8 bytes and its hyper-parameters; on a grid, each observation needs 4
+more bytes. Features and Cholesky factors are computed block by block when they are needed: storing them would take a
+hundred times the memory, and reading them would take as long as computing them.
 """
 
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ class AgentsState:
 
     @property
     def points(self) -> Tensor:
-        """The observed points: on a grid their rows in it, n x count; else unit-cube points, n x count x D."""
+        """The observed points: their rows in the grid, n x count; on other domains unit-cube points, n x count x D."""
         return self.x if self.index is None else self.index
 
     def append(self, u: Tensor, y: Tensor) -> None:

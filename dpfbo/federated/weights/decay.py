@@ -1,4 +1,4 @@
-"""The time course of adaptive weights, which stay constant and then decay linearly to uniform weights."""
+"""Adaptive weights over time: their parameter stays constant, then falls linearly until the weights are uniform."""
 
 from dataclasses import dataclass
 
@@ -7,12 +7,12 @@ from dpfbo import checks
 
 @dataclass(frozen=True)
 class Decay:
-    """The time course of weights: 1 for the first `hold` broadcasts, then a linear fall to 0.
+    """The time course of a weighting's parameter: 1 for the first `hold` broadcasts, then a linear fall to 0.
 
     With a = 15, `1 + a * Decay` is the sequence a_t of the paper's App. B, which falls from 16 to 1.
 
     Args:
-        hold: The number of broadcasts before the fall; None if the weights never fall.
+        hold: The number of broadcasts before the fall; None for no fall.
         steps: The number of values in the fall from 1 to 0, both included; with one step that value is 0.
 
     Raises:

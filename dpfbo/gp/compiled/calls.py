@@ -1,6 +1,6 @@
 """Calls of the compiled library; the result for a function or an agent does not depend on the rest of its batch.
 
-All raise MemoryError if there is too little memory, and ValueError for an index outside the grid or table.
+The calls raise MemoryError if there is too little memory, and ValueError for an index outside the grid or table.
 """
 
 import ctypes
@@ -84,7 +84,9 @@ def grid_maximizers(
     line: Tensor, basis: Tensor, circle: float, index: Tensor, rest: Tensor, normals: Tensor, hyper: Hyperparameters,
     noise: Tensor,
 ) -> Tensor:  # fmt: skip
-    """Find the grid row of each exact draw's maximiser, n; -1 if its Gram matrix has no factor or its values overflow.
+    """Find the grid row of each exact draw's maximiser, n.
+
+    A row is -1 if the draw's Gram matrix has no Cholesky factor or the draw's values overflow.
 
     line: G, the grid; basis: G x F, a Fourier basis on a circle of length `circle`; index: n x t, rows of the
     observations; rest: n x t, observations minus drawn noise; normals: n x F. See `draws.exact_draw_on_grid`.

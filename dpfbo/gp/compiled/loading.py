@@ -1,6 +1,7 @@
 """Building and loading of the compiled library: at its first use, by the system's C compiler, in the user's cache.
 
-Tensor operations replace it if `DPFBO_COMPILED=0` is set, or if it cannot be built or loaded, which is logged.
+Tensor operations replace the library if `DPFBO_COMPILED=0` is set, or if it cannot be built or loaded. Such a
+failure is logged.
 """
 
 import ctypes
@@ -38,7 +39,10 @@ class CannotCompile(Exception):
 
 
 def library() -> ctypes.CDLL | None:
-    """Return the library, or None if it is switched off or cannot be built; raise SettingError for a wrong switch."""
+    """Return the library; None if it is switched off, or cannot be built or loaded.
+
+    Raises SettingError if `DPFBO_COMPILED` is neither 0 nor 1.
+    """
     wanted = os.environ.get(SWITCH, "1")
     if wanted not in ("0", "1"):
         raise SettingError(SWITCH, f"must be 0 or 1, got {wanted!r}")

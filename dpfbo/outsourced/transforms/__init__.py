@@ -62,7 +62,7 @@ class CandidateRows(Protocol):
     def __len__(self) -> int: ...
 
     def rows(self, index: int) -> Tensor:
-        """Return the numbers of the rows, at least one, that a measurement of this candidate may use."""
+        """Return the indices of the table's rows, at least one, at which this candidate may be measured."""
 
 
 @dataclass(frozen=True)
@@ -92,13 +92,13 @@ class Transform(ABC):
     def event(self, public: Public) -> dp_accounting.DpEvent | None:
         """Return the release's event for an accountant; None if the release depends on no data.
 
-        Raises ValueError for settings that cannot work on such a table.
+        Raises ValueError if the settings cannot work on a table with these public facts.
         """
         return None
 
     @abstractmethod
     def scale(self, table: Table) -> float:
-        """Return the factor by which the release scales rows, and with them the GP's length-scale."""
+        """Return the factor by which rows are scaled before the release; the GP's length-scale is scaled by it, too."""
 
     @abstractmethod
     def release(self, table: Table, entropy: Entropy) -> tuple[Release, Unreleased]:
@@ -128,7 +128,10 @@ class Transform(ABC):
 
 
 class AsRows(Transform):
-    """A transform without a guarantee, which releases rows scaled to norm 25 and centred, or a function of them."""
+    """A transform without a guarantee, which releases the scaled, centred rows or a function of them.
+
+    Rows are scaled to a largest norm of 25 before they are centred.
+    """
 
     def event(self, public: Public) -> dp_accounting.DpEvent | None:
         return round_event(1.0, None)
@@ -209,7 +212,7 @@ def centred(rows: Tensor) -> Tensor:
 def within(rows: Tensor, public: Public) -> tuple[Tensor, int]:
     """Move rows to the nearest point of the public box; return them, and the number of rows that moved.
 
-    The box is convex, so this increases the distance of no two rows.
+    The box is convex, so the distance between two rows never increases.
     """
     moved = rows.clamp(*public.bounds)
     return moved, int((moved != rows).any(1).sum())

@@ -1,4 +1,4 @@
-"""Public cells: equal parts of the public box, and the transforms whose candidates are their centres."""
+"""Public cells, which are equal parts of the public box, and the transforms whose candidates are centres of cells."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ _MOST = 1_000_000  # cells of one table
 
 @dataclass(frozen=True)
 class Cells:
-    """Boxes of equal shape, nearly cubes, that fill the public box, with lengths in units of the scaled rows (norm 25).
+    """Boxes of equal shape, nearly cubes, that fill the public box.
 
+    Centres and widths are in the units of scaled rows, in which the farthest corner of the public box has norm 25.
     longest: the number of cells on the longest axis; other axes have cells in proportion. Raises SettingError for more
     than a million cells.
     """
@@ -34,7 +35,7 @@ class Cells:
 
     @staticmethod
     def with_rows(public: Public, least: float) -> Cells:
-        """Return cells that hold about `least` rows each if rows are spread evenly; at least 2 on the longest axis."""
+        """Return cells that hold about `least` rows each if rows are spread evenly. The longest axis has at least 2."""
         longest = 2
         while math.prod(_shape(public, longest + 1)) * least <= public.n:
             longest += 1
@@ -62,7 +63,7 @@ class Cells:
         return self.public.bounds[0] * self.scale + torch.cartesian_prod(*axes).view(len(self), -1) * self.widths
 
     def of(self, table: Table) -> tuple[Tensor, int]:
-        """Return each row's cell number, n, and the number of rows outside the box, which go to the nearest cell."""
+        """Return each row's cell number (n) and the number of rows outside the box, which go to the nearest cell."""
         rows, n_moved = within(table.rows, self.public)
         low, high = self.public.bounds
         counts = torch.tensor(self.shape, device="cpu")

@@ -1,4 +1,4 @@
-"""The control of the histogram: public cells without a release."""
+"""The control for the histogram: public cells without a release."""
 
 from dataclasses import dataclass
 
@@ -23,8 +23,8 @@ class Cover(OverCells):
     zero for each cell, so epsilon is 0. What a transform gains over this control is due to its release.
 
     Args:
-        cells: The number of cells on the longest axis, which other axes follow in proportion; None to choose it so that
-            a cell holds about 25 rows on average.
+        cells: The number of cells on the longest axis; other axes have cells in proportion. None to choose the number
+            so that a cell holds about 25 rows on average.
 
     Raises:
         SettingError: cells is below 2.

@@ -25,12 +25,12 @@ class GaussianNoise(WithNoise):
         noise: The sampler of the noise.
 
     Guarantee:
-        Neighbouring relation: two tables of n rows, in any order, differ in one row by a norm of at most 1, after a
-        public scaling takes the farthest corner of the public box to norm 25 (the adjacency of the paper). Event: the
-        release of Z is (eps, delta)-private. Sensitivity: it is 1, because rows outside the box are moved to the
-        nearest point of the box, which never increases the distance of two rows. The order is random, because in a
-        table sorted by a secret column each row's place would reveal its rank. Neither scale nor centre depends on the
-        data. The measurements of rows that the modeler chooses are not covered.
+        Neighbouring relation: two tables of n rows, in any order, differ in one row by a norm of at most 1. The norm is
+        taken after a public scaling, under which the farthest corner of the public box has norm 25 (the adjacency of
+        the paper). Event: the release of Z is (eps, delta)-private. Sensitivity: it is 1, because rows outside the box
+        are moved to the nearest point of the box, which never increases the distance of two rows. The order is random,
+        because in a table sorted by a secret column each row's place would reveal its rank. Neither scale nor centre
+        depends on the data. The measurements of rows that the modeler chooses are not covered.
 
     Raises:
         SettingError: epsilon is not positive, or delta lies outside (0, 1).

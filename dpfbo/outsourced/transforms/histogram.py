@@ -30,8 +30,8 @@ class Histogram(WithNoise, OverCells):
         epsilon: The epsilon of the release.
         delta: The delta of the release.
         noise: The sampler of the noise.
-        cells: The number of cells on the longest axis, which other axes follow in proportion; None to choose it so that
-            the average number of rows in a cell is about 5 times the noise's standard deviation.
+        cells: The number of cells on the longest axis; other axes have cells in proportion. None to choose the number
+            so that the average number of rows in a cell is about 5 times the noise's standard deviation.
         threshold: Cells whose noisy count is at most this multiple of the noise's standard deviation count as empty.
 
     Guarantee:

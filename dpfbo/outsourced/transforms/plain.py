@@ -10,7 +10,7 @@ from dpfbo.privacy.entropy import Entropy
 
 @dataclass(frozen=True)
 class Plain(AsRows):
-    """Releases the rows themselves, n x d, which is not private.
+    """Releases the scaled, centred rows, n x d, without any privacy.
 
     All rows are scaled by one factor to a largest norm of 25, and their mean is then subtracted.
 

@@ -1,7 +1,8 @@
 """The published transform of PO-GP-UCB (Kharkovskii, Dai, Low 2020, Algo. 1), whose privacy claim does not hold.
 
-The published claim is (eps, delta) for tables that differ in one row by a norm of at most 1. It does not hold if
-n > d + 1. Let X_c be the scaled, centred rows, n x d, of rank d. Even with raised singular values, the release is
+The published claim is (eps, delta)-differential privacy for tables that differ in one row by a norm of at most 1. It
+does not hold if n > d + 1. Let X_c be the scaled, centred rows, n x d, of rank d. Even with raised singular values,
+the release is
 
     Z = X_c W    for some d x r matrix W,
 
@@ -9,7 +10,7 @@ so every column of Z lies in the column space of X_c, a d-dimensional subspace o
 centred vectors. A neighbouring table can have another column space, and the two distributions of Z are then mutually
 singular: delta is 1 for every epsilon. The lemma behind the claim is about `M X`, which mixes users; this transform
 releases `X M`, which mixes features. Moreover, the test `sigma_min >= w`, the scaling to norm 25 and the centring
-depend on secret data. `dpfbo.audit.release.two_tables` contains the attack.
+depend on secret data. The attack in `dpfbo.audit.release.two_tables` uses the column spaces.
 """
 
 import math
@@ -29,7 +30,9 @@ INFLATIONS = ("paper", "authors")
 
 
 def threshold(r: int, epsilon: float, delta: float) -> float:
-    """Return `w = 16 sqrt(r ln(2 / delta)) / eps * ln(16 r / delta)`; if any singular value is lower, all are raised.
+    """Return the threshold for singular values, `w = 16 sqrt(r ln(2 / delta)) / eps * ln(16 r / delta)`.
+
+    If any singular value of the scaled, centred rows is below w, all of them are raised.
 
     Raises ValueError for r < 1, eps <= 0, or delta outside (0, 1).
     """
@@ -40,7 +43,7 @@ def threshold(r: int, epsilon: float, delta: float) -> float:
 
 
 def singular_values(rows: Tensor) -> Tensor:
-    """Return the singular values of the scaled, centred rows in descending order, min(n, d)."""
+    """Return the min(n, d) singular values of the rows, after scaling and centring, in descending order."""
     return torch.linalg.svdvals(centred(scaled_to_norm(rows)))
 
 
@@ -55,7 +58,8 @@ class RandomProjection(AsRows):
         r: The number of columns of Z.
         epsilon: The epsilon of the published claim.
         delta: The delta of the published claim.
-        inflation: `paper` to raise a singular value s to sqrt(s^2 + w^2); `authors`, as in the authors' code, to s + w.
+        inflation: `paper` raises a singular value s to sqrt(s^2 + w^2); `authors` raises it to s + w, as the authors'
+            code does.
 
     Raises:
         SettingError: r is below 1, epsilon is not positive, delta lies outside (0, 1), or inflation is unknown.
@@ -84,7 +88,7 @@ class RandomProjection(AsRows):
         return self.raised(rows) @ M / math.sqrt(self.r)
 
     def raised(self, rows: Tensor) -> Tensor:
-        """Return the rows (n x d) with singular values raised to at least w; unchanged if all are at least w."""
+        """Return the rows (n x d) with all singular values raised to at least w, or unchanged if none is below w."""
         w = threshold(self.r, self.epsilon, self.delta)
         U, s, Vt = torch.linalg.svd(rows, full_matrices=False)  # thin: n x d, never n x n
         if float(s.min()) >= w:

@@ -1,12 +1,12 @@
 """Accountants, which compute epsilon with dp-accounting; those of federated runs are listed in `ACCOUNTANTS`.
 
-Their neighbouring relation is zero-out (REPLACE_SPECIAL), and replace-one for `fixed_size`. `analytic_gaussian` is for
-releases without sampling, under any relation.
+The accountants in `ACCOUNTANTS` use the zero-out neighbouring relation (REPLACE_SPECIAL in dp-accounting), except
+`fixed_size`, which uses replace-one. `analytic_gaussian` is for releases without sampling, under any relation.
 
 Undocumented parts of dp-accounting are used. They were checked in version 0.6.0, and pyproject.toml allows no later
-minor version. `pld` uses `GaussianPrivacyLoss` as a base class, its attributes and `connect_dots_bounds`,
-`pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap`, and the constructor of `PrivacyLossDistribution`; `rdp` uses
-`DEFAULT_RDP_ORDERS` and `RdpAccountant.rdp`.
+minor version. `pld` derives a class from `GaussianPrivacyLoss`, and uses the attributes and the method
+`connect_dots_bounds` of this base class, `pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap`, and the constructor
+of `PrivacyLossDistribution`. `rdp` uses `DEFAULT_RDP_ORDERS` and `RdpAccountant.rdp`.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ def accountant_named(name: str) -> Accountant:
         name: `pld`, `rdp`, `moments`, `gdp`, `fixed_size`, or a name that another package adds (`dpfbo.extensions`).
 
     Returns:
-        The accountant; `gdp` is an approximation, the others give upper bounds of epsilon.
+        The accountant. `gdp` is an approximation; `pld`, `rdp`, `moments` and `fixed_size` give upper bounds of
+        epsilon.
 
     Raises:
         SettingError: There is no accountant of this name.
@@ -132,9 +133,9 @@ def accounted_multiplier(z: float) -> float:
 
 
 def sampled_gaussian(event: dp_accounting.DpEvent) -> tuple[float, float]:
-    """Return (q, z) of a Poisson-sampled Gaussian event, z by `accounted_multiplier`; z = 0 for an event without noise.
+    """Return (q, z) of a Poisson-sampled Gaussian event, or (1, 0) of an event without noise.
 
-    Raises UnsupportedEvent for any other event.
+    z is capped and rounded by `accounted_multiplier`. Raises UnsupportedEvent for any other event.
     """
     import dp_accounting  # here: it imports SciPy, and an agent's process needs neither
 
@@ -158,5 +159,5 @@ def kinds_of(events: Sequence[dp_accounting.DpEvent]) -> list[tuple[float, float
 
 
 def finite_or_none(epsilon: float) -> float | None:
-    """Return epsilon; None, which is null in files, if it is not finite."""
+    """Return epsilon if it is finite, else None, which is null in files."""
     return epsilon if math.isfinite(epsilon) else None

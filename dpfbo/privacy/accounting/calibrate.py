@@ -1,8 +1,9 @@
 """Planning: the noise, sampling probability or number of rounds that meets a target epsilon.
 
 Sampling probabilities of four digits and numbers of rounds are searched by bisection. Noise multipliers of four digits
-are searched by the secant method, which needs a third as many evaluations, as epsilon is almost a power of the noise.
-The accountant's epsilon must be monotone in all three. Every answer meets the target: `epsilon_of(answer) <= target`.
+are searched by the secant method, which needs a third of bisection's evaluations, because epsilon is almost a power of
+the noise multiplier. The accountant's epsilon must be monotone in all three. Every answer meets the target:
+`epsilon_of(answer) <= target`.
 """
 
 import math
@@ -26,7 +27,8 @@ EpsilonOf = Callable[[float], float]
 def noise_multiplier(epsilon_of: EpsilonOf, target: float, least: float = 1.0) -> float:
     """Return the least noise multiplier z, to `DIGITS` digits, whose epsilon is at most the target; ValueError if none.
 
-    least: the smallest ratio of a round's multiplier to z; no round gets a multiplier below `SMALLEST_NOISE`.
+    least: the smallest ratio of a round's multiplier to z (1 if every round uses z itself). No round gets a multiplier
+    below `SMALLEST_NOISE`.
     """
     checks.positive("epsilon", target)
     smallest = _smallest(least)

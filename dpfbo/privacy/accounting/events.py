@@ -17,8 +17,8 @@ def round_event(q: float, z: float | None, subset: tuple[int, int] | None = None
     Equal rounds get the same object, so that comparing them is fast.
 
     subset: None for Poisson sampling with probability q, under zero-out; (k, N) for a subset of fixed size k of N
-    agents, under replace-one. Two clipped messages differ by up to twice the norm of one, so the event's multiplier is
-    then z / 2.
+    agents, under replace-one. With a subset, the event's multiplier is z / 2, because two clipped messages can differ
+    by twice the clip norm.
     """
     return _round_event(q, z, subset)
 
@@ -36,7 +36,7 @@ def _round_event(q: float, z: float | None, subset: tuple[int, int] | None) -> d
 
 
 def round_parameters(event: dp_accounting.DpEvent) -> tuple[float, float | None, tuple[int, int] | None]:
-    """Return the arguments (q, z, subset) of `round_event` for its result. Raises UnsupportedEvent for other events."""
+    """Return arguments (q, z, subset) with which `round_event` makes this event; UnsupportedEvent if there are none."""
     import dp_accounting
 
     if isinstance(event, dp_accounting.NonPrivateDpEvent):

@@ -1,4 +1,4 @@
-"""The accountant for subsets of a fixed size, drawn without replacement, by Rényi divergences."""
+"""The accountant for subsets of a fixed size, drawn without replacement; it composes Rényi divergences."""
 
 import math
 from collections.abc import Sequence
@@ -31,9 +31,10 @@ class FixedSize(AdditiveAccountant):
     `D = C max_n ||phi_n|| / q`. Two messages are up to 2 D apart, so `events.round_event` makes an event of multiplier
     z / 2, and nothing here halves it again. Epsilon is an upper bound; do not compare it with an epsilon for zero-out.
 
-    Epsilon is never above the exact one without sampling (Balle, Wang 2018). Without sampling, events of multipliers
-    m_t equal one Gaussian of multiplier m, `1 / m^2 = sum_t 1 / m_t^2`. This bound holds because, given the subsets,
-    an agent's replacement changes a round as without sampling, or not at all.
+    Epsilon is never above the exact epsilon of the same events without sampling (Balle, Wang 2018). Without sampling,
+    events of multipliers m_t equal one Gaussian of multiplier m, `1 / m^2 = sum_t 1 / m_t^2`. The epsilon of
+    this Gaussian is an upper bound with sampling, too: given the subsets, replacing an agent changes a round as it does
+    without sampling, or not at all.
     """
 
     relation: ClassVar[str] = REPLACE_ONE

@@ -31,9 +31,9 @@ class Pld:
     """Composes privacy-loss distributions numerically by FFT (Koskela et al. 2020; Doroshenko et al. 2022).
 
     Guarantee: an upper bound of epsilon for Poisson-sampled Gaussian events (all rounding is pessimistic). A part of
-    delta, 1e-14 plus 1e-16 a round, is reserved for rounding errors; a delta near it makes epsilon loose or infinite. A
-    curve of more than 200 events is solved at no more than 60 of them. The others get the epsilon of the next solved
-    event, which is not smaller.
+    delta, 1e-14 plus 1e-16 a round, is reserved for rounding errors; a delta near it makes epsilon loose or infinite.
+    In a curve of more than 200 events, epsilon is computed after no more than 60 of them. All other events get the
+    next epsilon that is computed, which is not smaller than their own.
     """
 
     relation: ClassVar[str] = ZERO_OUT

@@ -1,7 +1,7 @@
 """Multinomial logistic regression by mini-batch SGD: many data sets and many settings as one tensor program.
 
-The weights are W = A X with the n training rows X. SGD updates the coefficients A through the Gram matrix X X^T, which
-is the same descent in exact arithmetic, and cheaper than updates of W if there are fewer rows than features.
+The weights are W = A X with the n training rows X. SGD updates the coefficients A through the Gram matrix X X^T. In
+exact arithmetic, W takes the same steps as in SGD on W; updates of A are cheaper if there are fewer rows than features.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Settings:
 def data_sets(
     training: Sequence[tuple[np.ndarray, np.ndarray]], validation: Sequence[tuple[np.ndarray, np.ndarray]], classes: int
 ) -> DataSets:
-    """Build float32 data sets from the (X, y) of their halves, with labels 0..classes-1."""
+    """Build float32 data sets from the (X, y) of their training and validation rows, with labels 0..classes-1."""
 
     def padded(parts: Iterable[np.ndarray], value: float) -> Tensor:
         return pad_sequence(list(map(torch.from_numpy, parts)), batch_first=True, padding_value=value)

@@ -1,4 +1,4 @@
-"""Calls of a user's function, in parallel processes and with a time limit; a failed call gives a `CallOutcome`."""
+"""Calls of a user's function, in parallel processes and with a time limit; every call gives a `CallOutcome`."""
 
 import traceback
 import weakref
@@ -16,7 +16,11 @@ _function: Objective  # the function that this worker process calls
 
 @dataclass(frozen=True)
 class CallOutcome:
-    """The end of a call: it `returned` its result, or it `raised` or its process `ended`, which `result` describes."""
+    """How a call of the function ended.
+
+    kind: `returned`; `raised` for an error; `ended` if the call's process ended, for example at the time limit.
+    result: what the function returned; for the other two kinds, a text that says what happened.
+    """
 
     kind: Literal["returned", "raised", "ended"]
     result: Any
@@ -59,7 +63,7 @@ class WorkerCalls:
         self._end = weakref.finalize(self, _stop, self._pool)
 
     def outcomes(self, calls: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, CallOutcome]]:
-        """Yield the index and outcome of each call (an agent's id and a configuration) as it ends."""
+        """Yield the index and outcome of each call as it ends; a call is given as (agent's id, configuration)."""
         asked: dict[Any, int] = {
             self._pool.schedule(_call, args=call, timeout=self._timeout): i for i, call in enumerate(calls)
         }

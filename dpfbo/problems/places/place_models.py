@@ -21,7 +21,8 @@ class PlaceRecords:
     fetch: the file's name for `runners.fetch`. place: the column with a record's place. target: the column to predict.
     numbers: numeric features. texts: features in text such as `04 TO 06`, of which the first number is used. logs:
     columns that are replaced by log(1 + value). fewest: places with fewer records are left out. most: of places with
-    more records, a random choice of this size is used. classes: endings of the target, the positive one first; or ().
+    more records, a random choice of this size is used. classes: the endings of the target's text in the positive and
+    the negative class; () for a regression.
     """
 
     file: str
@@ -38,10 +39,11 @@ class PlaceRecords:
 
 @lru_cache(maxsize=2)
 def load_places(records: PlaceRecords, path: Path, split_seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Read the features and targets of each place, sorted by name, the training half before the validation half.
+    """Read the features and targets of each place, in the order of the places' names.
 
-    Records with an empty field are left out, and so are repeated records, which could be in both halves. Raises
-    ValueError for an unfit file.
+    The first half of a place's rows is for training, the second for validation. Records with an empty field are left
+    out. Of records with equal values only one is kept, because equal records could be in both halves. Raises ValueError
+    for an unfit file.
     """
     with needing("problems", _NEEDED_BY):
         from sklearn.preprocessing import StandardScaler

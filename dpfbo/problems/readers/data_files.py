@@ -65,9 +65,10 @@ def data_file(data_dir: str | Path | None, relative: str | Sequence[str], fetch_
 
 @contextmanager
 def reading(path: Path, otherwise: str) -> Iterator[None]:
-    """Turn any error of the block, which reads a file, into a ValueError `<path> <otherwise> (<the error's text>)`.
+    """Turn any error in the `with` block, which reads a file, into a ValueError `<path> <otherwise> (<its text>)`.
 
-    A path that is not a plain file is refused before the block, because reading it might never end.
+    For a MemoryError, the ValueError says that memory does not suffice. A path that is not a plain file is refused
+    before the block runs, because reading it might never end.
     """
     if path.exists():
         check_plain(path)

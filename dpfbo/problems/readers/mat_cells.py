@@ -21,7 +21,7 @@ _NUMERIC = range(6, 16)  # classes of matrices: double, single and the integers
 
 
 def read_cells(path: Path, names: Sequence[str]) -> list[list[np.ndarray]]:
-    """Read the real matrices in each named variable, a cell array (1 x n); raise ValueError or KeyError if unfit.
+    """Read the real matrices in each named variable, a 1 x n cell array; unfit content raises ValueError or KeyError.
 
     The content is checked first, because scipy follows nested cells to any depth and trusts every declared size.
     """

@@ -29,7 +29,8 @@ class Writer:
 def load_mnist_by_writer(path: Path, n_agents: int) -> list[Writer]:
     """Read the first n_agents writers of an npz file with `images` (n x 28 x 28 uint8), `label` and `writer`.
 
-    It holds MNIST's training images with QMNIST's writer ids (Yadav and Bottou 2019). ValueError for an unfit file.
+    The file holds MNIST's training images with QMNIST's writer ids (Yadav and Bottou 2019). Raises ValueError for an
+    unfit file.
     """
     wanted = {"images": ("biuf", 3), "label": ("biuf", 1), "writer": ("iu", 1)}
     with reading(path, "is not a file of digits by writer: it needs images, label and writer"):
@@ -50,7 +51,8 @@ def load_mnist_by_writer(path: Path, n_agents: int) -> list[Writer]:
 def load_federated_emnist(path: Path, n_agents: int, min_images: int) -> list[Writer]:
     """Read the first n_agents writers with at least `min_images` images in TensorFlow Federated's EMNIST file.
 
-    `examples` has a group for each writer with `pixels`, float32 n x 28 x 28 where 1 is the background, and `label`, n.
+    The file's group `examples` has a group for each writer, with `pixels` (float32, n x 28 x 28, 1 for the background)
+    and `label` (n).
     """
     with needing("emnist", "the federated EMNIST file"):
         import h5py

@@ -51,7 +51,7 @@ def set_environment(home: Path) -> None:
 
 
 class SuperLink:
-    """The SuperLink of a project, which accepts the SuperNodes of the roster. Start it once, and close it.
+    """The SuperLink of a project, which accepts the SuperNodes of the project's sites. Start it once, and close it.
 
     Args:
         project: The operator's project.
@@ -103,7 +103,7 @@ class SuperLink:
                 time.sleep(0.05)
 
     def register(self) -> None:
-        """Register the keys of the roster that are not registered yet."""
+        """Register the sites' keys that are not registered yet."""
         from flwr.proto.control_pb2 import RegisterNodeRequest
         from flwr.superlink.servicer.control import control_handlers
 

@@ -55,7 +55,7 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def running_supernode(site: SiteFolder) -> Iterator[SuperNode]:
-    """Run a SuperNode in its own thread until the block ends; it still finishes the answer in progress."""
+    """Run a SuperNode in its own thread until the block ends, then let it finish the answer in progress."""
     node, stop = SuperNode(site), threading.Event()
     thread = threading.Thread(target=node.run, args=[stop], name="supernode", daemon=True)
     thread.start()
@@ -75,9 +75,9 @@ class SuperNode:
         self._context: dict[str, Any] = {"folder": str(site.folder)}
 
     def wait_for_the_end(self) -> None:
-        """Return when the server says that the study has ended, or when it has not been reached for minutes.
+        """Return when the server says that the study has ended, or after ten minutes without a connection.
 
-        Until then the server may repeat a request: if it is killed before an answer is on its disk, the answer is lost.
+        Until then the server may repeat a request, because a server that is killed before it saves an answer loses it.
         """
         while not self._ended.wait(_PAUSE) and time.monotonic() - self._lost_at < _GONE:
             pass

@@ -73,7 +73,7 @@ class AgentActor:
         return f"dpfbo agents {self._range[0]}-{self._range[1] - 1}"
 
     def start(self, history: Sequence[RoundRecord], observed: RoundRecord | None = None) -> Placement:
-        """Build the agents and restore their rounds; not in the constructor, because Ray hides its errors."""
+        """Build the agents and restore their rounds, outside the constructor, whose errors Ray would hide."""
         enter(self._working_directory, self._settings.executor.threads)
         self._experiment = federated(experiment_of(self._settings))
         self._device = device(self._settings.executor.device, bool(ray.get_gpu_ids()))
@@ -106,7 +106,9 @@ class AgentActor:
 
 @ray.remote
 class ServerActor:
-    """The server of a run, one process at a time: it alone samples the agents S_t, adds noise and writes the ledger.
+    """The server of a run: it alone samples the agents S_t, adds noise and writes the ledger.
+
+    It locks the ledger, so that a run has only one server process at a time.
 
     A round returns three objects, so that the private diagnostics of a simulation are separate from the broadcast. Ray
     puts a large object, such as a broadcast, into memory that is mapped by every process on the node, agents included,
@@ -140,7 +142,7 @@ class ServerActor:
     def round(
         self, t: int, late: Tensor | None, M: int, sizes: Sequence[int], *parts: np.ndarray | None
     ) -> RoundOutput:
-        """Do the server's part of a round. parts: n x M messages of each shard, None if late. sizes: each n."""
+        """Do the server's part of a round. parts: n x M messages of each shard, None if late. sizes: each shard's n."""
         if not parts:
             return self._server.round(t, None, None)
         # a part of the wrong shape would shift the rows after it: replaced by NaN, its messages are rejected
@@ -152,5 +154,5 @@ class ServerActor:
 
     @ray.method(num_returns=3)
     def round_by_shards(self, t: int, late: Tensor | None, firsts: Sequence[int], shards: Sequence[Any]) -> RoundOutput:
-        """Do the server's part of a round with the shards' sums of the messages that this server samples."""
+        """Do the server's part of a round; the shards add up the messages of the agents that the server samples."""
         return self._server.round(t, ShardSums(t, firsts, shards), late)

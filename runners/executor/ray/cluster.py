@@ -92,9 +92,10 @@ def check_reachable(address: str | None) -> None:
 
 @dataclass(frozen=True)
 class Layout:
-    """The division of the agents among actors. ranges: the agents [first, last) of each actor. num_cpus: of each.
+    """The division of the agents among actors. ranges: the agents [first, last) of each actor.
 
-    tree: True if the actors add up the sampled agents' messages. sentence: a description for the log.
+    num_cpus: the CPUs of each actor. tree: True if the actors add up the sampled agents' messages. sentence: a
+    description for the log.
     """
 
     ranges: list[tuple[int, int]]

@@ -1,8 +1,8 @@
 """Run a federated experiment on Ray: actors with some agents each, and a server actor, any of which may die.
 
 The driver keeps the finished rounds. It replaces a dead actor, sends the new one the rounds of its agents and repeats
-the round in progress. What is repeated follows from settings and seed, or, for unseeded noise, is the release that the
-server saved. The records are therefore those of a run without deaths.
+the round in progress. The repetition gives the same result, because it follows from settings and seed. If the noise is
+unseeded, the server sends the release that it saved. The records are therefore those of a run without deaths.
 """
 
 import logging
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 class RayFederation(RayActors):
-    """The actors of one run: the `Population` of `federation.run`, and, with the server actor, its `Aggregator`."""
+    """The actors of one run, which `federation.run` takes as `Population` and, with a server, also as `Aggregator`."""
 
     done: FederatedResult
     seconds = agents_cpu_seconds = objective_seconds = 0.0  # totals of the rounds that this process has run
@@ -83,7 +83,7 @@ class RayFederation(RayActors):
         return done
 
     def round(self, t: int, messages: "RayStep | None") -> RoundOutput:
-        """Do the server's part of a round, with the messages of a step or none; repeat it if an actor dies."""
+        """Do the server's part of a round, with the messages of a step or without any; repeat it if an actor dies."""
         while True:
             try:
                 return tuple(answer(list(self._ask(t, messages))))

@@ -1,7 +1,7 @@
 """The modeler of an outsourced run as a Ray actor.
 
-Its process gets the brief, the released values, indices and measurements, but not the settings of the run, the seed or
-the problem. Nothing that this module imports can build a problem.
+Its process gets the brief (`dpfbo.outsourced.loop.Brief`), the released values, indices and measurements, but not the
+settings of the run, the seed or the problem. Nothing that this module imports can build a problem.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ class ModelerActor:
         return "dpfbo modeler"
 
     def begin(self, brief: Brief, working_directory: str, threads: int) -> Placement:
-        """Build the modeler; Ray would hide the errors of a constructor."""
+        """Build the modeler outside the constructor, whose errors Ray would hide."""
         enter(working_directory, threads)
         self._modeler = LocalModeler(brief)
         return self.placement()

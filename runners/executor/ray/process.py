@@ -21,7 +21,7 @@ class Placement:
 
 
 def enter(folder: str, threads: int) -> None:
-    """Change to the driver's working directory, for files and custom code, and limit the threads of this process."""
+    """Change to the driver's working directory, where files and custom code are, and limit this process's threads."""
     if os.path.isdir(folder):
         os.chdir(folder)
     use_threads(threads)

@@ -19,7 +19,7 @@ class ShardSums:
     each shard, ascending. shards: handles of their actors.
 
     Guarantee:
-        The server trusts every shard to clip its agents' messages, and to keep secret which of them were chosen. A
+        The server trusts every shard to clip its agents' messages, and to keep secret which agents were chosen. A
         shard's sum that is not finite or not P x M counts as zero, with all of its messages rejected.
     """
 

@@ -49,7 +49,7 @@ class Actor:
             self.handle = None
 
     def alive(self) -> bool:
-        """Return True if the actor answers, which it does after its pending calls; else set `death` to Ray's error."""
+        """Return True if the actor answers after its pending calls; if not, set `death` to Ray's error."""
         try:
             ray.get(self.handle.placement.remote())
         except RayError as error:
@@ -203,6 +203,6 @@ def beside_driver() -> dict[str, Any]:
 
 
 def strategy(placement: str) -> str:
-    """Return Ray's scheduling strategy, which is never the placement group of a Tune trial: it has no room."""
+    """Return Ray's scheduling strategy: never the placement group of a Tune trial, which has no room for actors."""
     inside = placement == "DEFAULT" and get_current_placement_group() is not None
     return "SPREAD" if inside else placement

@@ -1,4 +1,4 @@
-"""The keys of a sweep for stopping trials with poor metrics early, by a scheduler of Ray Tune."""
+"""The keys under `sweep` for a scheduler of Ray Tune that stops trials with poor metrics early."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields

@@ -23,7 +23,7 @@ SEARCHES, OBJECTIVES = ("optuna", "random"), ("final", "curve")
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """The keys of a sweep for a search. batch: the number of settings suggested at once, before any has a metric."""
+    """The keys under `sweep` for a search. batch: the number of settings suggested at once, before any has a metric."""
 
     search: str
     num_samples: int
