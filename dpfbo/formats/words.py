@@ -1,4 +1,4 @@
-"""Texts for sentences and plots: names of accountants, relations and metrics, and formatted epsilon and delta."""
+"""Texts for sentences and plots: names of accountants, neighbouring relations, metrics; formatted epsilon and delta."""
 
 import math
 from collections.abc import Iterable

@@ -4,10 +4,11 @@ Model j has a kernel k_j, a noise variance v_j and a factor r_j of a known mean 
 
     y = c 1 + r_j g(x) + f + e,    f ~ GP(0, s^2 k_j),    e ~ N(0, s^2 v_j)
 
-If r_j = 0, k_j is the SE kernel k_l of one length-scale; if r_j > 0, it is `own k_l(x, x') + psi(x)' covariance
-psi(x')` (see `KnownMean`). The prior of c is flat; `1 / s^2` has a Gamma prior with nu degrees of freedom and mean 1.
-Let `K = k_j(x, x) + v_j I` and `p = 1' K^-1 1`, and let S be the minimum over c of `|K^-1/2 (y - r_j g - c 1)|^2`. The
-restricted log likelihood of a model from t observations is, up to a constant,
+If r_j = 0, k_j is the SE kernel k_l of one length-scale. If r_j > 0, `k_j(x, z) = a k_l(x, z) + psi(x)' C psi(z)`, and
+the number a and the matrix C are `own` and `covariance` of the `KnownMean`. The prior of c is flat; `1 / s^2` has a
+Gamma prior with nu degrees of freedom and mean 1. Let `K = k_j(x, x) + v_j I` and `p = 1' K^-1 1`, and let S be the
+minimum over c of `|K^-1/2 (y - r_j g - c 1)|^2`. The restricted log likelihood of a model from t observations is, up to
+a constant,
 
     -(1/2) (t - 1 + nu) log s^2 - (1/2) log |K| - (1/2) log p,    s^2 = (S + nu) / (t - 1 + nu)
 

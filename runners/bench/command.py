@@ -1,6 +1,6 @@
 """python -m runners.bench SUITE: measure times and memory, and compare them with lower bounds, called floors.
 
-docs/results/speed.md says what a floor counts. Every measurement is made in a fresh process; times are medians over
+docs/results/speed.md says what a floor is. Every measurement is made in a fresh process; times are medians over
 repeats. The command prints tables, and writes SUITE.json and, if a size varies, SUITE.png.
 """
 

@@ -35,7 +35,7 @@ _missing: set[str | None] = set()  # packages that are not installed; each is re
 
 @dataclass(eq=False)
 class WandbTracker:
-    """A tracker of one W&B run: its config, regret by epsilon and by round, and its end point.
+    """Logs one run to W&B: its config, its metrics by round, and at the end its summary with final regret and epsilon.
 
     The fields are the settings `tracker.wandb`; invalid values raise ValueError. A failure of W&B raises no error. W&B
     is not imported before `start`, prints nothing and asks for no key. Only `start`, `finish` and `fail` wait for W&B,

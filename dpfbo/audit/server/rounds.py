@@ -55,7 +55,7 @@ class RepeatedRounds:
         return charge.sigma / charge.z if charge.z else math.inf
 
     def entropy(self, seed: int) -> SeededEntropy:
-        """Return the randomness of all rounds under a numbered seed."""
+        """Return the source of randomness of a round that is run with this seed; equal seeds give equal randomness."""
         return seeded("bench", self.seed, seed)
 
     def agents_by_weight(self, t: int) -> list[int]:
