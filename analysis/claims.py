@@ -123,9 +123,10 @@ def _numbers(claim: StatedClaim, runs: Sequence[Run]) -> object:
 
 @exit_code
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table, and write it if it covers all experiments or --out is given.
+    """Print the table of verdicts, or JSON if --json is given.
 
-    The exit code is 0, or 1 if there is nothing to judge or an experiment cannot be read.
+    The table is also written to files if --out is given, or if neither experiments nor --json are given. The exit code
+    is 0, or 1 if there is nothing to judge or an experiment cannot be read.
     """
     parser = argparse.ArgumentParser(
         prog="python -m analysis.claims", description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter

@@ -1,7 +1,7 @@
 """The pictures of an experiment, with the numbers behind them.
 
-For each problem and metric of an experiment, one figure shows regret against the iteration and, if there are private
-runs, another one regret against epsilon. Runs calibrated to several target epsilons make a single figure of regret
+For each problem and metric of an experiment, one figure shows regret against the iteration. If there are private runs,
+a second figure shows regret against epsilon. Runs calibrated to several target epsilons make a single figure of regret
 against the epsilon that they spent (`analysis.drawing.equal_epsilon`). Runs of `local` with several numbers of agents
 make a single figure of gains (`analysis.drawing.gains`). Outsourced runs are drawn by iteration, against epsilon
 (claimed and guaranteed values apart) and against r, the number of columns of the release. Verdicts on claims stand in a

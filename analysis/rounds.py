@@ -1,7 +1,7 @@
 """The metric of each agent of a run, round by round, read from the files of a finished or unfinished run.
 
-A finished run stores it in rounds.parquet. A running or interrupted run stores a file for each finished round in its
-checkpoint. Either way, one row group or one round is read at a time.
+A finished run stores the metric in rounds.parquet. A running or interrupted run has a checkpoint with a file for each
+finished round. Either way, one row group or one round is read at a time.
 """
 
 from collections.abc import Iterator

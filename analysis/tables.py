@@ -81,7 +81,7 @@ def no_guarantees(groups: Sequence[SettingRuns]) -> list[str]:
 
 
 def caption(groups: Sequence[SettingRuns]) -> list[str]:
-    """Return the lines below the table: units of the errors, delta, relation and scope of epsilon, and the data."""
+    """Return the lines below the table: on the errors, on epsilon (delta, relation, scope), and on the data."""
     several, outsourced = max(len(g.runs) for g in groups) > 1, groups[0].first.outsourced
     lines = [f"{'mean ± standard error over' if several else 'mean of'} {seeds_phrase(groups)}"]
     guaranteed = [g for g in groups if g.private]

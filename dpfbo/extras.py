@@ -13,7 +13,7 @@ class MissingPackage(ImportError):
     """An optional package, which an extra of dpfbo installs, is missing.
 
     Args:
-        needed_by: The feature that needs the package, which is the subject of the error's sentence.
+        needed_by: The feature that needs the package; the first words of the error's sentence.
         module: The module that cannot be imported.
         extra: The name of the extra in pyproject.toml.
 

@@ -38,9 +38,9 @@ def uncollected(for_good: bool = False) -> Iterator[None]:
 
     torch and SciPy create a million permanent objects, which each collection would visit.
 
-    for_good: True to exempt all objects that exist at the end of the block from later collections, also from the one at
-    Python's exit. Use it only in a program, which owns its process; in a library, it would make the caller's garbage
-    permanent.
+    for_good: True to exempt all objects that exist at the end of the block from later collections, including the
+    collection at Python's exit. Use it only in a program, which owns its process; in a library, it would make the
+    caller's garbage permanent.
     """
     collecting = gc.isenabled()
     gc.disable()

@@ -175,8 +175,8 @@ def parameter_columns(
 
     x: the points in natural units, n x D. A continuous parameter yields its values at all points, and None for the
     indices. Where a parameter is inactive, its value is None, or NaN if it is continuous. as_json: the names of the
-    parameters whose values become JSON texts. None chooses the parameters whose values `need_json`, or that have the
-    value None and are inactive at some point.
+    parameters whose values become JSON texts. By default, a parameter is chosen if `need_json` is True for its
+    values, or if None is one of its values and it is inactive at some point.
     """
     distinct = [np.unique(numbers, return_inverse=True) for numbers in x.T]
     inactive = inactive_axes(x, space)

@@ -45,7 +45,7 @@ class Streams:
         checks.integer("seed", self.seed, minimum=0, maximum=2**256 - 1)
 
     def generator(self, purpose: str, round: int = 0) -> np.random.Generator:
-        """Return a generator for numbers that belong to no agent (shared features, choice of S_t, server noise)."""
+        """Return a generator for numbers that belong to no agent (shared features, agent sampling, server noise)."""
         return np.random.Generator(self._philox(purpose, round))
 
     def uniform(self, purpose: str, agents: Tensor, round: int, size: int) -> Tensor:
@@ -68,7 +68,10 @@ class Streams:
         return rows.to(agents.device)
 
     def normal(self, purpose: str, agents: Tensor, round: int, size: int) -> Tensor:
-        """Draw N(0, 1) numbers, `n x size` float64, by Box-Muller on the agents' device; devices round differently."""
+        """Draw N(0, 1) numbers, `n x size` float64, by Box-Muller on the device of `agents`.
+
+        Different devices round differently.
+        """
         return box_muller(self.uniform(purpose, agents, round, 2 * math.ceil(size / 2)))[:, :size]
 
     def _philox(self, purpose: str, round: int) -> np.random.Philox:

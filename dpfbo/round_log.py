@@ -12,8 +12,8 @@ MOST_BYTES = 256_000_000  # of the records in memory, if older records can be re
 class RoundLog(Sequence[RoundRecord]):
     """The records of rounds 0, 1, .. in their order.
 
-    The mean and the standard error of every round stay in memory, and so do all records if `read_back` is None. If it
-    is a function that reads the record of a round, only the newest records stay, up to `MOST_BYTES`; the last record
+    The metric's mean and standard error in every round stay in memory, and so do all records if `read_back` is None. If
+    it is a function that reads the record of a round, only the newest records stay, up to `MOST_BYTES`; the last record
     always stays.
     """
 

@@ -79,10 +79,11 @@ def values_at(problem: Problem, x: Tensor, seed: int) -> Tensor:
 def headroom(values: Tensor, reference: Tensor | None, n_init: int) -> dict[str, float]:
     """Compute the headroom of a problem from the agents' values at common points, N x K.
 
-    The first four results are means over the agents of the values at: best, an agent's own best point; shared, the
-    point that is best on average for all *other* agents; few, the expected best of n_init random points; random, a
-    random point. share: see `shared_share`. reference: N numbers that make the metric `reference - value`; None if
-    the metric is the value itself.
+    The first four results are means over the agents. best: the value at an agent's own best point. shared: the value
+    at the point that is best on average for all *other* agents. few: the expected best value of n_init random points.
+    random: the expected value at a random point. share: the result of `shared_share`.
+
+    reference: N numbers that make the metric `reference - value`; None if the metric is the value itself.
 
     Raises ValueError for fewer than 2 agents or points, or fewer than n_init points.
     """
@@ -140,7 +141,7 @@ def composed_problems(overrides: Sequence[str]) -> list[tuple[str, DictConfig]]:
 
 
 def measure(cfg: DictConfig, title: str, seeds: Sequence[int], most: int) -> dict[str, Any]:
-    """Measure the headroom of a configuration's problem; return facts, the results for each seed, means and errors.
+    """Measure a problem's headroom for each seed; return facts about the problem, the results, their means and errors.
 
     seeds: the seeds of the objectives; only the first is used if the objectives depend on no seed. most: largest number
     of points. A standard error is None with one seed.

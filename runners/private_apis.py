@@ -44,7 +44,7 @@ def parse_command_line(arguments: Sequence[str]) -> tuple[argparse.Namespace, li
 
 
 def complete_overrides(conf: Path, words: Sequence[str]) -> list[str]:
-    """Return completions of the last of `words`, an override. conf: the folder of config.yaml. hydra-core 1.3.8."""
+    """Return completions of the override `words[-1]`. conf: the folder of config.yaml. hydra-core 1.3.8."""
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from hydra.plugins.completion_plugin import DefaultCompletionPlugin

@@ -62,7 +62,7 @@ def record_run(
 
     on_round: called for every round, including those before a resumption. single: True for a run outside of a sweep.
     Its folder has a label in its name, and if the same run was finished with fewer rounds, it is continued. identity:
-    None for the identity of the composition.
+    the names and the label to record the run under; None to compute them from `composition`.
     Raises ResultsError before any work starts if the folder cannot be written.
     """
     experiment, settings = composition.experiment, composition.settings

@@ -127,7 +127,7 @@ def check_is_a_run(cfg: DictConfig) -> None:
 
 
 def warn_about_ignored(cfg: DictConfig) -> None:
-    """Print a note if the command line sets privacy for an algorithm without it, or a GP that the agents do not use."""
+    """Print a note if the algorithm ignores an override of `privacy`, `algorithm.own_gp` or `algorithm.own_draw`."""
     overrides, a = HydraConfig.get().overrides.task, cfg.algorithm
     own = [o for o in overrides if name_of(o).startswith(("algorithm.own_gp", "algorithm.own_draw"))]
     if own and a.get("averaged_gp") is not None:

@@ -48,7 +48,11 @@ def regret_by_iteration(
 
 
 def releases_by_iteration(groups: Sequence[SettingRuns], style: PageStyle = SCREEN) -> list[Page]:
-    """Draw a page of sweeps over claimed epsilon and r, and one of sweeps over guaranteed epsilon, if there are any."""
+    """Draw a page of sweeps over claimed epsilon and over r, and a page of sweeps over guaranteed epsilon.
+
+    The first page is left out if there are guaranteed epsilons but no claimed ones, the second if there are no
+    guaranteed ones.
+    """
     found = families(groups)
     claimed, guaranteed = found.by_title((*found.claimed, *found.columns)), found.by_title(found.guaranteed)
     claimed = [part for part in claimed if len(part.curves) > 1] or claimed[:1]

@@ -50,7 +50,7 @@ def table(runs: Sequence[Run]) -> pd.DataFrame:
 
 
 def of_length(runs: Sequence[Run], T: int) -> list[Run]:
-    """Return the runs of all points of the picture: for each point its shortest runs of at least T rounds.
+    """Return the runs to draw for T: for each point of the picture, its shortest runs of at least T rounds.
 
     Private runs of more than T rounds are used only if they have at most T releases.
     """

@@ -38,9 +38,9 @@ def has_gains(runs: Sequence[Run]) -> bool:
 def table(runs: Sequence[Run]) -> pd.DataFrame:
     """Return a row for each problem, number of agents and setting: its gain over `local`, and the error of the gain.
 
-    gain: in units of the metric, positive if the setting is better; kept: gain divided by the gain of `shared_prior`,
-    NaN unless the gain of `shared_prior` is above three standard errors. T is the smallest number of rounds of all
-    runs.
+    gain: in units of the metric, positive if the setting is better. kept: gain divided by the gain of `shared_prior`,
+    which shares without noise; NaN unless the gain of `shared_prior` is above three standard errors. T is the smallest
+    number of rounds of all runs.
     """
     T = min(run.summary["rounds"] for run in runs)
     found: dict[tuple[object, int, Method], dict[int, float]] = {}

@@ -1,7 +1,7 @@
 """The look of each method: a colour, a line and a marker, which are the same in all pictures.
 
 Several settings of one method (differing in P, z or a target epsilon) share its hue and line. Their tones go from light
-to dark; their markers are those of `MARKERS` from the method's own marker on.
+to dark. Their markers are taken from `MARKERS` in order, beginning with the method's own marker.
 """
 
 import zlib

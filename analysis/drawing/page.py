@@ -48,10 +48,11 @@ def page(
     title: str, shared: Sequence[Line2D], heads: Sequence[PanelHead | None], caption: str,
     style: PageStyle = SCREEN, columns: int | None = None,
 ) -> Figure:  # fmt: skip
-    """Make a page with title, legends, caption and empty axes for each panel, in the order of the panels.
+    """Make a page with a title, legends and a caption, and with empty axes for each panel.
 
-    Panels stand side by side if each is then wide enough, else below each other. shared: entries of the legend above
-    all panels. heads: the panels, row by row; None leaves a place empty. columns: panels in a row, all by default.
+    The axes are in the order of the panels. shared: entries of the legend above all panels. heads: the panels, row by
+    row; None leaves a place empty. columns: panels in a row, all by default. If they would be too narrow side by side,
+    rows have fewer panels and no empty places.
     """
     u, count = style.unit, sum(head is not None for head in heads)
     width = style.width if count == 1 else style.wide

@@ -43,7 +43,10 @@ class Series:
     published: Mapping[float, float] = field(default_factory=dict)
 
     def ends(self, since: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """Return the low and the high ends of what is drawn; for a curve, both are its values from round `since` on."""
+        """Return mean - se and mean + se, each followed by the published values.
+
+        For a curve, both are the means from round `since` on, followed by the published values from this round on.
+        """
         if self.kind == CURVE:
             known = [value for t, value in self.published.items() if t >= since]
             return (values := np.append(self.mean[since:], known)), values
@@ -116,9 +119,9 @@ class PicturePanel:
 def span(drawn: Sequence[Series], lower_is_better: bool, headroom: float, late: int = 0) -> Span:
     """Choose the range of the vertical axis, and its scale, for some series.
 
-    headroom: a logarithmic axis ends at headroom times the largest value; a linear axis leaves half of (headroom - 1)
-    times the span of the values free above them. late: a linear axis must contain the values from this round on.
-    Earlier values may lie outside, because they would flatten the later part of the curves.
+    headroom: a logarithmic axis ends at headroom times the largest value; a linear axis ends above the largest
+    value, by half of (headroom - 1) times the span of the values. late: a linear axis must contain the values from this
+    round on. Earlier values may lie outside, because they would flatten the later part of the curves.
     """
     high = np.concatenate([one.ends()[1] for one in drawn])
     middle = np.concatenate([one.mean for one in drawn])

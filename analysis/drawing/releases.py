@@ -79,7 +79,7 @@ def releases_by_columns(groups: Sequence[SettingRuns], t: int, style: PageStyle 
 
 
 def table(groups: Sequence[SettingRuns], t: int) -> pd.DataFrame:
-    """Return the numbers of both pictures, with a row for each setting and for each published value."""
+    """Return the numbers of the pictures against epsilon and r, with a row for each setting and published value."""
     known, rows = published_values(groups), []
     for g in groups:
         mean, se = g.at(t)

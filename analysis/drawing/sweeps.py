@@ -1,7 +1,8 @@
 """The sweeps of a figure: its panels, and the label and look of each setting in them.
 
-Settings of one algorithm have variants of its look, in their order. A private algorithm that is swept over two keys
-around a centre (over z at one q, and over q at one z) has two panels, which both show all other algorithms.
+The settings of one algorithm have its colour in tones from light to dark, and different markers. A private algorithm
+that is swept over two keys around a centre (over z at one q, and over q at one z) has two panels, which both show all
+other algorithms.
 """
 
 from collections.abc import Sequence

@@ -29,10 +29,10 @@ LIMITS: dict[str, tuple[Callable[..., Comparison], str]] = {
 class StatedClaim:
     """A claim and its test.
 
-    source: `paper`, `reimplementation`, `own`, or `control`, our comparison of sharing with servers that query blindly.
-    A reimplementation is a program written independently of this one, whose numbers were not published. published: the
-    published result, in words and numbers. case: the problem and its size. figure: the figure or table of the paper,
-    whose claims are a family; shows: the message of the figure in a sentence.
+    source: `paper`; `reimplementation` for an independent implementation, whose numbers were never published; `own` for
+    a finding of ours; `control` for our comparison of sharing with servers that send random or Sobol points. published:
+    the published result, in words and numbers. case: the problem and its size. figure: the figure, table or other
+    subject of the claim; all claims about it are tested as one family. shows: the message of the figure in a sentence.
     """
 
     id: str
@@ -75,11 +75,12 @@ class JudgedClaim:
     """A claim and its verdict.
 
     ours: estimate ± standard error; a difference is positive if it supports the claim. standard_errors: the estimate
-    divided by its standard error, positive in support; for a published number, minus the distance to it in standard
-    errors. units: number and kind of the independent units. kind: "effect", "agreement", "epsilon", "control" or "own".
-    form: form of the test. repeats: id of an earlier claim with the same case and test or, for an own finding, with
-    identical runs; else empty. margin: relative difference within which the verdict is "level". needed: number of units
-    that would decide an undecided claim. p: p-value of the test for "holds".
+    divided by its standard error, positive if it supports the claim; for agreement with a published number, minus the
+    distance to that number in standard errors. units: number and kind of the independent units. kind: "effect",
+    "agreement", "epsilon", "control" or "own". form: form of the test. repeats: id of an earlier claim with the same
+    case and test or, for an own finding, with identical runs; else empty. margin: relative difference within which the
+    verdict is "level". needed: number of units that would decide an undecided claim. p: p-value of the test for
+    "holds".
     """
 
     id: str
@@ -228,7 +229,8 @@ def published_means(case: str, source: str) -> dict[selection.SettingFilter, dic
 def published_values(groups: Sequence[SettingRuns]) -> dict[str, dict[float, float]]:
     """Return the paper's values of the metric, by the label of our setting and by round.
 
-    Our settings are selected as for claims. If two of them match a published setting, neither gets its values.
+    Our settings are matched with the published ones by `Case` and `SettingFilter`. If two of ours match the same
+    published setting, neither gets its values.
     """
     found: dict[str, dict[float, float]] = {}
     for name in ("landmine_platt", "grid"):

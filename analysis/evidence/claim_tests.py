@@ -26,7 +26,8 @@ AGREEMENT, EPSILON = "agreement", "epsilon"
 class Outcome:
     """The outcome of a test.
 
-    ours: the estimate in words; standard_errors: the deciding estimate divided by its standard error.
+    ours: the estimate in words. standard_errors: the least significant estimate divided by its standard error; for
+    agreement with published numbers, minus the largest deviation from any of them in standard errors.
     """
 
     ours: str
@@ -174,7 +175,7 @@ def band(
 ) -> Comparison:
     """Test that one setting, or the first of two minus the second, is greater than `above` and less than `below`.
 
-    One of the two ends may be None. Raises ValueError if both are None, or the ends are in the wrong order.
+    One of `above` and `below` may be None. Raises ValueError if both are None, or if `above` is not less than `below`.
     """
     if above is None and below is None:
         raise ValueError("a band must have an end, got above=None, below=None")

@@ -41,9 +41,10 @@ def published_yaml(name: str) -> Any:
 class Case:
     """A problem with N agents, T rounds and a metric, which selects the runs that a claim is about.
 
-    problem: name of the problem; `digits_` stands for all names that begin with it. variant: required settings of the
-    problem, by name. longest: runs of up to this number of rounds are used and cut off after T; by default, only runs
-    of T rounds are used. margin: relative difference of the metric within which two settings are level.
+    problem: name of the problem; a name that ends with `_`, such as `digits_`, stands for all names that begin with it.
+    variant: required settings of the problem, by name. longest: runs of up to this number of rounds are used and cut
+    off after T; by default, only runs of T rounds are used. margin: relative difference of the metric within which two
+    settings are level.
     """
 
     problem: str
@@ -152,7 +153,7 @@ def _entry(known: dict[str, Any], name: str, text: str) -> Any:
 
 
 def blind_server(kind: str, text: str) -> SettingFilter:
-    """Return the control of the setting `text`: a server of `kind`, which queries blindly.
+    """Return the control of the setting `text`: a server of `kind`, which sends random or Sobol points.
 
     The control has those options of the setting that apply to such a server.
     """

@@ -19,8 +19,8 @@ COLOURS = {HOLDS: "green", CONTRARY: "red", SAME: "cyan", OPEN: "yellow", NOT_RU
 FAMILIES = f"""The claims about one figure or table are a family: the chance that any of its verdicts is wrong is at
 most {100 * LEVEL:g} % (Holm's correction at {100 * LEVEL / LOOKS:g} %, because seeds may be added once for claims that
 were not decided). "Holds" and "contrary" are significant differences in the claimed or the opposite direction; "level
-within 5 %" is a difference that is significantly smaller than 5 % of the number that was to be beaten. All else is "not
-decided", with the number of seeds or functions that would decide it with 80 % power."""
+within m" is a difference that is significantly smaller than the fraction m of the number that was to be beaten. All
+else is "not decided", with the number of seeds or functions that would decide it with 80 % power."""
 RULE = f"""Tests are one-sided t tests of differences between settings, seed by seed. The independent unit is a
 function, or a seed with its own split of real data; the number of a unit is the mean over its agents. A slope per step
 is the least-squares slope over the ranks of the settings, the best as claimed first; it is level if the whole change
@@ -55,7 +55,8 @@ REIMPLEMENTED = (
 def distinct(found: Sequence[JudgedClaim]) -> list[JudgedClaim]:
     """Return one claim of each group of repeated claims, the one with the most evidence.
 
-    Claims that were run come before others, then those with more controls, then those with more units.
+    Claims that were run have more evidence than others. Among them, the number of estimates with an error decides, then
+    the number of units.
     """
     best: dict[str, JudgedClaim] = {}
     for f in found:

@@ -77,8 +77,8 @@ class Estimate:
 class PublishedMean:
     """A published mean, with which our mean is compared.
 
-    se: its standard error over `runs` independent runs; None if it was not published, so that our spread replaces it.
-    If our independent units are functions, several published starts on one function count as one run.
+    se: standard error over `runs` independent runs; None if it was not published. Our spread then replaces it. If our
+    independent units are functions, all published runs on one function count as one.
     """
 
     value: float
@@ -176,8 +176,8 @@ def deviation(ours: Estimate, published: PublishedMean) -> tuple[float | None, f
 
     Both are None if our error is missing or 0. If a published mean has no error, its error is taken to be
     our standard deviation divided by the square root of its number of runs. The degrees of freedom are the smaller of
-    our mean's and the published mean's. Welch's would be too many: two seeds that agree by chance have almost no error,
-    and would pass for an exact number.
+    our mean's and the published mean's, or ours if the published mean has no error. Welch's would be too many: two
+    seeds that agree by chance have almost no error, and would pass for an exact number.
     """
     if not ours.se or ours.df is None:
         return None, None

@@ -32,7 +32,7 @@ def row(group: SettingRuns) -> dict[str, str]:
 
 
 def table(by_experiment: Sequence[tuple[str, Sequence[dict[str, str]]]]) -> TextTable | None:
-    """Return the table of all rows, grouped by experiment; settings constant in each group go into its heading."""
+    """Return the table of all rows, grouped by experiment; columns constant in each group go into its heading."""
     if not by_experiment:
         return None
     found = pd.concat([pd.DataFrame(rows).assign(experiment=name) for name, rows in by_experiment], ignore_index=True)

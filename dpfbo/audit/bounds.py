@@ -104,7 +104,10 @@ def verdict(without: np.ndarray, with_message: np.ndarray, claim: Claim) -> Verd
 
 
 def most_shown(claim: Claim, trials: int) -> float:
-    """Return the largest lower bound that `trials` in each world can give; a test without errors reaches it."""
+    """Return the largest lower bound on epsilon that `trials` trials in each world can give.
+
+    A test without errors reaches this bound.
+    """
     rate = upper_bound(np.array(0), trials - trials // 2, (1 - CONFIDENCE) / 2)
     return float(_epsilon(rate, rate, claim.delta))
 

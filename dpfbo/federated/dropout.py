@@ -11,7 +11,7 @@ from dpfbo.rng import Streams
 
 @dataclass(frozen=True)
 class Dropout:
-    """Simulates losses: each message of each round is lost independently; a lost message counts as a zero vector.
+    """Simulates lost messages, which count as zero vectors; each message of each round is lost independently.
 
     Losses do not change epsilon: the server divides the sum by q, never by the number of messages that arrived, and
     adds as much noise as in a round without losses.
@@ -37,5 +37,5 @@ class Dropout:
             raise SettingError("probability", f"must lie in [0, 1], got {p!r}")
 
     def lost(self, n_agents: int, round: int) -> Tensor:
-        """Return N booleans, True for the messages of a round that are lost."""
+        """Return N booleans, True for the messages that are lost in this round."""
         return self.streams.uniform("dropout", torch.arange(n_agents, device="cpu"), round, 1)[:, 0] < self.probability

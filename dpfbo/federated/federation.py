@@ -23,8 +23,8 @@ class FederatedResult(Result):
 
     Attributes:
         momentum: The weight of earlier broadcasts in the running average (`averaged`), in [0, 1).
-        broadcast: The running average of the broadcasts; None before the first one and after a round without one. Only
-            a `SharedPrior` is kept after such a round.
+        broadcast: The running average of the broadcasts; None before the first broadcast. A round without a broadcast
+            resets it to None, but keeps a `SharedPrior`.
 
     Raises:
         ValueError: `add` receives a round of a run that is not federated.
@@ -136,7 +136,10 @@ class LocalPopulation:
 
 @dataclass
 class ShardMessages:
-    """The messages of one round (`Contributions`), computed when the server adds them up; seconds: the time spent."""
+    """The messages of one round (`Contributions`), computed when the server adds them up.
+
+    seconds: the time spent in `add_up`.
+    """
 
     shard: Shard
     t: int

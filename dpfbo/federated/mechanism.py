@@ -113,7 +113,8 @@ class SubsampledGaussian(Mechanism):
     Args:
         sampling_probability: q.
         noise_multiplier: z; 0 adds no noise and has no finite epsilon.
-        clip_norm: S; messages are clipped to norm `C = S / sqrt(P)`, so P copies, as one vector, have norm at most S.
+        clip_norm: S; messages are clipped to norm `C = S / sqrt(P)`, so that P copies of a message, taken as one
+            vector, have norm at most S.
         calibration: `paper` or `tight`, see `sensitivity`.
         sampling: The way to draw the agents S_t of a round: `poisson`, each agent independently with probability q; or
             `fixed_size`, a uniform subset of round(q N) agents.

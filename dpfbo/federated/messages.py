@@ -43,7 +43,7 @@ def _plain(message: object) -> TypeGuard[Tensor]:
 def clip(messages: Tensor, norm: float) -> tuple[Tensor, int]:
     """Return the messages (k x M), each scaled down to L2 norm at most `norm`, and how many of them were longer.
 
-    Entries whose square overflows do no harm, because norms are computed after division by the largest entry.
+    Squares of large entries do not overflow, because norms are computed after division by the largest entry.
     """
     unit, length, largest = _direction(messages)
     longer = length > norm / largest

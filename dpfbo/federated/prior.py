@@ -13,7 +13,7 @@ the SE kernel of length-scale l. Let `A_n = Psi_n' H Psi_n`, `A = sum_n A_n` and
     b ~ N(0, V),    V = kappa_l (rho A D_l A + (1 - rho) Q_l) + s^2 I
 
 and g given b has mean `G b`, `G = rho kappa_l D_l A V^-1`, and covariance `rho kappa_l (D_l - G A D_l)`. Both are
-averaged over rho and l, weighted by the evidence of b. As designs are public, all this post-processes the release.
+averaged over rho and l, weighted by the evidence of b. As designs are public, this inference is a post-processing of b.
 """
 
 from dataclasses import dataclass
@@ -124,8 +124,8 @@ def expected_signal(sums: DesignSums, features: NystromFeatures, noise: float) -
     """Return the expected correlation, 0 to 1, between a release's posterior mean and the mean without noise.
 
     The squared correlation is the variance that the posterior mean explains on average, divided by the variance that it
-    explains without noise. Both follow from public numbers: objectives are assumed to be draws from the model with its
-    middle length-scales, and to share 70 % of their variance.
+    explains without noise. Both variances are computed from public numbers, for objectives that share 70 % of their
+    variance and are draws from the model with its middle length-scales.
     """
     D = features.coefficients
     middle = slice(len(D) // 4, len(D) - len(D) // 4)
@@ -150,7 +150,7 @@ def symmetric(triangle: Tensor, M: int) -> Tensor:
 
 
 def known_mean(prior: SharedPrior, n_init: int, t: int) -> KnownMean:
-    """Return the broadcast's mean and covariance, and the prior weights that models with them have at t observations.
+    """Return the shared mean, its covariance and, for t observations, the prior weights of the models that use them.
 
     A model that uses the shared mean has the prior weight `6 L p_l R (n_init / t)^3`, relative to the model of the same
     length-scale without that mean. p_l is the probability of this length-scale, one of L. R is the fraction of an

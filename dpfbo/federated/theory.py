@@ -11,9 +11,10 @@ logarithms, if `||f_n|| <= B` in the RKHS and `|k(x, x') - phi(x)^T phi(x')| <= 
 Proposition 1: for constants c1, c2 and any eps < c1 q^2 T and delta > 0, DP-FTS-DE is (eps, delta)-private if
 `z >= c2 q sqrt(T log(1 / delta)) / eps`.
 
-This module sets every constant hidden in O~ to 1, except in two functions. `explicit_psi` has the constants of Lemma 6,
-for a Delta_t that bounds the agents' errors (`explicit_agent_errors` derives one). The three terms in the brackets
-below are quoted from the paper. The maintainers assume that Theorem 1's factor (1 - p_t) P multiplies these terms:
+This module sets every constant hidden in O~ to 1, except in two functions. `explicit_agent_errors` returns Delta_{n,t}
+with explicit constants. `explicit_psi` has the constants of Lemma 6, for a Delta_t that bounds the agents' errors. The
+three terms in the brackets below are quoted from the paper. The maintainers assume that Theorem 1's factor (1 - p_t) P
+multiplies these terms:
 
     psi_t = (1 - p_t) P ( ((phi_max + 2) / q + 6) Delta_t + B (2 + N phi_max) / q
                           + 2 (z S phi_max / q) sqrt(2 M log(8 M / delta)) )

@@ -85,10 +85,10 @@ def check_yaml(path: Path) -> None:
 
 
 def read_yaml(path: Path, construct: bool = True) -> Any:
-    """Read the value of a YAML file; None if `construct` is False. Raises yaml.YAMLError if the file is not YAML.
+    """Read the value of a YAML file; if `construct` is False, only check the file and return None.
 
-    Raises ValueError for more than `MOST_LEVELS` levels or `MOST_NODES` values; an alias counts as all values that it
-    repeats.
+    Raises yaml.YAMLError if the file is not YAML, ValueError for more than `MOST_LEVELS` levels or `MOST_NODES` values.
+    An alias counts as all values that it repeats.
     """
     import yaml
 
@@ -143,9 +143,9 @@ def npz_arrays(
 ) -> dict[str, np.ndarray]:
     """Read arrays of an npz file; shapes and types are checked before any number is read, and nothing is unpickled.
 
-    most: the maximum size of all arrays together in bytes. wanted: the permitted types (letters of NumPy) and number of
-    dimensions of each array by name; None for all arrays of numbers or text. Raises KeyError for a missing array,
-    ValueError for one that is not permitted.
+    most: the maximum size of all arrays together in bytes. wanted: the names of the arrays to read, each with its
+    permitted types (NumPy's kind letters) and its number of dimensions; None to read every array, which must hold
+    booleans, numbers or text. Raises KeyError for a missing array, ValueError for one that is not permitted.
     """
     found: dict[str, np.ndarray] = {}
     with opened_zip(file) as archive:

@@ -17,7 +17,10 @@ class NoFile(OSError, ValueError):
 
 
 def check_plain(path: Path) -> None:
-    """Raise NoFile unless `path` is a plain file (reading a pipe may never end), or OSError if it is absent."""
+    """Raise NoFile if `path` is a folder, pipe, socket or device, and OSError if it is absent.
+
+    Reading a pipe, for example, might never end.
+    """
     _check_mode(path, path.stat().st_mode)
 
 

@@ -96,7 +96,10 @@ class RunFolder:
             logger.removeHandler(handler)
 
     def note_failure(self, message: str, error: object) -> None:
-        """Add a failure to failures.log, which only the owner can read, with the traceback of `error` if it has one."""
+        """Add a failure to failures.log, with the traceback of `error` if it has one.
+
+        Only its owner can read failures.log.
+        """
         traceback = getattr(error, "traceback", "").rstrip()
         with open(self.path / "failures.log", "a", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
             file.write(f"{message}\n" + f"{traceback}\n" * bool(traceback))
@@ -167,7 +170,7 @@ class RunFolder:
         self.replace("progress.json", lambda f: f.write(content), durable=False, private=own)
 
     def progress(self) -> Progress | None:
-        """Return the progress of an unfinished run; None if it has not begun."""
+        """Return the progress in progress.json; None if the file is absent or cannot be read."""
         try:
             return Progress(**(read_object(self.path / "progress.json") or {}))
         except TypeError:

@@ -26,7 +26,8 @@ def is_outsourced(config: dict[str, Any]) -> bool:
 def lacking(summary: Any, config: Any) -> str | None:
     """Describe the first entry that is missing or wrong; None if all entries are right.
 
-    config: its entry `algorithm.server` must be the name of the server's class.
+    config: the content of config.yaml, in which the caller has replaced `algorithm.server` with the name of the
+    server's class.
     """
     wrong = _lacking(summary, SUMMARY, "summary.json") or _lacking(config, CONFIG, "config.yaml")
     if wrong:

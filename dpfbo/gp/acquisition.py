@@ -36,8 +36,8 @@ _PROMISE = 1e-10  # an ascent ends if its next step is predicted to gain at most
 class BoxCandidates:
     """Candidates in a box, all pairs `(left_i, right_j)` of points in the first D1 and in the other D2 axes.
 
-    left: a x D1; right: b x D2, both sorted by cell (see `Acquisition`); a and b are powers of two. conditional:
-    the box if it has conditions, which may relate coordinates of left to coordinates of right; else None.
+    left: a x D1; right: b x D2, both sorted by cell (see `Acquisition`); a and b are powers of two. conditional: the
+    mixed box if it has conditions, else None. A condition may relate a coordinate of left to a coordinate of right.
     """
 
     left: Tensor
@@ -46,7 +46,10 @@ class BoxCandidates:
 
     @staticmethod
     def of(domain: Box | MixedBox, size: int, shift: Tensor) -> "BoxCandidates":
-        """Make at least `size` Sobol points, shifted by `shift` (D) modulo 1, and snapped to values of a mixed box."""
+        """Make at least `size` candidates from Sobol points that are shifted by `shift` (D) modulo 1.
+
+        In a mixed box, the points are snapped to the values of its discrete axes.
+        """
         D, k = domain.dimension, -(-domain.dimension // 2)
         log_size = (size - 1).bit_length()
         log_a = log_size if D == 1 else -(-log_size // 2)
@@ -99,10 +102,11 @@ class Acquisition:
     the same sub-region (`Regions`) are dropped. If there are no discrete axes, starts too low to lead to the largest
     maximum are dropped as well. Newton's method climbs from each remaining start. An ascent may leave the cell of its
     start, but not the sub-region in which it began. It ends early if it is not expected to reach the largest maximum.
-    With discrete axes, the best end point is moved in the same way and climbs again, and this is done twice.
+    With discrete axes, the best end point is then improved twice: it is moved to the best value of each discrete axis
+    in turn, and climbs from there.
 
     In a box, `maximize_improvement` climbs with BFGS from the best candidates of the 5 best cells, whatever n_starts
-    is, and each ascent may cross the whole box; discrete axes are treated in the same way.
+    is. Each ascent may cross the whole box. Discrete axes are treated as above.
 
     Args:
         n_candidates: The smallest number of candidates.

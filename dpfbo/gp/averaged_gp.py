@@ -49,9 +49,9 @@ _LEAST = 1e-9  # least variance of a prediction, relative to s^2
 class KnownMean:
     """The posterior of the function that all agents share, `psi(x) . w` with features psi and random weights w.
 
-    mean: M, the mean of w, which defines g, in units of an objective's standard deviation. covariance: M x M, of w.
-    own: the fraction of an objective's variance that is not shared. log_weights: L, the log prior weights of models
-    with g, relative to the models of the same length-scales without g.
+    mean: M, the mean of w, in units of an objective's standard deviation; the known mean function is
+    `g(x) = psi(x) . mean`. covariance: M x M, of w. own: the fraction of an objective's variance that is not shared.
+    log_weights: L, the log prior weights of models with g, relative to the models of the same length-scales without g.
     """
 
     mean: Tensor
@@ -167,8 +167,9 @@ class AveragedGP:
     ) -> tuple[Tensor, Tensor] | None:
         """Find the grid rows of largest expected improvement (n) and `Fitted.shared` (n) by compiled code.
 
-        index: n x t, rows of the observations; psi: G x M, features of the grid. Where a row is -1, tensor operations
-        have to find it. Returns None for `ts`, without compiled code, or if the grid is too large for tables.
+        index: n x t, rows of the observations; psi: G x M, features of the grid. A row is -1 if the compiled code could
+        not find it; the caller then has to use tensor operations. Returns None for `ts`, without compiled code, or if
+        the grid is too large for tables.
         """
         if self.acquisition != "ei" or len(grid.points) > _MOST_POINTS or not computes(y, grid.points):
             return None

@@ -37,7 +37,7 @@ class ConfidenceScale:
         beta_t = B + R sqrt(2 (gamma + 1 + log(4 / delta))),    gamma = 1/2 log det(I + K / noise)
 
     By Theorem 2 of Chowdhury and Gopalan (2017), `|f - mu| <= beta_t sd` for all t and x with probability at least
-    1 - delta / 4. This share of delta is the maintainers' reading of Algo. 2. In the theorem, gamma is the largest
+    1 - delta / 4. The share delta / 4 is the maintainers' reading of Algo. 2. In the theorem, gamma is the largest
     information gain of any t - 1 observations. Here gamma is the gain of the agent's own observations. It is no
     larger, and the theorem's proof starts from it. The bound needs `noise = 1 + 2 / T`
     (`dpfbo.federated.theory.regularization`) and a kernel that is given, not fitted.
@@ -200,8 +200,9 @@ def exact_draw_on_grid(
         f = f0 + k(grid, x) (K + noise I)^-1 (y - f0(x) - e)
 
     The prior draw f0 is a random Fourier series on a circle of length `1 + 7 l`; its kernel equals the SE kernel on
-    [0, 1] to 1e-10. Agents whose length-scales lie in one octave share the circle and the basis of its largest l.
-    index: n x t, the rows of the observed points; y: n x t; noise: n; e: n x t, drawn noise; normals: for f0.
+    [0, 1] to 1e-10. Agents whose length-scales lie in one octave share the circle and the basis of the octave's
+    largest l. index: n x t, the rows of the observed points; y: n x t; noise: n; e: n x t, drawn noise; normals:
+    returns the standard normals of f0.
     """
     L = hyperparameters.gram_cholesky(grid[index][..., None], hyper, noise)
     octave = _octaves(hyper)

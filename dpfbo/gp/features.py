@@ -133,8 +133,9 @@ class FeatureFunction:
     def around(self, u: Tensor, region: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the arguments of `derivatives` for points that differ from u (b x D) on continuous, active axes only.
 
-        region: b, the regions whose weights apply; rows: b, the functions. The angles are `a_j(u) + s_j . (x - u)`.
-        Returns their values at x = 0 (b x M), the negated slopes -s_j (b x D x M) and the weights (b x M).
+        region: b, the regions whose weights apply; rows: b, the functions. The angles at a point x are
+        `a_j(u) + s_j . (x - u)`. Returns their values at x = 0 (b x M), the negated slopes -s_j (b x D x M) and the
+        weights (b x M).
         """
         features = self.features.select(rows)
         shared = len(features.frequencies) == 1

@@ -84,7 +84,10 @@ class Draw:
 
 @dataclass(frozen=True)
 class Posterior:
-    """The posteriors of n agents. hyper: with the noise variances of `Draw`; x and y: as in `Draw`."""
+    """The posteriors of n agents.
+
+    hyper: the agents' hyper-parameters, whose noise variances are `Draw.noise`; x and y: as in `Draw`.
+    """
 
     hyper: KernelParameters
     x: Tensor
@@ -161,7 +164,7 @@ class PathwiseDraw:
         return (torch.cos(self.features.angles(warped)) @ self.w[..., None])[..., 0]
 
     def blockwise(self, u: Tensor) -> Tensor:
-        """Evaluate the draws as a call does, but for one block of agents after another."""
+        """Evaluate the draws as `__call__` does, but one block of agents after another."""
         width = self.w.shape[1] + self.v.shape[1]
         values = torch.empty_like(u[..., 0])
         for rows in batches.blocks(len(u), u.shape[1] * width, u.device):

@@ -92,9 +92,9 @@ class NystromFeatures:
 
     @cached_property
     def coefficients(self) -> Tensor:
-        """The covariance, under each of the L kernels, of the weights w of a draw f, L x M x M.
+        """The covariance of the weights w of a GP draw f under each of the L kernels, L x M x M.
 
-        These weights give `psi . w` the values of f at U: `w = R^-1 f(U)`.
+        The weights are `w = R^-1 f(U)`, so that `psi . w` equals f at the points U.
         """
         K = scaled_kernels(self.inducing, self.inducing, self.lengthscales)
         half = torch.linalg.solve_triangular(self.root, K, upper=False)  # R^-1 K_l

@@ -57,8 +57,8 @@ def minimize(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Minimise B functions of D variables, each within its own box (lower, upper: B x D); return points and values.
 
-    After a BFGS step that decreases the value too little, or a Newton step that does not decrease it, a step along the
-    negative gradient follows before the problem counts as converged. A problem that is not finite at x0 stays there.
+    If a BFGS step decreases the value too little, or a Newton step does not decrease it, a step along the negative
+    gradient is tried before the problem counts as converged. A problem that is not finite at x0 stays there.
 
     step: B, the length of steps along the gradient, and of the longest Newton step. group: B, the group of each
     problem, if only the best problem of each group matters. A problem then ends as soon as `_HOPE` times its predicted

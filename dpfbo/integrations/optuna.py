@@ -25,11 +25,13 @@ Exchange = Callable[[bytes], bytes | None]
 class AgentSampler(BaseSampler):
     """Chooses the parameters of a site's Optuna study with the site's `dpfbo.Agent`.
 
-    Completed trials that the Optuna study already contains enter the agent's model (`Agent.tell`). A pruned or failed
-    trial counts as the worst value so far. An enqueued trial counts as an evaluation of the parameters with which it
-    was enqueued. A trial in state RUNNING keeps its point. After a process has died, its trials must be ended (by
-    Optuna's heartbeats or by `study.tell(number, state=FAIL)`); otherwise their initial points are given to other
-    trials as well.
+    Through `Agent.tell`, the agent also learns of completed trials that the Optuna study already contains. A pruned or
+    failed trial counts as the worst value so far. An enqueued trial counts as an evaluation of the parameters with
+    which it was enqueued.
+
+    No other trial gets the point of a trial in state RUNNING. Initial points are the exception: if all initial points
+    without a value belong to running trials, a new trial evaluates one of them again. The trials of a process that has
+    died stay in state RUNNING, so they must be ended (by Optuna's heartbeats or by `study.tell(number, state=FAIL)`).
 
     Args:
         agent: The site's agent. If it has a folder, a restarted process continues from there.
@@ -89,7 +91,11 @@ class AgentSampler(BaseSampler):
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """Raise SettingError: in the agent's study, the parameter is unknown, defined otherwise, or inactive."""
+        """Always raise SettingError: Optuna calls this only for a parameter that it cannot take from `sample_relative`.
+
+        Such a parameter is unknown in the agent's study, is defined otherwise there, or is inactive in this
+        configuration.
+        """
         if param_name not in self._space:
             rule = f"must be a parameter of the agent's study{nearest(param_name, self._space)}"
         elif param_distribution != self._space[param_name]:

@@ -81,8 +81,9 @@ def noise_aware_kernel(candidates: Candidates, belief: Belief) -> tuple[Tensor, 
 
         variance prod_k (l^2 / (l^2 + 2 v_k))^(1/2) exp(-sum_k (z_k - z'_k)^2 / (2 (l^2 + 2 v_k)))
 
-    and each input has the full `variance`. At z = z', `variance` minus this covariance becomes a nugget if all
-    measurements of a candidate are at the same input, and measurement noise if each is at a new input (`fresh`).
+    and each input has the full `variance`. At z = z', this covariance is below `variance`. The difference becomes a
+    nugget if all measurements of a candidate are at the same input. It becomes measurement noise if each measurement
+    is at a new input (`fresh`).
     """
     v, lengthscale, variance = candidates.input_variance, belief.lengthscale, belief.variance
     if v is None:

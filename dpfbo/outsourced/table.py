@@ -1,4 +1,4 @@
-"""The curator's table, of which each row has the features of one candidate and its value of the objective."""
+"""The curator's table: each row has the features of one candidate, and the value of the objective there."""
 
 from dataclasses import dataclass
 from typing import Protocol

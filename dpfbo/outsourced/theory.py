@@ -8,10 +8,10 @@ probability at least 1 - mu, all pairs x, x' of the n rows and their images z, z
 sigma_min is the smallest singular value of the rows. If it is below the threshold w, the transform first raises all
 singular values.
 
-The theorem is restated from memory and follows from the transform. Let u be the squared distance of two rows, after
-singular values were raised if necessary. Then `|z - z'|^2 / u` is chi^2_r / r, which leaves [1 - nu, 1 + nu] with
-probability at most `2 exp(-r (nu^2 / 4 - nu^3 / 6)) <= 2 exp(-r nu^2 / 8)`. There are fewer than n^2 / 2 pairs of rows,
-and raising singular values stretches the difference of two rows at most by sqrt(C').
+The theorem is restated from memory, not quoted. It can be derived from the transform, as follows. Let u be the squared
+distance of two rows, after singular values were raised if necessary. Then `|z - z'|^2 / u` is chi^2_r / r, which leaves
+[1 - nu, 1 + nu] with probability at most `2 exp(-r (nu^2 / 4 - nu^3 / 6)) <= 2 exp(-r nu^2 / 8)`. There are fewer than
+n^2 / 2 pairs of rows, and raising singular values stretches the difference of two rows at most by sqrt(C').
 
 Theorem 3 bounds the simple regret by a bound on GP-UCB's simple regret plus terms in nu and C'. The constants of
 these terms are not known here, so the terms are left out; `gp_ucb_regret` bounds the regret only for exact distances

@@ -55,7 +55,7 @@ class EpsilonCurve:
     def after(self, charged: Events, then: Events = ()) -> float:
         """Return the joint epsilon of the events `charged` and `then`.
 
-        A new curve is computed only if the events of the known curve do not begin with `charged` and `then`.
+        The curve is computed anew only if its events do not begin with `charged` followed by `then`.
         """
         both = [*charged, *then]
         if not both:

@@ -99,9 +99,10 @@ class DistributedNoise:
         return 1.0 + 2.0 ** -(BITS + 1) * math.sqrt(size)
 
     def share(self, site: int, scale: float, size: int, entropy: Entropy, round: int) -> Tensor:
-        """Draw a site's share, M integers, of noise of `scale` steps.
+        """Draw a site's share of the noise: M integers of variance s^2, as in the formula of the class.
 
-        It is an exact discrete Gaussian from the operating system, or in a simulation a rounded Gaussian from the seed.
+        The share is an exact discrete Gaussian from the operating system, or in a simulation a rounded Gaussian from
+        the seed. scale: sigma / g. size: M.
         """
         own = scale / math.sqrt(self.honest)
         if own == 0:

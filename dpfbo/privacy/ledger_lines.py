@@ -1,8 +1,8 @@
-"""The lines of a ledger file, each with a digest that is chained to all lines before it.
+r"""The lines of a ledger file, each with a digest that is chained to all lines before it.
 
 The first line of a run's ledger names the run (`LedgerCoverage`); every other line is a charge.
 
-    chain_k = sha256(chain_{k-1} + entries_k),  chain_0 = sha256("dpfbo ledger")
+    chain_k = sha256(chain_{k-1} + entries_k),  chain_0 = sha256("dpfbo ledger\n")
 
 where entries_k is the JSON text of line k without its chain. A line is valid only if its bytes are exactly as written.
 The chain reveals accidents and edits, but neither lines missing at the end nor a chain that was rebuilt.
@@ -81,7 +81,7 @@ def read_lines(content: bytes) -> LedgerLines:
 def entries_of(line: bytes, number: int) -> dict[str, Any] | None:
     """Return the entries of a line; None if it cannot be read. Raises LineFault for the format of a newer version.
 
-    A charge may lack `format` and `chain`, because a repair can still use its cost.
+    A charge without `format` or `chain` counts as readable, because a repair can still use its q and z.
     """
     if len(line) > LONGEST:
         return None

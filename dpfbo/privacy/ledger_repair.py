@@ -49,8 +49,8 @@ def repaired(content: bytes) -> RepairedLedger | None:
     """Make a valid ledger from the lines of a damaged one; return None if `content` has no fault.
 
     Every readable charge stays, with its digest. A line that is unreadable or modified, and a round without a line, are
-    charged at the largest q and the smallest z of all readable lines. The charge of a removed line that leaves no gap
-    between the rounds stays lost.
+    charged at the largest q and the smallest z of all readable lines. If a removed line leaves no gap between the
+    rounds, its charge stays lost.
 
     Raises LineFault if no line is intact (nothing then bounds the costs), if the costs of the charges have no
     order (`worst`), if too many rounds are missing, or if a line has the format of a newer version.

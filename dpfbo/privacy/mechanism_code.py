@@ -58,7 +58,10 @@ _SHOWN = 4  # most files that a message names
 
 @cache
 def code_digests() -> dict[str, str] | None:
-    r"""Return each file's digest, with line ends read as `\n`, and the `version`; None if a source is not installed."""
+    r"""Return the digest of each file in `SOURCES` and the mechanism's `version`; None if a file is not installed.
+
+    Line ends are read as `\n`.
+    """
     root, found = resources.files("dpfbo"), {_VERSION: str(VERSION)}
     for name in SOURCES:
         try:

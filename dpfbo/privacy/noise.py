@@ -73,9 +73,9 @@ class DiscreteGaussian:
         sigma grows by this factor. Everything after the exact draw is post-processing, even saturation of 64-bit
         integers. Accountants analyse a continuous Gaussian, and their epsilon also holds for its rounding to the grid,
         which is post-processing. Where no number of the noise exceeds k standard deviations, the discrete Gaussian and
-        the rounded one have the same probabilities up to a factor `exp(±size (k^2 + 1) g^2 / (24 sigma^2))`, which no
-        epsilon includes. For 30 bits, this factor differs from 1 by less than 1e-9 if
-        `size (k^2 + 1) < 2e10 (sigma / sensitivity)^2`.
+        the rounded continuous one have the same probabilities up to a factor
+        `exp(±size (k^2 + 1) g^2 / (24 sigma^2))`. No epsilon includes this factor. For 30 bits, it differs from 1 by
+        less than 1e-9 if `size (k^2 + 1) < 2e10 (sigma / sensitivity)^2`.
 
     Raises:
         SettingError: bits lies outside 20..32.

@@ -27,10 +27,10 @@ class Activity(ScoreProblem):
     """Tunes a classifier for each of 30 subjects of UCI HAR (Anguita et al. 2013); y is its validation accuracy.
 
     A subject's windows are split at random in halves, stratified by activity and standardised on the training half.
-    Consecutive windows of a recording overlap, so the errors can rank hyper-parameters, but are lower than errors on
-    new recordings would be. The classifier is multinomial logistic regression, trained from zero by plain mini-batch
-    SGD (`objectives.softmax_regression`). The random stream `sgd_order` sets the order of the rows in each epoch. y is
-    0 if training diverges. The metric is the validation error, 1 - y.
+    Consecutive windows of a recording overlap, so the errors are lower than errors on new recordings would be; they can
+    still rank hyper-parameters. The classifier is multinomial logistic regression, trained from zero by plain
+    mini-batch SGD (`objectives.softmax_regression`). The random stream `sgd_order` sets the order of the rows in each
+    epoch. y is 0 if training diverges. The metric is the validation error, 1 - y.
 
     Points x are (batch size, L2 penalty, learning rate) in [128, 512], [1e-6, 10] and [1e-6, 1]. The paper gives
     neither the scale of the axes nor the epochs; both are our choice. A subject has at most 204 training rows, so most

@@ -76,15 +76,18 @@ def square_grid(bounds: Sequence[tuple[float, float]], side_points: int) -> Tens
 
 
 def random_ranks(n: int, seed: int) -> np.ndarray:
-    """Return random ranks in [0, 1) for a file's n records; they are public: only seed and position determine them."""
+    """Return random ranks in [0, 1) for the n records of a file.
+
+    The ranks are public, because a record's rank depends only on the seed and the record's position in the file.
+    """
     return Streams(seed).generator("problem/subset").random(n)
 
 
 def lowest(ranks: np.ndarray, n_rows: int | None, problem: str) -> np.ndarray:
     """Return the indices of the n_rows lowest ranks (None: all), lowest first; SettingError if there are fewer ranks.
 
-    A record's rank does not depend on the other records. If each row is one record, replacing one record therefore
-    replaces at most one row (with n_rows=None, it may add or remove a row instead).
+    A record's rank does not depend on the other records. If each row of the table is one record, replacing one
+    record therefore replaces at most one row (with n_rows=None, it may add or remove a row instead).
     """
     if n_rows is not None and n_rows > len(ranks):
         raise SettingError("n_rows", f"must be at most {len(ranks)} for {problem}, got {n_rows}")

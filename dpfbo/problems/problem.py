@@ -1,4 +1,4 @@
-"""The interface of a problem, which defines the agents' objectives, with base classes and checks for problems."""
+"""The interface `Problem`, base classes of problems, and checks of their settings."""
 
 import math
 from abc import ABC, abstractmethod
@@ -64,8 +64,8 @@ class Problem(Protocol):
             round: The number of the round.
 
         Returns:
-            Observations, n x k, on the same device. NaN marks a failed evaluation, which counts as the agent's worst
-            value so far in the agent's GP.
+            Observations, n x k, on the same device. NaN marks a failed evaluation; the agent's GP then uses the
+            agent's worst value so far instead.
         """
 
     def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:
@@ -127,7 +127,7 @@ class ScoreProblem(ABC):
 
     @property
     def data_files(self) -> tuple[Path, ...]:
-        """The data file, as a tuple that is empty if the data need no file."""
+        """A tuple with the path of the data file; empty if the data need no file."""
         return () if self._path is None else (self._path,)
 
     @property

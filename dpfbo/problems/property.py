@@ -76,13 +76,14 @@ OWN_FILE = "csv"
 
 @dataclass(frozen=True)
 class Property(candidates.OneCurator):
-    """Minimises the logarithm of the mean price per square metre over the locations of sold property.
+    """Minimises, over the locations of sold property, the logarithm of a location's mean price per square metre.
 
     The paper's data, 2004 private properties in Singapore, are not public. Each record of the file has a random rank,
     which depends only on subset_seed and the record's position; the rank of a location is the lowest rank of its
-    records. The table has the n_rows locations of lowest rank, in the order of ranks. Replacing one record therefore
-    changes the prices of at most two locations, the one that it leaves and the one that it joins, and replaces at most
-    one location by another (with n_rows=None, it may also add or remove a location). At most two rows change.
+    records. The table has the n_rows locations of lowest rank, in the order of ranks. If one record is replaced,
+    prices change at no more than two locations, the old record's and the new record's. At most one location of the
+    table is replaced by another (with n_rows=None, one may be added or removed instead). In total, at most two rows
+    change.
 
     Features are the distances east and north of the centre of the public bounds, in km; the length of a degree of
     longitude is taken at the middle latitude. The metric is simple regret in units of signal_sd. As in the authors'

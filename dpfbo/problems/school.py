@@ -31,8 +31,9 @@ class School(ScoreProblem):
     The data are the multi-task "school" data. The regression of the exam score has a squared-exponential kernel with
     one gamma for the student's ability band and one for the other features. Points x are log10 of (ridge,
     gamma_ability, gamma_other) in [-4, 2] x [-4, 1]^2. nmse, the normalised mean squared error, is the error on the
-    held-out half of the school's students divided by the error of predicting the mean score of the other half, so a
-    regression with nmse 1 is no better than this mean. The objective is deterministic; the metric is the best nmse.
+    held-out half of the school's students, divided by the error of a constant prediction on this half. The constant is
+    the mean score of the other half, so a regression with nmse 1 is no better than this mean. The objective is
+    deterministic; the metric is the best nmse.
 
     Args:
         n_agents: The number of agents N, which are the first N schools.

@@ -53,8 +53,9 @@ class Agent:
     for bit if each round t >= 1 has one point, its value is told before the message is made, and the round's broadcast
     is received before the next `ask`.
 
-    An agent that maximises the expected improvement chooses further points as if the pending points had the mean of its
-    observed values (the constant liar of Ginsbourger, Le Riche, Carraro 2010); other agents draw anew for each point.
+    An agent that maximises the expected improvement chooses further points as if each pending point had returned the
+    mean of the agent's observed values (the constant liar of Ginsbourger, Le Riche, Carraro 2010). Other agents draw
+    anew for each point.
 
     Keep state and messages secret: messages carry no noise, and are only for a server that the agents trust. Epsilon
     covers only the broadcasts.
@@ -166,8 +167,8 @@ class Agent:
             n: The number of configurations to evaluate in parallel; None for a single one, not in a list.
 
         Raises:
-            StateError: An initial point has no value yet, the message of round 0 must be made first, or fewer than n
-                initial points are left.
+            StateError: An initial point has no value yet, the message of round 0 must be made first, or initial points
+                are left, but fewer than n.
         """
         if n is None:
             return self._ask()

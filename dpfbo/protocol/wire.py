@@ -97,10 +97,10 @@ def _header(text: bytes) -> tuple[str, str, int, int | None, dict[str, tuple[int
 
 
 def check_fits(sent: Broadcast, M: int, N: int, P: int, D: int, L: int = 0) -> None:
-    """Raise WireError unless a broadcast has the right shapes and numbers.
+    """Raise WireError unless a broadcast has the right shapes and valid numbers.
 
-    M: the length of a message. N, P, D, L: the numbers of agents, sub-regions, axes, and length-scales of a private
-    prior.
+    M: the length of a message. N, P, D: the numbers of agents, sub-regions and axes. L: the number of length-scales of
+    a private prior.
     """
     if isinstance(sent, SharedPrior):
         shapes: dict[str, tuple[int, ...]] = {

@@ -9,7 +9,8 @@ that have answered the steps `keys`, `shares`, `masked` and `survivors`:
 
     step        the server's request                  a site's answer
     keys                                              its public keys and a commitment to the seed of its own mask
-    shares      the signed public keys of U1          for every other site a share of each of two seeds, encrypted
+    shares      the signed public keys of U1          shares of the seeds of its own mask and of its mask key,
+                                                      encrypted, one of each for every other site
     masked      the shares for this site, from U2     its noisy vector plus all its masks
     survivors   the list U3                           its signature of U1, U2 and U3
     unmask      the signatures of U4                  for each site in U3 a share of the seed of its own mask, and for
@@ -107,7 +108,7 @@ class SiteAnswer:
     site: int
 
     def statement(self, terms: SumTerms) -> bytes:
-        """Return the bytes that the site signs, without the version before them."""
+        """Return the bytes that the site signs, except the version, with which they begin."""
         body = {**terms.context, "attempt": self.attempt, "step": self.step, "payload": self.payload}
         return _canonical({**body, "site": self.site})
 

@@ -45,7 +45,8 @@ class SecureSite:
         key: The site's private key; the roster gives its number.
         folder: The folder of the site's state, secrets and ledger. None keeps them in memory, for a simulation.
         maximize: False if small values are better.
-        attempts: The maximum number of attempts at the sum that the site takes part in; each one is charged.
+        attempts: The maximum number of attempts at the sum that the site takes part in. Each attempt in which the site
+            masks its vector is charged.
 
     Guarantee:
         Relation: this site's message is replaced by zero (zero-out). `study.views` has the epsilon of what the server
@@ -232,7 +233,7 @@ class SecureCoordinator:
         return {site: self._sum.request(site) for site in self._sum.waits_for}
 
     def receive(self, site: int, data: bytes) -> None:
-        """Take a site's answer. Repeated answers, late answers and those of sites that are not ready change nothing.
+        """Take a site's answer. Repeated, late and empty answers change nothing.
 
         Args:
             site: The sender, known from the connection, not from the bytes.

@@ -43,9 +43,10 @@ class SumSite:
     Guarantee:
         What the server and colluding sites see of this site is a function of random numbers and of a sum over at least
         N - max_dropouts sites, which contains the noise shares of all these sites. The site masks only with keys that
-        the roster's sites signed. It reveals shares only for a list of survivors that `threshold` sites signed, and
-        never shares of both seeds of one site. Not covered: a site whose folder is replaced by an older copy after it
-        signed a list of survivors may sign another list; it then counts as a colluder.
+        the roster's sites signed. It reveals shares only for a list of survivors that `threshold` sites signed. For
+        every site it reveals a share of at most one of two seeds: the seed of that site's own mask, or the seed of that
+        site's mask key. Not covered: a site whose folder is replaced by an older copy after it signed a list of
+        survivors may sign another list; it then counts as a colluder.
     """
 
     new_seed = staticmethod(primitives.new_seed)  # an attribute, so that an audit can examine the source of all seeds
@@ -277,8 +278,8 @@ class Masks:
     """The masks of one attempt. U1: the digest of all public keys (`view`). U2: the sites whose shares have arrived.
 
     Every mask depends on U1 and U2. Otherwise a server with several copies of a site could cancel the site's pair
-    masks. If y(U) is the vector masked for the set U of sites, and v runs over the n other sites of U2, then
-    `sum_v y(U2 - v) - (n - 1) y(U2)` has no pair mask.
+    masks: if y(U) is the site's vector, masked for the set U of sites, and v runs over the n other sites of U2, then
+    `sum_v y(U2 - v) - (n - 1) y(U2)` would have no pair mask.
     """
 
     terms: SumTerms

@@ -210,7 +210,7 @@ class Float(_Interval):
         upper: The largest value.
         log: True to search the logarithm of the number; `lower` must then be above 0.
         step: The distance between the values `lower, lower + step, ..`; None for all numbers. As in Optuna, the last
-            value is the largest that is at most `upper`. Values are decimal numbers, such as 0.3 for 0.1 + 2 x 0.1.
+            value is the largest that is at most `upper`. Values are computed as decimal numbers: 0.1 + 2 x 0.1 is 0.3.
         when: The condition under which the parameter is active, see `Space`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Conditions, which state the values of other parameters for which a parameter is active."""
+"""Conditions under which a parameter is active: other parameters must have certain values."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields

@@ -137,7 +137,7 @@ class MixedBox:
         return pulled
 
     def fixed(self, u: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the corners of boxes, shrunk to their points u on discrete and inactive axes; all are `n x D`."""
+        """Shrink each box to its point u on discrete and inactive axes; return the corners. All tensors are `n x D`."""
         lower, upper = lower.clone(), upper.clone()
         index = list(self.discrete)
         lower[:, index] = upper[:, index] = u[:, index]

@@ -1,4 +1,4 @@
-"""Conversion of Optuna's and ConfigSpace's search spaces to the parameters of a `Space`, and back to Optuna's."""
+"""Conversion of Optuna's and ConfigSpace's search spaces to parameters, and of parameters to Optuna's distributions."""
 
 from collections.abc import Mapping
 from typing import Any

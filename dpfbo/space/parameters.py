@@ -131,7 +131,7 @@ class Space:
         return next((parent for parent, allowed in required if numbers[parent] not in allowed), None)
 
     def configuration(self, x: Tensor | Sequence[float]) -> dict[str, Value]:
-        """Return the configuration of a point x in natural units, D numbers: the active parameters' values by name."""
+        """Return the configuration of a point: the active parameters' values by name. x: D numbers in natural units."""
         values = {name: axis.value(float(v)) for (name, axis), v in zip(self.axes.items(), x, strict=True)}
         deciding = {parent for required in self._requirements.values() for parent in required}
         numbers = {name: self.axes[name].number(values[name]) for name in deciding}
@@ -139,7 +139,7 @@ class Space:
         return {name: own(p.constant) if isinstance(p, Fixed) else values[name] for name, p in active.items()}
 
     def natural(self, configuration: Mapping[str, Value]) -> Tensor:
-        """Return the point of a configuration in natural units, D numbers.
+        """Return the point of a configuration, D numbers in natural units.
 
         Fixed parameters may be left out of the configuration, and inactive ones must be left out. On the axis
         of an inactive parameter, the point lies in the middle.
@@ -173,7 +173,7 @@ class Space:
         return torch.tensor([numbers[name] for name in self.axes], dtype=torch.float64, device="cpu")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data from which `Space` makes an equal space; JSON would turn tuples in it into lists."""
+        """Return plain data from which `Space` makes an equal space; tuples in the data become lists in JSON."""
         kinds = {kind: name for name, kind in _KINDS.items()}
         return {
             name: {"type": kinds[type(p)], **{f.name: own(getattr(p, f.name)) for f in named_fields(p)}}
@@ -210,8 +210,8 @@ class Space:
     def to_optuna(self) -> dict[str, Any]:
         """Return the parameters as Optuna's distributions, by name, for `study.ask` or `create_trial`.
 
-        An ordinal parameter becomes a `CategoricalDistribution`, which has no order. A fixed parameter becomes one with
-        a single choice.
+        An ordinal parameter becomes a `CategoricalDistribution`, which has no order. A fixed parameter becomes a
+        `CategoricalDistribution` with a single choice.
 
         Raises:
             SettingError: The space has conditions, which Optuna's distributions cannot state.

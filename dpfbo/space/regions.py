@@ -28,8 +28,8 @@ class Regions:
         dimension: The number of axes, D.
 
     Raises:
-        SettingError: P or dimension is below 1. `check_against` raises it if P does not suit the domain or the number
-            of agents.
+        SettingError: P or dimension is below 1. `check_against` raises SettingError if P does not suit the domain or
+            the number of agents.
 
     Example:
         >>> regions = Regions(6, 2)
@@ -55,7 +55,10 @@ class Regions:
         return tuple(parts)
 
     def region_of(self, u: Tensor) -> Tensor:
-        """Return the index of each unit-cube point's region, `... x D -> ...`; it grows fastest along the last axis."""
+        """Return the index of the region of each unit-cube point, `... x D -> ...`.
+
+        The index grows fastest along the last axis.
+        """
         region = torch.zeros(u.shape[:-1], dtype=torch.long, device=u.device)
         for axis, k in enumerate(self.parts):
             if k > 1:

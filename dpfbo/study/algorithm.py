@@ -49,7 +49,7 @@ class Algorithm:
         message_normalize: True to scale every message to the clip norm.
         momentum: The weight of the earlier broadcasts in the running average that agents follow.
         broadcasts: The number of broadcasts, after which agents work alone or keep the prior; None for T.
-        follow: The name in `FOLLOW_PROBABILITY` of 1 - p_t, the probability that an agent follows the server.
+        follow: The name in `FOLLOW_PROBABILITY` of the probability 1 - p_t that an agent follows the server.
         own_gp: The agents' own Gaussian processes, for local Thompson sampling.
         own_draw: The kind of draw from `own_gp`.
         design: The design of the initial points, `uniform` or `sobol`.
@@ -175,7 +175,7 @@ class Preset:
         M: The number of random features of the messages.
         lengthscale: The length-scale of these features, in the unit cube.
         message_noise: The noise variance lam of eq. 2.
-        follow: The name in `FOLLOW_PROBABILITY` of 1 - p_t, the probability that an agent follows the server.
+        follow: The name in `FOLLOW_PROBABILITY` of the probability 1 - p_t that an agent follows the server.
         own_gp: The agents' own Gaussian processes.
         own_draw: The kind of draw from `own_gp`.
         P: The number of sub-regions, for the algorithms that have sub-regions.

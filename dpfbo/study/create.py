@@ -51,7 +51,7 @@ def create_study(
         n_init: The number of initial points of each agent.
         seed: The public seed of all random numbers. If rng is `os`, it determines neither the noise nor the sampling of
             agents.
-        delta: The delta of epsilon of a private algorithm; None for N^-1.1, or min(N^-1.1, .001) if rng is `os`.
+        delta: The delta of a private algorithm's guarantee; None for N^-1.1, or min(N^-1.1, .001) if rng is `os`.
         noise_multiplier: The noise multiplier z of a private algorithm, in place of epsilon.
         rng: `os` for real data: the operating system draws the noise. `seeded` for a simulation: it can be repeated,
             and anybody who knows the seed can remove the noise.
@@ -160,7 +160,7 @@ def run_study(
 def checked_ledger(study: Study, ledger: Ledger | None, level: int) -> Ledger:
     """Check and return the ledger that a run charges, which is a new one in memory if `ledger` is None.
 
-    Warns if the release will have little signal. level: the stack level of the warning, from here to the user's call.
+    Warns if the release will have little signal. level: the `stacklevel` for a warning at the user's call.
 
     Raises SettingError if real releases (rng `os`) have no ledger on disk, and LedgerError if a private algorithm's
     ledger cannot be written.

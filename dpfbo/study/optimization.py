@@ -97,7 +97,7 @@ class Optimization:
 
     @cached_property
     def epsilons(self) -> dict[str, float | None]:
-        """Epsilon of all charges of the ledger by each accountant that can analyse the run."""
+        """Epsilon of all charges of the ledger, computed by each accountant that can analyse the run."""
         return self.study.plan.epsilons(self.ledger.events())
 
     @property

@@ -97,10 +97,10 @@ def optimize(
         n_jobs: The number of calls of f that run at the same time.
         call_timeout: The seconds after which a call of f counts as failed; None for no limit.
         n_init: The number of initial points of each agent.
-        delta: The delta of epsilon of a private algorithm; None for N^-1.1, or min(N^-1.1, .001) if rng is `os`.
+        delta: The delta of a private algorithm's guarantee; None for N^-1.1, or min(N^-1.1, .001) if rng is `os`.
         noise_multiplier: The noise multiplier z of a private algorithm, in place of epsilon.
-        rng: `seeded` if the seed determines the noise; `os` if the operating system draws it, which needs a folder or a
-            ledger with a path.
+        rng: `seeded` if the seed determines the noise; `os` if the operating system draws the noise. With `os`, give a
+            folder or a ledger with a path.
         ledger: The ledger that records the cost of each broadcast; None for the one in the folder, or for one in memory
             if there is no folder.
         preset: The problem-dependent settings of the named algorithms.

@@ -29,15 +29,15 @@ class SharingPlan:
     """The expected signal of a private prior's release; see `dpfbo.plan`.
 
     Args:
-        n_agents: N.
+        n_agents: The number of agents, N.
         epsilon: The epsilon of the release, at user level.
-        delta: Its delta.
-        noise_multiplier: z.
+        delta: The delta of the release.
+        noise_multiplier: The noise multiplier z of the release.
         signal: The expected correlation of the released mean with the mean of a release without noise, from 0 to 1.
         enough_epsilon: The smallest of .1, .25, .5, 1, 2, 4, 8 above `epsilon` at which N agents reach a signal of .5;
             None if there is none, or if `signal` is .5 or more.
-        enough_agents: The smallest of 8, 12, 16, 25, .., 512 above N at which the signal reaches .5 at `epsilon`; None
-            as for `enough_epsilon`.
+        enough_agents: The smallest number of agents above N, out of 8, 12, 16, 25, .., 512, with which the signal
+            reaches .5 at `epsilon`; None if there is none, or if `signal` is .5 or more.
     """
 
     n_agents: int

@@ -181,7 +181,10 @@ class Study:
         return self.cost(self.plan.epsilon() if self.algorithm.private else None)
 
     def cost(self, epsilon: float | None) -> str:
-        """Describe an epsilon of this study (None if it is not finite) with its delta, relation and accountant."""
+        """Describe an epsilon of this study with its delta, relation and accountant.
+
+        epsilon: None if there is no finite epsilon.
+        """
         plan = self.plan
         if not self.algorithm.sends:
             return "epsilon 0: nothing is sent or released"
@@ -307,7 +310,8 @@ class Study:
     ) -> ServerKind | None:
         """Return the server, which charges `ledger`; None if agents work alone.
 
-        kept: the file that keeps the release in progress, used with rng `os`. plan: None for `self.plan`.
+        kept: the file that keeps a release until it is sent; used only with rng `os`. plan: the planned broadcasts and
+        the budget, if there is one; None for `self.plan`.
         """
         kind, seeded, a = self.algorithm.server, self.rng == "seeded", self.agents
         if kind is None:

@@ -2,8 +2,8 @@
 
 The search makes two runs with privacy.rng=os. Both release the same numbers, because `FixedRelease` replaces their
 noise. The second run loses many messages, so that its sums, subsets of agents and counts differ from those of the
-first. A file must not have a column of the server's private numbers, and must not hold any of the functions of a sum
-that `_secrets` computes. It may differ between the runs only in times.
+first. A file must not have a column of the server's private numbers, or any number that `_secrets` computes from a sum.
+Its contents in the two runs may differ only in times.
 """
 
 import io

@@ -1,6 +1,6 @@
 """The floor of each phase of a federated run: the least time that its operations need on this machine.
 
-docs/results/speed.md lists what is counted. Symbols: M features of a message, F features of an own draw, D axes,
+docs/results/speed.md says how counts become times. Symbols: M features of a message, F features of an own draw, D axes,
 n observations of an agent in the round, G points of a grid (or C candidates and R starts in a box), P regions,
 q sampling probability, N agents, T rounds. Functions that return `Work` count the operations of one computation.
 """
@@ -129,7 +129,7 @@ def search(s: RunShape, M: int) -> Work:
 
 
 def harmonics(lengthscale: float) -> int:
-    """Return the number F of basis functions of an exact draw, with the length-scale rounded up to a power of 2."""
+    """Return the number F of basis functions of an exact draw, for the length-scale rounded up to a power of 2."""
     octave = 2.0 ** math.ceil(math.log2(lengthscale))
     return 1 + 2 * math.ceil(_REACH * (1 + _REACH * octave) / (math.pi * octave))
 
@@ -163,13 +163,16 @@ def fit(n: int, s: RunShape) -> Work:
 
 
 def improvement(n: int, s: RunShape) -> Work:
-    """Count the operations for each averaged GP's likelihood, and for expected improvement under at least one GP."""
+    """Count the operations for each averaged GP's likelihood, and for expected improvement under one of the GPs.
+
+    The floor leaves out expected improvement under the other GPs.
+    """
     points = s.candidates if not s.G else s.G if s.G <= SCREENED else s.G / 8
     return s.kernels * (factor(n) + work(flops=6 * n * n)) + work(flops=points * (n * n + 4 * n + 20))
 
 
 def server(s: RunShape) -> Work:
-    """Count the operations for an agent's share of a release: weights, clipping, sum, noise, and any private prior."""
+    """Count a release's operations per agent: weights, clipping, sum, noise and, if configured, the private prior."""
     M, P = s.M, s.P
     total = work(flops=s.q * M * (2 * P + 3), exp=P, uniforms=1, bytes=_WORD * (s.q * M + P)) + normals(P * M) / s.N
     prior = work(flops=(1 + s.lengthscales) * s.n_init * M * M) + s.lengthscales * factor(M) / s.N

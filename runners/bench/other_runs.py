@@ -67,8 +67,8 @@ def ledger(charges: int, folder: Path) -> TimedRun:
 def modeler(rows: int, columns: int, rounds: int, seed: int, refit: bool) -> TimedRun:
     """Return a modeler's run on a smooth objective over random rows of [-12, 12]^3, projected to `columns` features.
 
-    With `refit`, the run chooses no rows: it repeats the same measurements, and computes the whole posterior anew after
-    each of them.
+    With `refit`, the run chooses no rows: it repeats the measurements of a run without `refit`, and computes the whole
+    posterior anew after each of them.
     """
     rng = np.random.default_rng(seed)
     points3 = rng.uniform(-12, 12, (rows, 3))

@@ -163,7 +163,7 @@ def region_weights(t: int, N: int, P: int, weights: Softmax) -> np.ndarray:
 
 
 def region_parts(P: int, D: int) -> tuple[int, ...]:
-    """Return each axis's number of parts: P's prime factors, largest first, each go to the axis with fewest parts."""
+    """Return each axis's number of parts: each prime factor of P, largest first, goes to the axis with fewest parts."""
     parts, factors = [1] * D, []
     for k in range(2, P + 1):
         while P % k == 0:
@@ -185,7 +185,7 @@ def regions_of(X: np.ndarray, parts: tuple[int, ...]) -> np.ndarray:
 
 
 def cell_bounds(cell: np.ndarray, parts: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the lower and upper corner of one cell, D each, without the cell's open upper faces."""
+    """Return the lower and upper corner of one cell, D each; the upper corner stays `OPEN_FACE` below open faces."""
     last = cell == np.array(parts) - 1
     return cell / parts, np.where(last, 1.0, (cell + 1) / parts - OPEN_FACE)
 

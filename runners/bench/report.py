@@ -58,7 +58,10 @@ def _digits(value: float | None, n: int = 3) -> str:
 
 
 def draw(title: str, unit: str, entries: Sequence[dict[str, Any]], path: Path) -> None:
-    """Plot times, floors (dashed) and peak memory against the first size that varies within a series, if one does."""
+    """Plot times, floors (dashed) and peak memory against the first size that varies within a series.
+
+    Nothing is plotted if no size varies.
+    """
     # pyplot is not used, because it would keep the figures in memory.
     from matplotlib import rc_context
     from matplotlib.figure import Figure

@@ -26,7 +26,10 @@ class BoardData:
         self._last: tuple[Any, float, dict[str, Any]] = (None, 0.0, {})  # last query, expiry, answer
 
     def content(self, drawn: Sequence[str] | None = None, find: str = "", most: int = MOST_DRAWN) -> dict[str, Any]:
-        """Return the content of the page. drawn: `KEY/SETTING` of the wanted curves, None for the first settings."""
+        """Return the content of the page.
+
+        drawn: the wanted curves as `KEY/SETTING`, where KEY is the experiment's key; None for the first settings.
+        """
         asked, begin = (drawn, find, most), time.monotonic()
         with self._lock:
             if asked == self._last[0] and begin < self._last[1]:

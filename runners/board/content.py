@@ -32,8 +32,8 @@ def experiment_content(
     """Return the content of one experiment.
 
     private: True to show also the private records of real releases. drawn: names of the settings whose curves are
-    wanted, None for the first ones. find: text that labels must contain to be listed, if there are too many settings.
-    most: the largest number of curves.
+    wanted, None for the first ones. find: if there are too many settings, only those whose label contains this text are
+    listed. most: the largest number of curves.
     """
     settings = folder.read()
     listed = _listed(settings, private, find)

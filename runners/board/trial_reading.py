@@ -51,9 +51,9 @@ class TrialReading:
     """The contents of one trial's files at one moment.
 
     mean: the metric after `round`, the last finished round. epsilon: spent so far, inf if not finite, None if unknown.
-    curve: lists `round` (up to the last finished one), `mean`, and `epsilon` spent before the round; None if unknown.
-    changed: time of the newest file. fault: a sentence on a file that cannot be read. quantiles: the quantiles of
-    the final metric over the agents, by percent; only finished runs with many agents have them.
+    curve: the lists `round`, `mean` and `epsilon` (spent before the round), up to the last finished round; None if
+    unknown. changed: time of the newest file. fault: a sentence on a file that cannot be read. quantiles: the quantiles
+    of the final metric over the agents, by percent; only finished runs with many agents have them.
     """
 
     phase: BoardPhase

@@ -17,7 +17,7 @@ _OWN = ("dpfbo.problems", "dpfbo.federated", "dpfbo.outsourced", "dpfbo.privacy.
 
 
 def check_targets(tree: Any, allow: object = (), option: str = "allow=[{}]") -> None:
-    """Raise ValueError for a `_target_` in a plain tree that is not allowed or cannot be used.
+    """Raise ValueError if a `_target_` in a plain tree is not allowed or cannot be used.
 
     allow: names of packages or modules. option: the option that would allow a refused name, for the error message. A
     target is imported only if it is allowed. An allowed package must define it, as a class or, outside of dpfbo, as a

@@ -176,7 +176,10 @@ class ReleasePrivacy(PrivacySettings):
 
 @dataclass(frozen=True, kw_only=True)
 class MechanismPrivacy(PrivacySettings):
-    """The privacy settings of a federated run. accountants: those in the summary; they include `accountant`."""
+    """The privacy settings of a federated run.
+
+    accountants: the accountants whose epsilon is in summary.json; `accountant` is one of them.
+    """
 
     mechanism: SubsampledGaussian
     accountants: list[str]

@@ -154,9 +154,9 @@ def scaled(base: DictConfig) -> tuple[Any, Any]:
 def parsed(
     overrides: Sequence[str], space: dict[str, Interval | tuple[str, ...]] | None = None
 ) -> dict[str, list[str]]:
-    """Return for each key one override per value; of several overrides of the same key, only the last one counts.
+    """Return, for each key, a list with one override for each value; a key's last override replaces earlier ones.
 
-    space: if given, receives the values of keys with several values, which are then left out of the result.
+    space: if given, receives the values of every key that has several; the result then lacks these keys.
     """
     expanded: dict[str, list[str]] = {}
     for override in parse_overrides(overrides):

@@ -1,4 +1,4 @@
-"""Certificates for a server that has none and for loopback, signed by an authority whose key is never written."""
+"""Certificates for loopback, and for a server that has none of its own; their authority's key is never written."""
 
 import datetime
 import ipaddress

@@ -27,8 +27,8 @@ class Post(Protocol):
     def collect(self, names: Iterable[str]) -> list[tuple[str, int, bytes | None]]:
         """Return the new answers to the requests with these names.
 
-        An answer consists of the request's name, the sender's number, and bytes, or None after a failure. The sender
-        is identified by its key.
+        An answer consists of the request's name, the sender's number, and the bytes, which are None after a failure.
+        The sender is identified by its key.
         """
         ...
 
@@ -92,7 +92,7 @@ class Exchange:
         return self._server.finished
 
     def state(self) -> dict[str, Any]:
-        """Return the numbers of the sites that are awaited, and of those that are connected."""
+        """Return two lists of site numbers: `awaited` (without an answer in the current step) and `connected`."""
         return {"awaited": sorted(self._awaited), "connected": sorted(self._connected)}
 
     def _requests(self, now: float) -> dict[int, bytes]:

@@ -1,4 +1,4 @@
-"""The keys of a site: its identity, which is a signing key, and the key with which its SuperNode connects."""
+"""The keys of a site: its identity, which is a signing key, and the key with which its Flower SuperNode connects."""
 
 from __future__ import annotations
 

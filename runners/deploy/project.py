@@ -94,7 +94,7 @@ class Project:
 
     @property
     def server(self) -> Path:
-        """The folder of the server's state: ledger, messages, and which sites have answered."""
+        """The folder of the server's state: ledger, messages, and the record of the sites that have answered."""
         return self.folder / "server"
 
     @property

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class MaskedSite:
-    """Answers the server for a site that sends only masked messages; it locks the site's state during each answer.
+    """Answers the server for a site that sends only masked messages; the site's state is locked during each answer.
 
     Args:
         site: The site's folder.

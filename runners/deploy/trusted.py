@@ -49,13 +49,13 @@ class TrustedServer:
 
     Args:
         study: The study, whose algorithm sends messages.
-        folder: The folder of the coordinator.
+        folder: The folder of the server's state.
         min_sites: The least number of messages with which `close_step` ends a round.
 
     Raises:
         SettingError: `min_sites` lies outside 1..N.
-        StateError: As for `Coordinator`.
-        LedgerError: As for `Coordinator`.
+        StateError: As for `dpfbo.Coordinator`.
+        LedgerError: As for `dpfbo.Coordinator`.
     """
 
     def __init__(self, study: Study, folder: str | os.PathLike[str], min_sites: int) -> None:

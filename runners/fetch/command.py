@@ -1,8 +1,9 @@
 """Download the data files: `python -m runners.fetch landmine`; without a name, list them.
 
 A file gets its final name only when it is complete and its checksum is right. Until then its bytes are in
-`<file>.part` next to it; the next attempt, or the same command later, continues there. An archive (federated EMNIST)
-is deleted after the needed file is unpacked, as are the downloads from which a table (homes, flats, credit) is made.
+`<file>.part` next to it; the next attempt, or the same command later, continues there. The archive of federated EMNIST
+is deleted after the needed file is unpacked. The downloads of homes, flats and credit are deleted after their tables
+are made.
 """
 
 import argparse

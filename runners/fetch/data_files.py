@@ -17,7 +17,7 @@ class DataFile:
 
     path: relative to the data folder. sha256, bytes: hex digest and size (None: unknown) of the download.
     member: the file to unpack from a tar.bz2 archive; None if nothing is unpacked. make: the function that makes a
-    table, which is stored as csv.gz, from the paths of the downloads; None if no table is made. more: the further
+    table from the paths of the downloads; None if no table is made. The table is stored as csv.gz. more: the further
     downloads, each as its address (relative to url), sha256 and bytes.
     """
 

@@ -3,8 +3,8 @@
 rounds.zip           the finished rounds (`dpfbo.checkpoint`) of a run that a longer one may continue; as private as
                      rounds.parquet
 summary.before.json  the summary of a finished run, while a longer one continues it
-earlier/k/           the records of a run that was repeated, with the ledger of a simulation. A ledger of real releases
-                     stays in the run's folder, and the repetition adds to it
+earlier/k/           the records of a run that was repeated; if the run was a simulation, also its ledger. A ledger of
+                     real releases stays in the run's folder, and the repetition adds to it
 """
 
 import os

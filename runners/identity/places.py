@@ -25,8 +25,8 @@ logger = logging.getLogger(__name__)
 def run_folder_of(run: "RunIdentity", single: bool) -> RunFolder:
     """Return the folder of a run; this is a new path if the run has no folder yet.
 
-    Outside a sweep (`single`), the folder of a run that differs only in the number of rounds, if there is one, is used
-    instead of a new path.
+    Outside a sweep (`single`), a run that has no folder yet gets the folder of a run that differs from it only in the
+    number of rounds, if such a run exists.
 
     Raises ResultsError if a trial of a sweep would add to the real releases of a run with another number of rounds.
     """

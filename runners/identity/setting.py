@@ -1,4 +1,7 @@
-"""Name the setting of a run, that is, everything that determines its numbers except the seed, by a digest."""
+"""Name the setting of a run by a digest.
+
+The setting is everything that determines the run's numbers, except the seed.
+"""
 
 import hashlib
 import json
@@ -17,7 +20,8 @@ from runners.compose.typed import is_outsourced, plain_tree
 class SettingNames:
     """The names of a setting; none of them depends on seed, results folder, executor or tracker.
 
-    setting: a digest of the whole setting. family: without its rounds. any_noise: without rounds and noise multiplier.
+    setting: a digest of the whole setting. family: a digest of the setting without its rounds. any_noise: a digest of
+    the setting without its rounds and its noise multiplier.
     """
 
     setting: str

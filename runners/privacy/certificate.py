@@ -70,8 +70,9 @@ def certificate(folder: Path) -> dict[str, Any]:
 def audited(folder: Path, trials: int, allow: Sequence[str] = ()) -> dict[str, Any]:
     """Audit a server with the run's settings, and return the contents of audit.json.
 
-    trials: runs in each of two worlds; 0 for the checks alone. allow: packages and modules whose classes and functions
-    the run's config.yaml may name. Raises ValueError for an outsourced release, or for too few trials.
+    trials: the number of runs in each of two worlds, which differ in one agent's messages; 0 for the checks alone.
+    allow: packages and modules whose classes and functions the run's config.yaml may name. Raises ValueError for an
+    outsourced release, or for too few trials.
     """
     checks.integer("--audit", trials, minimum=0)
     if 0 < trials < FEWEST:
@@ -88,7 +89,7 @@ def holds(facts: dict[str, Any]) -> bool:
 
 
 def write(facts: dict[str, Any], out: Path) -> list[Path]:
-    """Write the page as `out`.md and its contents as `out`.json, whole or not at all; return their paths."""
+    """Write the page as `out`.md and its contents as `out`.json, each whole or not at all; return their paths."""
     page, contents = out.with_name(f"{out.name}.md"), out.with_name(f"{out.name}.json")
     replace_text(page, markdown(facts))
     replace_text(contents, json.dumps(facts, indent=1, allow_nan=False) + "\n")

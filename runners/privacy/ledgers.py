@@ -1,4 +1,4 @@
-"""Operations on ledger files: add up those of runs on the same data, verify one by its run's records, repair it."""
+"""Add up the ledgers of runs on the same data, verify a ledger by its run's records, or repair a damaged ledger."""
 
 import json
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,7 @@
-"""PO-GP-UCB's projection to r columns: which r raise no singular value (`sigma_min >= w(r)`), and the theorems."""
+"""PO-GP-UCB's projection to r columns: which r raise no singular value, and what Theorems 2 and 3 say.
+
+No singular value is raised if `sigma_min >= w(r)`.
+"""
 
 import math
 from bisect import bisect_right
@@ -89,7 +92,7 @@ def largest_r(sigma_min: float, epsilon: float, delta: float) -> int | None:
 
 
 def raised(C: float | None) -> str:
-    """Describe raised singular values by the factor C' of Theorem 2; C is None if the factor is unbounded."""
+    """Describe raised singular values by C, the factor C' of Theorem 2; None stands for an unbounded factor."""
     return "raised, C' unbounded" if C is None else f"raised, C' = {C:.2f}"
 
 

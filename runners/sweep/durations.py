@@ -73,8 +73,8 @@ class FinishedTrials:
     def seconds(self, setting: str, rounds: int | None) -> float | None:
         """Predict the seconds of a trial of `setting` with `rounds` rounds; None if no trial has finished.
 
-        If this setting has no finished trials, the time per round is the mean over all finished trials. If `rounds` is
-        None, too, the prediction is the mean total time of all finished trials.
+        If this setting has no finished trials, the prediction is `rounds` times the mean time per round of all finished
+        trials, or their mean total time if `rounds` is None.
         """
         if setting in self._by_setting:
             return _mean(self._by_setting[setting]).seconds

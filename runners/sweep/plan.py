@@ -1,9 +1,9 @@
 """Plan the trials of a sweep from its command line: every setting, composed and checked, with every seed.
 
-Each entry of the experiment's `sweep.settings` (a single empty entry if there are none) is combined with the command
-line's overrides. Commas, choice(), range() and glob() yield every combination of values, as in Hydra's multirun. With
-`sweep.search` these and interval() span the space of a search instead, and the settings are those that the search has
-suggested so far.
+Each entry of the experiment's `sweep.settings` is combined with the command line's overrides; without `sweep.settings`,
+the overrides alone describe the settings. Commas, choice(), range() and glob() yield every combination of values, as in
+Hydra's multirun. With `sweep.search`, the same forms and interval() define a search space instead, and the settings are
+those that the search has suggested so far.
 """
 
 import itertools
@@ -108,7 +108,7 @@ class SweepOptions:
             raise ValueError(f"sweep.address must read HOST:PORT, on a machine of the cluster, got {self.address!r}")
 
     def is_to_run(self, known: TrialState) -> bool:
-        """Return True if the sweep runs a trial whose state is `known`."""
+        """Return True if the sweep has to run a trial. known: the state of the trial."""
         if known.stopped_by is not None:
             return self.early_stopping is None
         return known.phase != "done" and (known.phase != "failed" or self.retry_failed)

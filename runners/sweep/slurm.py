@@ -1,8 +1,8 @@
 """Run a sweep as a Slurm job: write its script, submit it, query its state and cancel it, from a login node.
 
-The script starts one `runners.sweep.slurm_job` on each node of the allocation. These tasks form a Ray cluster, and the
-first of them runs the sweep on it. submitit is no alternative: it requeues a pickled function, but starts no cluster
-over the nodes. `ray symmetric-run` starts one, but does not handle signals, requeues, or several jobs on a node.
+The script starts one task, `runners.sweep.slurm_job`, on each node of the allocation. The tasks form a Ray cluster, and
+the first task runs the sweep on it. submitit is no alternative: it requeues a pickled function, but starts no cluster
+over the nodes. `ray symmetric-run` starts a cluster, but does not handle signals, requeues, or several jobs on a node.
 
 results/<experiment>/slurm.json     the last job, for querying its state and cancelling it
 results/<experiment>/slurm/         scripts and logs of jobs
@@ -88,7 +88,7 @@ class SlurmLauncher:
     def script(self, name: str, log: Path, arguments: Sequence[str], cwd: Path, python: str = sys.executable) -> str:
         """Return the batch script of a sweep.
 
-        name: the job's name without the prefix `_NAME`. log: the file for the job's output. arguments: the command line
+        name: the job's name without the prefix `dpfbo-`. log: file for the job's output. arguments: the command line
         of `runners.sweep`, without launcher and sweep.address. cwd: the working directory of the sweep. python: the
         path of the interpreter.
         """
@@ -125,7 +125,7 @@ class SlurmLauncher:
 
 @dataclass(frozen=True)
 class SlurmJob:
-    """A submitted sweep. job: the job's number. log: the file of its output. command: its overrides."""
+    """A submitted sweep. job: the job's number. log: the file of its output. command: the sweep's overrides."""
 
     job: str
     log: str
@@ -203,7 +203,10 @@ def cancelling(folder: Path) -> str:
 
 
 def in_words(folder: Path) -> str:
-    """Return `Slurm job 12: RUNNING, 2 nodes n[1-2], for 3:21; log /…`; empty if the experiment has no job queued."""
+    """Describe an experiment's Slurm job, as `Slurm job 12: RUNNING, 2 nodes n[1-2], for 3:21; log /…`.
+
+    Returns an empty string if no job of the experiment is in the queue, or if Slurm does not answer.
+    """
     job = read(folder)
     try:
         state = None if job is None else job.state()

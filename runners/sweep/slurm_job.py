@@ -1,8 +1,8 @@
 """One task of a sweep's Slurm job: the first task starts a Ray cluster and runs the sweep on it, the others join it.
 
-The tasks find each other through a file in the results folder, which all nodes share. A node whose Ray process ends
-rejoins while the sweep runs. A job that Slurm asks to stop, before its time limit or to make room for another job, is
-requeued, and the sweep resumes from its run folders; a cancelled job is not requeued.
+The tasks find each other through a file in the results folder, which all nodes share. If Ray ends on any node but the
+first while the sweep runs, the node joins again. If Slurm asks the job to stop, before its time limit or to make room
+for another job, the job is requeued, and the sweep resumes from its run folders; a cancelled job is not requeued.
 """
 
 import argparse

@@ -81,7 +81,7 @@ class TrialState:
     stopped_by: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields as a dict, the phase as `state`, and None for an epsilon that is not finite."""
+        """Return the fields as a dict; the phase has the key `state`, and an epsilon that is not finite is None."""
         fields = asdict(self)
         finite = self.epsilon is not None and math.isfinite(self.epsilon)
         return {"state": fields.pop("phase"), **fields, "epsilon": self.epsilon if finite else None}
@@ -195,7 +195,7 @@ def write_plan(experiment: Path, trials: Iterable[Trial]) -> None:
 
 
 def read_plan(experiment: Path) -> list[Trial]:
-    """Return the trials of sweep.json; none if it is unreadable (or missing) or names a trial outside the experiment.
+    """Return the trials of sweep.json; none if it is missing, is unreadable or names a trial outside the experiment.
 
     Only the run folders are authoritative.
     """

@@ -44,7 +44,7 @@ _NUMBERS = {
 
 
 def totals(content: dict[str, Any], accountant: str) -> dict[str, float | None]:
-    """Return the numbers of a run's theory.json of which the table shows means."""
+    """Return the numbers of one run, from the content of its theory.json; `table` shows their means."""
     rounds, condition = pd.DataFrame(content["rounds"]), content["proposition_1"]
     return {
         "gamma": rounds["gamma"].iloc[-1],

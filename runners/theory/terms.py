@@ -130,10 +130,10 @@ def _by_agent(column: pa.ChunkedArray, e: FederatedExperiment) -> Tensor:
 
 
 def clipped_sets(run: RebuiltRun) -> Tensor:
-    """Return C_t, the agents whose messages are clipped, for every broadcast (broadcasts x N); recomputes the messages.
+    """Recompute the messages; return for every broadcast C_t, the agents whose messages are clipped (broadcasts x N).
 
-    If the subset S_t of the agents can be drawn again, raises ValueError unless the number of clipped messages from S_t
-    is the recorded one.
+    If the subsets S_t of the agents can be drawn again, the number of clipped messages from each S_t is compared with
+    the recorded one. Raises ValueError if the two differ.
     """
     e = run.experiment
     messages = theory.replayed_messages(e.agents, e.problem.n_agents, run.history())

@@ -2,9 +2,9 @@
 
 All online attempts of a run share one id until the run is finished, so that the server has one curve. Each offline
 attempt has a new id, since W&B's service may still hold the id of a killed process. A new attempt replaces the earlier
-offline attempts that were not uploaded. All runs of an experiment share the folder `<results>/<experiment>/wandb`,
-where the ids of a run begin with a digest of the last two parts of the path of its run folder. wandb.json in the run
-folder has the last id, and says whether the run was logged to the end.
+offline attempts that were not uploaded. All runs of an experiment share the folder `<results>/<experiment>/wandb`.
+So that the runs can be told apart there, the ids of a run's attempts begin with a digest of the last two parts of the
+run folder's path. wandb.json in the run folder has the last id, and says whether the run was logged to the end.
 """
 
 import hashlib
@@ -26,7 +26,10 @@ _RANDOM = 6  # random digits, since W&B never accepts an id twice, even of a del
 
 @dataclass(frozen=True)
 class WandbNote:
-    """The last attempt to log a run. finished: True if all rounds and the summary are logged. rounds: last round."""
+    """The last attempt to log a run.
+
+    finished: True if all rounds and the summary are logged. rounds: the last logged round; None unless finished.
+    """
 
     id: str
     mode: str

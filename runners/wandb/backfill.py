@@ -61,8 +61,8 @@ def log_experiment(
 
     again: log also runs that were logged before, as new ones. only: folders of the runs to log, None for all; the
     summary covers the whole experiment. console: shows a progress bar for several runs, if it is a terminal. settings:
-    `tracker.wandb` for the summary, None for that of the first run; its `artifacts` applies to the runs, too. ended:
-    see `log_summary`.
+    the settings `tracker.wandb` for the summary; None for those of the first run. With `artifacts: true` in
+    `settings`, the records of the runs are logged, too. ended: see `log_summary`.
     """
     found = LoggedExperiment()
     if mode == "disabled":

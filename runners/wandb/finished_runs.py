@@ -26,7 +26,7 @@ DAMAGED = (
 
 @dataclass(frozen=True)
 class RunOnDisk:
-    """A finished run in its folder. Its attributes raise an error of `DAMAGED` if a file is damaged."""
+    """A finished run in its folder. Its attributes raise one of the errors in `DAMAGED` if a file is damaged."""
 
     folder: Path
 
@@ -40,7 +40,7 @@ class RunOnDisk:
 
     @property
     def is_real(self) -> bool:
-        """True unless both its summary and its settings say that it is a simulation."""
+        """True unless both the run's summary and its settings say that it is a simulation."""
         return not self.summary["rng"] == self.config["privacy"]["rng"] == "seeded"
 
     @property
@@ -78,7 +78,7 @@ def finished_runs(experiment: Path) -> list[RunOnDisk]:
 
 
 def settings_table(runs: Sequence[RunOnDisk]) -> list[dict[str, Any]]:
-    """Return a row for each setting, sorted by label, with an epsilon by each accountant that any setting has."""
+    """Return a row for each setting, sorted by label. Every row has an epsilon for each accountant that any run has."""
     by_setting: dict[str, list[RunOnDisk]] = {}
     for run in runs:
         by_setting.setdefault(run.summary["setting"], []).append(run)

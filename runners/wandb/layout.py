@@ -74,7 +74,7 @@ def visibility() -> dict[str, list[str]]:
 
 
 def is_real(config: Mapping[str, Any]) -> bool:
-    """Return True for a run on real data (privacy.rng=os), whether its algorithm is private or releases nothing."""
+    """Return True for a run on real data (privacy.rng=os), whatever its algorithm."""
     privacy = config.get("privacy")
     return isinstance(privacy, Mapping) and privacy.get("rng") == "os"
 
@@ -85,9 +85,9 @@ def released_only(show: str, real: bool) -> bool:
 
 
 def config_of(config: Mapping[str, Any], setting: str, label: str, released_only: bool) -> dict[str, Any]:
-    """Return the settings with `setting`, `method` and `label` added, and null for those that the method does not use.
+    """Return the settings with `setting`, `method` and `label` added; a setting that the method does not use is null.
 
-    If runs are grouped by a setting, the runs on which it has no effect then form a group of their own. If only
+    If runs are grouped by a setting, the runs on which it has no effect thus form a group of their own. If only
     released metrics are shown, paths of folders and files are left out.
     """
     algorithm = config.get("algorithm", {})

@@ -55,8 +55,8 @@ def row_order(releases: Sequence[Made], rows: Tensor) -> str:
 
     rows: n x d, without noise, in the table's order.
 
-    The order of a release must not be drawn from the same random numbers as the noise either. It is therefore also
-    compared with the noise's absolute values and with the radii that Box-Muller computes from half the uniforms.
+    The order of a release must not be drawn from the same random numbers as the noise. It is therefore also compared
+    with the noise's absolute values and with the radii that Box-Muller computes from half the uniforms.
 
     Under uniformly random orders, the correlation of a row's place in the release with any other number has mean 0 and
     variance 1 / (n - 1). The sum of this correlation over the releases must be at most 6 standard errors.

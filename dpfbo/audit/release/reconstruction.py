@@ -32,7 +32,10 @@ class Reconstruction:
         return float((self.recovered - self.rows).square().sum(1).mean().sqrt())
 
     def per_sigma(self, sigma: float) -> float:
-        """Return the root mean square error of a coordinate, in units of sigma; 1 for the release itself."""
+        """Return the root mean square error of a coordinate, divided by sigma, the deviation of the release's noise.
+
+        An attacker who takes the noisy released rows as they are has an error of about 1.
+        """
         return self.rms / (sigma * self.rows.shape[1] ** 0.5)
 
 
@@ -41,9 +44,9 @@ def reconstructions(values: Tensor, rows: Tensor) -> tuple[Reconstruction, ...]:
 
     The first knows d + 1 rows, far apart. It fits an affine map from the first d principal components of the release
     (or fewer, if the release has a lower rank) to these rows. Without noise and with r >= d, these components span the
-    column space of the centred rows, and the map is exact; if r < d, d - r directions stay unknown. The second has the
-    affine map from the release with the least mean square error over all rows. The third needs no release: it takes the
-    mean row for every row.
+    column space of the centred rows, and the map is exact; if r < d, d - r directions stay unknown. The second knows
+    the best affine map from the release to the rows: no other has a smaller mean square error over all rows. The third
+    needs no release: it takes the mean row for every row.
     """
     known, nothing = far_apart(rows), torch.arange(0)
     U, s, _ = torch.linalg.svd(values - values.mean(0), full_matrices=False)

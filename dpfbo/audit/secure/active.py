@@ -138,7 +138,7 @@ def key_streams(target: SumTarget) -> str:
 
 
 def one_share_each(target: SumTarget) -> str:
-    """Check that a site shows one share for each site: of the mask of a survivor, or of the key of a missing site.
+    """Check that a site shows a share of each survivor's mask and of each missing site's key, and no other share.
 
     After that, the site must refuse any other list of survivors.
     """

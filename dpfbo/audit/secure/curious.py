@@ -65,7 +65,8 @@ def masks(target: SumTarget) -> str:
     """Check that, in each attempt, every pair of sites shares a mask and every site has its own, all different.
 
     For each pair, all other sites collude with the server. From what the pair sends, the check subtracts the masks
-    that these sites know, the masks that unmasking reveals, and the vectors, which the audit chose.
+    that these sites know, the masks that unmasking reveals, and the vectors, which the audit chose. What remains is
+    the mask of the pair.
     """
     size, N = target.size_for(NUMBERS), target.n_sites
     run = SumRun(target, size, attempts=2)

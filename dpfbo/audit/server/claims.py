@@ -43,8 +43,8 @@ _SAME = 1e-3  # tolerated relative difference of a record's epsilon, which may u
 def accountant(rounds: RepeatedRounds) -> str:
     """Check that the accountant's epsilon is at least the exact epsilon, and not far above it.
 
-    The exact epsilon lies between two epsilons of dp-accounting: those of its own privacy losses, rounded down and
-    rounded up. The accountant `Pld` uses neither of the two.
+    dp-accounting gives a lower bound on the exact epsilon by rounding its privacy losses down, and an upper bound by
+    rounding them up; under replace-one, there is no upper bound. The accountant `Pld` uses neither bound.
     """
     of = rounds.target.accountant
     opposite = of.relation == REPLACE_ONE

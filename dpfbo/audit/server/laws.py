@@ -1,6 +1,6 @@
 """Statistical checks of S_t (the agents chosen in round t) and of the noise, on many draws of the server's mechanism.
 
-`whole_runs.every_round` checks that the releases consist of such draws. So many whole releases would take too long.
+`whole_runs.every_round` checks that the releases consist of such draws. As many whole releases would take too long.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Checks of the private prior that start from the agents' observations, with the real agents and the real server.
 
-Two neighbouring worlds differ in all observations of one agent. In both, the initial points must be those of the public
-design. The messages of the other agents must not differ between the worlds.
+Two neighbouring worlds differ in some or all observations of one agent. In both, the initial points must be those of
+the public design. The messages of the other agents must not differ between the worlds.
 """
 
 import math
@@ -52,7 +52,10 @@ def _worlds(rounds: RepeatedRounds) -> Iterator[tuple[int, str, Change]]:
 
 
 def public_design(rounds: RepeatedRounds) -> str:
-    """Check that the points of round 0, and the server's sums over them, are the public ones, whatever is observed."""
+    """Check that the points of round 0 and the server's `DesignSums` follow from public settings alone.
+
+    The points must not change, whatever the agents observe.
+    """
     target, tried = rounds.target, 0
     if not isinstance(target.server, PriorServer):
         return "the server uses no design"

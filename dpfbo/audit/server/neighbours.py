@@ -20,7 +20,7 @@ _NEVER = "no agent was ever in S_t"
 
 
 def usable_messages(rounds: RepeatedRounds, agent: int) -> dict[str, Tensor]:
-    """Return short and long messages of M numbers, in directions where other norms differ most from the L2 norm."""
+    """Return short and long messages of M numbers, some in directions where other norms differ most from L2."""
     M, C = rounds.target.shape[2], rounds.target.message_norm
     ones, long = torch.ones(M, dtype=torch.float64), rounds.long_message(agent)
     first = torch.zeros(M, dtype=torch.float64)

@@ -124,7 +124,7 @@ class Target:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(N, P, M), with M the numbers in a message."""
+        """(N, P, M), where a message has M numbers."""
         return self.summing.n_agents, self.summing.regions.P, self.summing.message_size
 
     @property

@@ -95,7 +95,10 @@ class _Score:
 
     @staticmethod
     def measured(target: Target, messages: Tensor, label: object) -> "_Score":
-        """Return the score measured on pairs of runs with equal randomness that differ only in the canary's message."""
+        """Measure v_t, sigma_t and q, and return the score that uses them.
+
+        They are measured on pairs of runs with equal randomness that differ only in the canary's message.
+        """
         target, T, (_, P, M) = target.repeatable, target.rounds, target.shape
         seen, hits, squares = np.zeros(T), np.zeros(T), np.zeros((T, P))
         alone = torch.zeros(T, P, M, dtype=torch.float64)

@@ -323,7 +323,7 @@ class Agents:
         return self._argmax(weights, regions, ids, t)
 
     def followed(self, broadcast: Broadcast, ids: Tensor, t: int) -> Broadcast:
-        """Replace region vectors by `Points`, their maximiser for all agents in round t; keep any other broadcast."""
+        """Replace region vectors by their maximiser in round t, as `Points` for all agents; keep other broadcasts."""
         if not isinstance(broadcast, RegionVectors):
             return broadcast
         point = self._argmax(broadcast.values[None], self.regions, ids[:1], t)

@@ -13,7 +13,7 @@ class Decay:
 
     Args:
         hold: The number of broadcasts before the fall; None for no fall.
-        steps: The number of values in the fall from 1 to 0, both included; with one step that value is 0.
+        steps: The number of values in the fall from 1 to 0, both included; if steps is 1, the only value is 0.
 
     Raises:
         SettingError: hold is negative, or steps is below 1.

@@ -115,10 +115,11 @@ def _padded(basis: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class GridColumns:
-    """The order of a grid's points in the columns of tables: the centres of `Grid.screening`, then their clusters.
+    """The grid points that the columns of kernel tables stand for: the centres of `Grid.screening`, then its clusters.
 
-    rows: W, the grid row of each column; columns: G, one column of each row; coarse: the number of columns for centres
-    (for all points, without screening); width: the number of columns of each cluster, 0 without screening.
+    Without screening, the columns are all points of the grid. rows: W, the grid row of each column; columns: G, for
+    each grid row one of its columns; coarse: the number of columns before the first cluster; width: the number of
+    columns of each cluster, 0 without screening.
     """
 
     rows: Tensor
@@ -148,10 +149,11 @@ def grid_improvements(
     """Find the grid rows of largest expected improvement, n, and the probability of models with the known mean, n.
 
     The method is that of `averaged_gp`. plain: L x G x W, tables of the kernels k_l; common: the shared function's
-    covariances, G x W, and variances, W, or None; mean: W; prior: J x R log weights; index: n x t, rows of the grid; z:
-    n x t, observations in the units of the models; improvement: 8193 values of `phi(u) + u Phi(u)`, u in [-16, 16]. The
-    `kept` most probable models are averaged, without those below `least_weight` times the largest probability. A row is
-    -1 if its improvement lies beyond the table, or a covariance matrix is not positive definite.
+    covariances, G x W, and variances, W, or None; mean: W, the known mean; prior: J x R, the models' log prior weights,
+    for R factors and J pairs of kernel and noise variance; index: n x t, rows of the grid; z: n x t, observations in
+    the units of the models; improvement: 8193 values of `phi(u) + u Phi(u)`, u in [-16, 16]. The `kept` most probable
+    models are averaged, without those below `least_weight` times the largest probability. A row is -1 if its
+    improvement lies beyond the table, or a covariance matrix is not positive definite.
     """
     (n, t), (L, G, W) = index.shape, plain.shape
     if index.min() < 0 or index.max() >= G:

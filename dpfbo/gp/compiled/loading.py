@@ -59,9 +59,10 @@ def computes(*numbers: Tensor) -> bool:
 
 
 def call(name: str, task: str, *arguments: Any) -> None:
-    """Call a function of the library after `computes` has returned True; raise MemoryError(task) if memory is short.
+    """Call a function of the library; raise MemoryError(task) if memory is short.
 
-    Tensors are made contiguous and passed as pointers, structures by reference, and numbers of ctypes as they are.
+    Before this call, `computes` must have returned True. Tensors are made contiguous and passed as pointers, structures
+    by reference, and numbers of ctypes as they are.
     """
     kept = [part.contiguous() if isinstance(part, Tensor) else part for part in arguments]  # until the call returns
     passed = [

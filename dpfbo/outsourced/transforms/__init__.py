@@ -112,7 +112,10 @@ class Transform(ABC):
         return public.n
 
     def candidate_rows(self, values: Tensor, order: Sequence[int] | None, table: Table) -> CandidateRows:
-        """Return each candidate's rows; order: see `Unreleased`. Raises ValueError for a release of another table."""
+        """Return the rows at which each candidate may be measured.
+
+        order: see `Unreleased`. Raises ValueError if the size of the release does not fit the table.
+        """
         n = len(table.rows)
         if len(values) != n or (order is not None and len(order) != n):
             raise ValueError(f"the release that was kept has {len(values)} rows, and the table {n}: delete the folder")

@@ -35,7 +35,10 @@ class Cells:
 
     @staticmethod
     def with_rows(public: Public, least: float) -> Cells:
-        """Return cells that hold about `least` rows each if rows are spread evenly. The longest axis has at least 2."""
+        """Return the smallest cells that hold at least `least` rows on average.
+
+        The longest axis has at least 2 cells, even if they then hold fewer rows.
+        """
         longest = 2
         while math.prod(_shape(public, longest + 1)) * least <= public.n:
             longest += 1
@@ -100,7 +103,7 @@ class OverCells(Transform):
 
     @abstractmethod
     def kept(self, values: Tensor, public: Public) -> Tensor:
-        """Return the numbers of the cells that are candidates, given the released values."""
+        """Return the indices of the cells that are candidates, given the released values."""
 
     def scale(self, table: Table) -> float:
         return self.grid(table.public).scale

@@ -32,7 +32,8 @@ class Histogram(WithNoise, OverCells):
         noise: The sampler of the noise.
         cells: The number of cells on the longest axis; other axes have cells in proportion. None to choose the number
             so that the average number of rows in a cell is about 5 times the noise's standard deviation.
-        threshold: Cells whose noisy count is at most this multiple of the noise's standard deviation count as empty.
+        threshold: A cell is treated as empty if its noisy count is at most this multiple of the noise's standard
+            deviation.
 
     Guarantee:
         Neighbouring relation: two tables of n rows differ in one row, by any distance, which includes the paper's

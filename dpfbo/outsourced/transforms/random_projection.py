@@ -9,8 +9,8 @@ the release is
 so every column of Z lies in the column space of X_c, a d-dimensional subspace of the (n - 1)-dimensional space of
 centred vectors. A neighbouring table can have another column space, and the two distributions of Z are then mutually
 singular: delta is 1 for every epsilon. The lemma behind the claim is about `M X`, which mixes users; this transform
-releases `X M`, which mixes features. Moreover, the test `sigma_min >= w`, the scaling to norm 25 and the centring
-depend on secret data. The attack in `dpfbo.audit.release.two_tables` uses the column spaces.
+releases `X M`, which mixes features. Moreover, the scaling to norm 25, the centring and the decision whether to raise
+the singular values depend on secret data. The attack in `dpfbo.audit.release.two_tables` uses the column spaces.
 """
 
 import math

@@ -5,8 +5,8 @@ The accountants in `ACCOUNTANTS` use the zero-out neighbouring relation (REPLACE
 
 Undocumented parts of dp-accounting are used. They were checked in version 0.6.0, and pyproject.toml allows no later
 minor version. `pld` derives a class from `GaussianPrivacyLoss`, and uses the attributes and the method
-`connect_dots_bounds` of this base class, `pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap`, and the constructor
-of `PrivacyLossDistribution`. `rdp` uses `DEFAULT_RDP_ORDERS` and `RdpAccountant.rdp`.
+`connect_dots_bounds` of this base class. It also uses `pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap` and the
+constructor of `PrivacyLossDistribution`. `rdp` uses `DEFAULT_RDP_ORDERS` and `RdpAccountant.rdp`.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ class Pld:
 
     Guarantee: an upper bound of epsilon for Poisson-sampled Gaussian events (all rounding is pessimistic). A part of
     delta, 1e-14 plus 1e-16 a round, is reserved for rounding errors; a delta near it makes epsilon loose or infinite.
-    In a curve of more than 200 events, epsilon is computed after no more than 60 of them. All other events get the
-    next epsilon that is computed, which is not smaller than their own.
+    In a curve of more than 200 events, epsilon is computed at no more than 60 of them. Each remaining event gets the
+    next computed epsilon, which is not smaller than its own.
     """
 
     relation: ClassVar[str] = ZERO_OUT

@@ -96,7 +96,7 @@ def train(data: ImageSets, sets: Tensor, settings: Tensor) -> Parameters:
 
 
 def gradient(parameters: Parameters, patches: Tensor, target: Tensor) -> Parameters:
-    """Return the mean cross-entropy's gradients of E networks, for patches E x B x h^2 x 25 and targets E x B x 10."""
+    """Return the gradient of each network's mean cross-entropy, for patches E x B x h^2 x 25 and targets E x B x 10."""
     E, B, places, _ = patches.shape
     W2, W3 = parameters[2], parameters[4]
     first, columns, second, outputs = _forward(parameters, patches)

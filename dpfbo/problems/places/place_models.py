@@ -77,7 +77,10 @@ def load_places(records: PlaceRecords, path: Path, split_seed: int) -> list[tupl
 def place_scores(
     records: PlaceRecords, path: Path, split_seed: int, model: str, fits: Sequence[tuple[int, list[float]]]
 ) -> list[float]:
-    """Return the R2, or for a classifier the AUC, of each fit (the index of a place, and a point of `PlaceProblem`)."""
+    """Return the R2 of each fit, or its AUC for a classifier.
+
+    A fit is the index of a place and a point x as in `PlaceProblem`.
+    """
     with needing("problems", _NEEDED_BY):
         from sklearn.ensemble import GradientBoostingClassifier, GradientBoostingRegressor
         from sklearn.metrics import roc_auc_score

@@ -65,7 +65,7 @@ def data_file(data_dir: str | Path | None, relative: str | Sequence[str], fetch_
 
 @contextmanager
 def reading(path: Path, otherwise: str) -> Iterator[None]:
-    """Turn any error in the `with` block, which reads a file, into a ValueError `<path> <otherwise> (<its text>)`.
+    """Turn any error in the `with` block, which reads a file, into a ValueError `<path> <otherwise> (<error's text>)`.
 
     For a MemoryError, the ValueError says that memory does not suffice. A path that is not a plain file is refused
     before the block runs, because reading it might never end.
@@ -81,7 +81,10 @@ def reading(path: Path, otherwise: str) -> Iterator[None]:
 
 
 def digest_of_files(paths: Sequence[Path]) -> str:
-    """Return `sha256:<digest>` of the contents of files in order, or `generated`; unchanged files are read once."""
+    """Return `sha256:<digest>` of the contents of files in order, or `generated` if there are no files.
+
+    An unchanged file is read only once.
+    """
     if not paths:
         return GENERATED
     whole = hashlib.sha256()

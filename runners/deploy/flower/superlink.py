@@ -2,8 +2,8 @@
 
 Flower's own `flower-superlink` serves three APIs at one port: Fleet for SuperNodes, Control for the operator, Runtime
 for apps. Without Flower's enterprise edition, Control and Runtime authenticate nobody: anybody who reaches the port may
-submit an app, which the SuperLink executes, or take the messages of sites. Here they are served only at a port of the
-loopback interface.
+submit an app, which the SuperLink executes, or take the messages of sites. Here, Control and Runtime are served only
+at a port of the loopback interface.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class SuperNode:
     def wait_for_the_end(self) -> None:
         """Return when the server says that the study has ended, or after ten minutes without a connection.
 
-        Until then the server may repeat a request, because a server that is killed before it saves an answer loses it.
+        Until then the server may repeat a request: if it is killed before it saves an answer, the answer is lost.
         """
         while not self._ended.wait(_PAUSE) and time.monotonic() - self._lost_at < _GONE:
             pass

@@ -100,7 +100,7 @@ class AgentActor:
         return AgentReport(t, packed(turn.record), self._shard.take_seconds(), cpu_seconds, said), sent
 
     def add_up(self, t: int, rows: Tensor, weights: Tensor, mechanism: Mechanism) -> PartialSum:
-        """Add up the messages of the agents `rows` of this shard: their part of the joint vector (P x M) of round t."""
+        """Return the weighted sum (P x M) of the messages of round t from the agents `rows` of this shard."""
         return self._shard.add_up(t, rows, weights, mechanism)
 
 
@@ -111,8 +111,8 @@ class ServerActor:
     It locks the ledger, so that a run has only one server process at a time.
 
     A round returns three objects, so that the private diagnostics of a simulation are separate from the broadcast. Ray
-    puts a large object, such as a broadcast, into memory that is mapped by every process on the node, agents included,
-    and sends a small one only to the driver.
+    puts a large object, such as a broadcast, into memory that is mapped by every process on the node, agents included.
+    It sends a small object, such as the diagnostics, only to the driver.
     """
 
     def __init__(self, settings: FederatedSettings, folder: str, working_directory: str) -> None:

@@ -1,4 +1,4 @@
-"""List the actors of a Ray cluster and the GPU memory that they hold, as its dashboard reports them."""
+"""List the actors of a Ray cluster, as its dashboard reports them, and the GPU memory that they hold."""
 
 import os
 import shutil
@@ -21,7 +21,7 @@ _LIMIT = 10_000  # largest number of actors that Ray lists
 
 
 def actors() -> list[dict[str, Any]]:
-    """Return the living actors of the Ray at RAY_ADDRESS, or of the one on this machine.
+    """Return the living actors of the Ray cluster at RAY_ADDRESS; if that is not set, of the cluster on this machine.
 
     `gpu_memory` is in MB and comes from `nvidia-smi`, so it is None for actors on other machines. Raises
     ConnectionError if no dashboard answers.

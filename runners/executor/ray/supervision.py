@@ -203,6 +203,9 @@ def beside_driver() -> dict[str, Any]:
 
 
 def strategy(placement: str) -> str:
-    """Return Ray's scheduling strategy: never the placement group of a Tune trial, which has no room for actors."""
+    """Return `placement` as Ray's scheduling strategy for actors; in a Tune trial, SPREAD takes the place of DEFAULT.
+
+    There, DEFAULT would put the actors into the trial's placement group, which has no room for them.
+    """
     inside = placement == "DEFAULT" and get_current_placement_group() is not None
     return "SPREAD" if inside else placement
