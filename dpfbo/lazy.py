@@ -17,7 +17,10 @@ _Dir = Callable[[], list[str]]
 
 
 def attach(package: str) -> tuple[_GetAttribute, _Dir]:
-    """Return `__getattr__` and `__dir__` for a package; the former imports its `TYPE_CHECKING` names at first use."""
+    """Return `__getattr__` and `__dir__` for a package.
+
+    `__getattr__` imports a name that the package lists under `if TYPE_CHECKING:` when the name is first used.
+    """
 
     def attribute(name: str) -> object:
         if name.startswith("__") or name not in places(package):

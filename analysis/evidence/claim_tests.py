@@ -102,7 +102,10 @@ def _known(estimate: Estimate | None) -> Estimate:
 def between(
     inner: Sequence[SettingFilter], outer: SettingFilter, measure: Measure, margin: float | None = None
 ) -> Comparison:
-    """Test that the mean of `inner` is below `outer`; level if they differ by less than `margin` times `outer`."""
+    """Test that the measure, averaged over the settings `inner`, is below the measure of the setting `outer`.
+
+    The claim is level if the two differ by less than `margin` times the measure of `outer`.
+    """
     weights = (*(-1 / len(inner) for _ in inner), 1.0)
     scale = (*(0.0 for _ in inner), 1.0)
     level = _within(margin, weights, scale)
@@ -119,7 +122,7 @@ def _within(margin: float | None, weights: Sequence[float], scale: Sequence[floa
 def trend(best_first: Sequence[SettingFilter], measure: Measure, margin: float | None = None) -> Comparison:
     """Test that the measure gets worse from each setting to the next: the least-squares slope over ranks is above 0.
 
-    Level if the change from the first to the last is less than `margin` times the mean of the measure.
+    The claim is level if the change from the first to the last is less than `margin` times the mean of the measure.
     """
     n = len(best_first)
     middle = (n - 1) / 2

@@ -25,9 +25,10 @@ from dpfbo.checks import SettingError
 
 
 def fewest_columns(n: int, nu: float, mu: float) -> int:
-    """Return the least number of columns r for which Theorem 2 holds.
+    """Return the least number of columns r that Theorem 2 requires for the pairs of n rows.
 
-    Raises SettingError for n < 2, nu outside (0, 1/2], or mu outside (0, 1].
+    nu: the relative error of squared distances; mu: the probability of a larger error. Raises SettingError for n < 2,
+    nu outside (0, 1/2], or mu outside (0, 1].
     """
     checks.integer("n", n, minimum=2)
     checks.probability("mu", mu)

@@ -206,7 +206,7 @@ def terms(run: RebuiltRun, norm_bound: float, noise_sd: float | None = None, del
 
 
 def proposition_1(run: RebuiltRun) -> dict[str, Any]:
-    """Return the constants for which Proposition 1 holds with the epsilon of each accountant."""
+    """Return the bounds on c1 and c2 that Proposition 1 sets, one pair for the epsilon of each accountant."""
     s, q, T = run.summary, run.mechanism.sampling_probability, run.summary["n_charges"]
     z = min(run.mechanism.multiplier(t) for t in range(run.experiment.rounds))
     numbers: dict[str, Any] = {"z": z, "q": q, "T": T, "delta": s["delta"], "q2_T": q**2 * T}
