@@ -70,7 +70,7 @@ docs: $(READY)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --clean
 	@echo "site/index.html"
 
-# which check of the audit finds which planted fault: the table of docs/concepts/audit.md, in minutes
+# which check of the audit finds which planted fault: the tables of docs/results/planted-faults.md, in minutes
 planted-faults: $(READY)
 	@$(BIN)/python -m tests.planted
 

@@ -102,7 +102,10 @@ class Posterior:
         return self.models.of(self.hyper, self.x, self.y).requires_grad_(False).eval()
 
     def joint_draw(self, points: Tensor, z: Tensor) -> Tensor:
-        """Return `mean + R z`, n x G, at points (n x G x D, or 1 x G x D for all agents); z: n x G standard normals."""
+        """Return the agents' posterior draws `mean + R z`, n x G, where `R R^T` is the posterior covariance.
+
+        points: n x G x D, or 1 x G x D if all agents have the same points; z: n x G standard normals.
+        """
         values = torch.empty_like(z)
         for rows in batches.blocks(len(z), z.shape[1] ** 2, z.device):
             at = points if len(points) == 1 else points[rows]

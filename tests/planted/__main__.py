@@ -1,4 +1,4 @@
-"""python -m tests.planted [--trials K]: the tables of docs/concepts/audit.md; exit code 1 if a fault is not found."""
+"""python -m tests.planted [--trials K]: the tables of results/planted-faults.md; exit code 1 if one is not found."""
 
 import argparse
 import sys

@@ -87,7 +87,7 @@ def _of_mechanisms():
         "bare when empty": ("no noise when S_t is empty", m.BareWhenEmpty),
         "uniform when empty": ("a uniform vector when S_t is empty", m.UniformWhenEmpty),
         "q halved": ("the ledger has half the sampling probability", m.HalfQ),
-        "effective on tight": ("noise of the tight sensitivity, charged as the paper's", m.EffectiveOnTight),
+        "tight as paper": ("noise of the tight sensitivity, charged as the paper's", m.EffectiveOnTight),
         "NaN passed": ("a NaN message makes the sum NaN", m.PassesNaN),
         "scaled after clipping": ("clipped messages are doubled", m.ScalesAfterClipping),
         "clip by region": ("clipped to S, not to S / sqrt(P)", m.ClipsByRegion),

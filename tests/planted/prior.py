@@ -202,15 +202,18 @@ def planted():
         ("messages unclipped", "messages are summed as they come", sound(unclipped)),
         ("messages without a bound", "in units of observations, and not clipped", sound(unclipped, shard=BareShard)),
         ("noise of the mean", "the noise is divided by N once too often", sound(mechanisms.NoiseOfTheMean(*TIGHT))),
-        ("design from data", "the last initial points follow the first observations", greedy),
+        ("design from data", "the last initial point is chosen by the observations of the others", greedy),
         ("ranked together", "observations are ranked among those of all agents", sound(shard=PoolingShard)),
         ("own statistics in public", "the broadcast has a prior mean of each agent", sound(kind=OwnStatisticsInPublic)),
-        ("evidence from raw sums", "evidence and shares of variance of the noise-free sum", sound(kind=RawEvidence)),
+        (
+            "evidence from raw sums", "evidence and shares of variance are computed from the noise-free sum",
+            sound(kind=RawEvidence),
+        ),
         ("inference from raw sums", "all but the release comes from the sum without noise", sound(kind=RawSums)),
         ("designs of senders", "the public sums leave out agents that sent nothing", sound(kind=SumsOfSenders)),
         ("features from messages", "the length-scale that fits the messages best", sound(kind=FeaturesOfMessages)),
         (
-            "second release free", "a second, uncharged release over points that follow messages",
+            "second release free", "a second, uncharged release over points that depend on messages",
             sound(kind=SecondReleaseFree, rounds=2),
         ),
     ]  # fmt: skip

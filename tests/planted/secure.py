@@ -292,7 +292,7 @@ def planted():
         ("few keys", "fewer than N - max_dropouts keys are accepted", sound(FewKeys)),
         ("keys unsigned", "signatures of keys are not verified", sound(UnsignedKeys)),
         ("second vector", "a restarted site masks another vector with one key", sound(VectorDrawnAgain)),
-        ("masks of any sites", "masks do not depend on who shares them", sound(MasksOfAnySites)),
+        ("masks of any sites", "masks do not depend on which sites take part", sound(MasksOfAnySites)),
         ("one nonce", "a restored site encrypts other shares with one key and nonce", sound(OneNonce)),
         ("both shares", "shares of mask and key of every survivor are shown", sound(BothShares)),
         ("two lists", "a second list of survivors is unmasked, too", sound(TwoLists)),
