@@ -111,7 +111,7 @@ def is_coverage(found: dict[str, Any]) -> bool:
 
 
 def entry_of(found: dict[str, Any], number: int) -> Charge | LedgerCoverage:
-    """Return the charge or the run that the entries of a line state.
+    """Build the charge, or the identity of the ledger's run, from the entries of a line.
 
     Raises LineFault for invalid entries, and for a run in another line than line 1.
     """

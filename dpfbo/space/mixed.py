@@ -84,7 +84,7 @@ class MixedBox:
         return self._changed(middle, [self.axes[i].natural(middle[i]) for i in self.discrete])
 
     def snap(self, u: Tensor) -> Tensor:
-        """Move unit-cube points, `... x D`, to their discrete values' coordinates and the middle of inactive axes."""
+        """Move unit-cube points, `... x D`, to their values on discrete axes and to the middle of inactive axes."""
         return self.imputed(self._changed(u, [self.axes[i].natural(u[..., i]) for i in self.discrete]))
 
     def snap_within(self, u: Tensor, lower: Tensor, upper: Tensor) -> Tensor:

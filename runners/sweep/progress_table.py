@@ -31,7 +31,10 @@ class Row:
         return [state for state in self.states if state.phase == phase]
 
     def mean(self) -> str:
-        """Return the mean metric ± its standard error over the finished seeds; if there are none, `(mean so far)`."""
+        """Return the mean metric ± its standard error over the finished seeds.
+
+        If no seed has finished, return the mean so far in parentheses.
+        """
         done = self.of("done")
         values = [state.mean for state in done or self.states if state.mean is not None]
         if not values or not done:
@@ -47,7 +50,7 @@ class Row:
         return "  ".join(f"{fmean(q[percent] for q in known):.3g}" for percent in known[0])
 
     def epsilon(self) -> str:
-        """Return the largest epsilon of the finished seeds; if there are none, `(largest epsilon so far)`."""
+        """Return the largest epsilon of the finished seeds; if none has finished, the largest so far in parentheses."""
         done = self.of("done")
         known = [state.epsilon for state in done or self.states if state.epsilon is not None]
         words = epsilon_in_words(max(known)) if known else ""

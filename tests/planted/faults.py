@@ -56,7 +56,7 @@ def sound(mechanism=None, kind=Server, budget=False, n_agents=N, rounds=ROUNDS, 
 def sound_ones():
     """The sound servers that the faulty ones derive from, by name: no check may fail on them."""
     return {
-        "sound": sound(), "sound, hardly ever chosen": sound(RARE), "sound, with a schedule": sound(STEPPED),
+        "sound": sound(), "sound, agents rarely chosen": sound(RARE), "sound, with a schedule": sound(STEPPED),
         "sound, with a budget": sound(budget=True), "sound, a private prior": prior.sound(),
     }  # fmt: skip
 
@@ -87,7 +87,10 @@ def _of_mechanisms():
         "bare when empty": ("no noise when S_t is empty", m.BareWhenEmpty),
         "uniform when empty": ("a uniform vector when S_t is empty", m.UniformWhenEmpty),
         "q halved": ("the ledger has half the sampling probability", m.HalfQ),
-        "tight as paper": ("noise of the tight sensitivity, charged as the paper's", m.EffectiveOnTight),
+        "tight as paper": (
+            "noise for the exact (tight) sensitivity, charged as if it were for the paper's bound",
+            m.EffectiveOnTight,
+        ),
         "NaN passed": ("a NaN message makes the sum NaN", m.PassesNaN),
         "scaled after clipping": ("clipped messages are doubled", m.ScalesAfterClipping),
         "clip by region": ("clipped to S, not to S / sqrt(P)", m.ClipsByRegion),
@@ -149,7 +152,7 @@ def _of_charges():
     next_multiplier = long(m.MultiplierOfTheNextRound(*TIGHT, schedule=GROWING))
     return [
         ("schedule on paper", "2z charged by schedule, z applied", sound(m.ScheduleOnPaper(*TIGHT, schedule=doubled))),
-        ("tight as paper later", "round 2 has noise of the tight sensitivity, charged as the paper's", later),
+        ("tight as paper later", "round 2 has too little noise: see tight as paper", later),
         ("multiplier of the next round", "from round 2 on, each is charged at the z of the next", next_multiplier),
         (
             "charge of the next round", "z and sigma of the ledger are the next round's",

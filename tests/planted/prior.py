@@ -202,7 +202,7 @@ def planted():
         ("messages unclipped", "messages are summed as they come", sound(unclipped)),
         ("messages without a bound", "in units of observations, and not clipped", sound(unclipped, shard=BareShard)),
         ("noise of the mean", "the noise is divided by N once too often", sound(mechanisms.NoiseOfTheMean(*TIGHT))),
-        ("design from data", "the last initial point is chosen by the observations of the others", greedy),
+        ("design from data", "an agent chooses its last initial point by what it observed at the others", greedy),
         ("ranked together", "observations are ranked among those of all agents", sound(shard=PoolingShard)),
         ("own statistics in public", "the broadcast has a prior mean of each agent", sound(kind=OwnStatisticsInPublic)),
         (
@@ -210,7 +210,7 @@ def planted():
             sound(kind=RawEvidence),
         ),
         ("inference from raw sums", "all but the release comes from the sum without noise", sound(kind=RawSums)),
-        ("designs of senders", "the public sums leave out agents that sent nothing", sound(kind=SumsOfSenders)),
+        ("designs of senders", "public matrices leave out agents that sent nothing", sound(kind=SumsOfSenders)),
         ("features from messages", "the length-scale that fits the messages best", sound(kind=FeaturesOfMessages)),
         (
             "second release free", "a second, uncharged release over points that depend on messages",

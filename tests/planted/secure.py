@@ -271,8 +271,8 @@ def sound_ones():
     """Sound sites, by name: no check may fail on them."""
     return {
         "sound sites": sound(),
-        "sound sites, none missing": sound(max_dropouts=0, colluders=0, n=3),
-        "sound sites, many missing": sound(max_dropouts=3, colluders=2, n=9),
+        "sound: three sites, none may be missing": sound(max_dropouts=0, colluders=0, n=3),
+        "sound: nine sites, three may be missing, two collude": sound(max_dropouts=3, colluders=2, n=9),
     }
 
 
@@ -294,8 +294,8 @@ def planted():
         ("second vector", "a restarted site masks another vector with one key", sound(VectorDrawnAgain)),
         ("masks of any sites", "masks do not depend on which sites take part", sound(MasksOfAnySites)),
         ("one nonce", "a restored site encrypts other shares with one key and nonce", sound(OneNonce)),
-        ("both shares", "shares of mask and key of every survivor are shown", sound(BothShares)),
-        ("two lists", "a second list of survivors is unmasked, too", sound(TwoLists)),
+        ("both shares", "a site reveals its shares of both seeds of every survivor", sound(BothShares)),
+        ("two lists", "a site signs a second list of survivors and helps to unmask it, too", sound(TwoLists)),
         ("silence told", "an answer says that a vector is zero", sound(SilenceTold)),
         ("charged later", "a masked vector leaves before it is charged", sound(ChargedLater)),
         ("vector forgotten", "site 2 masks zeros", sound(VectorForgotten)),
