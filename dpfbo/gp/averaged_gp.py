@@ -165,7 +165,7 @@ class AveragedGP:
     def maximizers_on_grid(
         self, grid: Grid, index: Tensor, y: Tensor, known: KnownMean | None = None, psi: Tensor | None = None
     ) -> tuple[Tensor, Tensor] | None:
-        """Find the grid rows of largest expected improvement (n) and `Fitted.shared` (n) by compiled code.
+        """Find each agent's grid row of largest expected improvement (n) and `Fitted.shared` (n) by compiled code.
 
         index: n x t, rows of the observations; psi: G x M, features of the grid. A row is -1 if the compiled code could
         not find it; the caller then has to use tensor operations. Returns None for `ts`, without compiled code, or if

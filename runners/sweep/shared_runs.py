@@ -104,7 +104,7 @@ def _in_words(missing: Mapping[str, MissingData], data_dir: str | None) -> str:
 
 
 def each_once(sweeps: Sequence[SweepPlan], states: Sequence[States]) -> list[TrialOnce]:
-    """Return every trial of the sweeps once, with its state; experiments with `sweep.alone` share no trials."""
+    """Return every trial of the sweeps once, with its state; an experiment with `sweep.alone` has its own copies."""
     found: dict[object, TrialOnce] = {}
     for sweep, known in zip(sweeps, states, strict=True):
         for setting, trial in sweep.trials:

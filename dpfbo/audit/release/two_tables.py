@@ -35,7 +35,7 @@ _GAP = 1e3  # least ratio of a release's distances from the two column spaces th
 class Attack:
     """Two neighbouring tables, and a score that is larger if the neighbour was released.
 
-    words: how the neighbour differs. table: the curator's table, or one with the same public box.
+    words: how the neighbour differs. table: the curator's table, or one made from it by shortening rows.
     """
 
     words: str

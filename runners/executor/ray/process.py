@@ -1,4 +1,7 @@
-"""The process of a Ray actor. Nothing that this module imports can build a problem."""
+"""What every Ray actor does in its process: change the working directory, limit threads, report its placement.
+
+The modeler's process imports this module and must not know the problem, so nothing that it imports can build one.
+"""
 
 import os
 import resource
