@@ -116,7 +116,7 @@ class SettingRuns:
         return values.groupby(level="round").agg(["mean", "sem"]).rename(columns={"sem": "se"})
 
     def at(self, round: int) -> tuple[float, float | None]:
-        """Return the mean over the seeds after a round and its standard error, which is None for one seed."""
+        """Return the metric's mean over the seeds after a round and its standard error, which is None for one seed."""
         mean, se = self.curve().iloc[round].tolist()
         return mean, None if math.isnan(se) else se
 
@@ -151,7 +151,10 @@ def finished_experiments(results_dir: Path) -> list[str]:
 
 
 def with_parts(results_dir: Path, names: Iterable[str]) -> list[str]:
-    """Return the names; a name without finished runs is replaced by its parts, such as `few` by `few_school`."""
+    """Return the names; a name without finished runs is replaced by its parts, such as `few` by `few_school`.
+
+    The parts of a name are the finished experiments that begin with the name and `_`. A name without parts is kept.
+    """
     finished, found = finished_experiments(results_dir), list[str]()
     for name in names:
         parts = [] if name in finished else [other for other in finished if other.startswith(f"{name}_")]
@@ -221,7 +224,7 @@ def seeds_phrase(groups: Sequence[SettingRuns]) -> str:
 
 
 def normalised(node: Any) -> Any:
-    """Return the configuration with class names for the paths in `_target_`; each `server` becomes its class name."""
+    """Return the configuration with paths in `_target_` cut to class names; each `server` becomes its class name."""
     if isinstance(node, list):
         return [normalised(value) for value in node]
     if not isinstance(node, dict):

@@ -106,7 +106,7 @@ def stand_ins(groups: Sequence[SettingRuns]) -> list[str]:
 
 
 def accountants(groups: Sequence[SettingRuns]) -> dict[str, str]:
-    """Map each accountant by which a setting has an epsilon to its heading, such as `gdp (≈)`."""
+    """Return a heading for each accountant by which some setting has an epsilon, such as `gdp (≈)` if approximate."""
     rough = {name for g in groups for name in g.first.summary.get("approximations", [])}
     return {name: name + " (≈)" * (name in rough) for g in groups for name in g.first.summary["epsilon"]}
 

@@ -1,7 +1,7 @@
 """Lazy import of a package's public names, each from its module at its first use (PEP 562).
 
-A package lists the names as imports under `if TYPE_CHECKING:`. An agent's process thus does not
-import the modules of problems and accountants.
+A package lists the names as imports under `if TYPE_CHECKING:`. With lazy imports, an agent's process does not
+load the modules of problems and accountants.
 """
 
 import ast

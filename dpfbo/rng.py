@@ -70,7 +70,7 @@ class Streams:
     def normal(self, purpose: str, agents: Tensor, round: int, size: int) -> Tensor:
         """Draw N(0, 1) numbers, `n x size` float64, by Box-Muller on the device of `agents`.
 
-        Different devices round differently.
+        The numbers drawn on two devices may differ by rounding.
         """
         return box_muller(self.uniform(purpose, agents, round, 2 * math.ceil(size / 2)))[:, :size]
 

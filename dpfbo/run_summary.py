@@ -34,7 +34,8 @@ def outcome(
 ) -> dict[str, Any]:
     """Return the summary's entries about a run's results.
 
-    seeded: True in a simulation. epsilons: the cost of the ledger's charges, by accountant. n_charges: their number.
+    seeded: True in a simulation. epsilons: the cost of the ledger's charges, by accountant. n_charges: the number
+    of charges.
     """
     counts = _counts(result) if seeded else {}
     mean = [finite_or_none(value) for value in result.rounds.means]  # None: no agent has a value yet

@@ -57,7 +57,10 @@ BLOCK = 16  # points evaluated at once, because models for all of them may not f
 
 
 def common_points(problem: Problem, most: int) -> Tensor:
-    """Return K <= `most` points of the domain in natural units, K x D: every k-th point of a grid, else a Sobol set."""
+    """Return K <= `most` points of the domain in natural units, K x D.
+
+    If the domain is a grid, every k-th point of the grid is returned; otherwise a Sobol set.
+    """
     domain = problem.domain
     if isinstance(domain, Grid):
         return domain.points[:: math.ceil(len(domain.points) / most)]
@@ -66,7 +69,10 @@ def common_points(problem: Problem, most: int) -> Tensor:
 
 
 def values_at(problem: Problem, x: Tensor, seed: int) -> Tensor:
-    """Return `f_n(x_k)`, N x K: noiseless if the problem knows the true value, else one observation each. x: K x D."""
+    """Return the objective `f_n(x_k)` of each agent n at each row x_k of x (K x D), as N x K.
+
+    The values are noiseless if the problem knows the true values; otherwise each is one observation.
+    """
     agents, streams = torch.arange(problem.n_agents), Streams(seed)
     found = []
     for number, block in enumerate(x.split(BLOCK)):
@@ -77,7 +83,7 @@ def values_at(problem: Problem, x: Tensor, seed: int) -> Tensor:
 
 
 def headroom(values: Tensor, reference: Tensor | None, n_init: int) -> dict[str, float]:
-    """Compute the headroom of a problem from the agents' values at common points, N x K.
+    """Compute from the agents' values at common points, N x K, what agents could gain by sharing: the headroom.
 
     The first four results are means over the agents. best: the value at an agent's own best point. shared: the value
     at the point that is best on average for all *other* agents. few: the expected best value of n_init random points.

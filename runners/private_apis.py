@@ -129,7 +129,8 @@ def wandb_settings_without_machine() -> dict[str, Any]:
 def drop_wandb_service(wait_seconds: float) -> None:
     """Drop W&B's service process within `wait_seconds`, so that the next run starts a new one. wandb 0.31.0.
 
-    Without this, W&B would wait without limit at exit for a service that hangs. W&B's teardown may hang, too.
+    Without this, W&B would wait without limit at exit for a service that hangs. `wait_seconds` limits W&B's teardown,
+    which may hang, too.
     """
     wandb = sys.modules.get("wandb")
     if wandb is None:

@@ -61,8 +61,8 @@ def record_run(
     """Run and record an experiment; do nothing if it is finished, and resume it if it was interrupted.
 
     on_round: called for every round, including those before a resumption. single: True for a run outside of a sweep.
-    Its folder has a label in its name, and if the same run was finished with fewer rounds, it is continued. identity:
-    the names and the label to record the run under; None to compute them from `composition`.
+    Such a run has a label in its folder's name, and continues an earlier run that differs only in having fewer rounds.
+    identity: the setting's names and label to record the run under; None to compute them from `composition`.
     Raises ResultsError before any work starts if the folder cannot be written.
     """
     experiment, settings = composition.experiment, composition.settings

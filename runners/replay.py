@@ -70,7 +70,9 @@ def _replay(folder: Path, allow: Sequence[str]) -> int:
 
 
 def recorded(folder: Path, allow: Sequence[str], option: str) -> tuple[DictConfig, dict[str, Any]]:
-    """Return a finished run's configuration, changed to run in this process without a tracker, and its summary.
+    """Return the configuration and the summary of a finished run.
+
+    The configuration is changed to run in this process, without a tracker.
 
     allow, option: see `compose.instantiate.check_targets`. Raises ResultsError if there is no readable finished run,
     ValueError if its configuration names a class or function that is not allowed.

@@ -50,8 +50,8 @@ def regret_by_iteration(
 def releases_by_iteration(groups: Sequence[SettingRuns], style: PageStyle = SCREEN) -> list[Page]:
     """Draw a page of sweeps over claimed epsilon and over r, and a page of sweeps over guaranteed epsilon.
 
-    The first page is left out if there are guaranteed epsilons but no claimed ones, the second if there are no
-    guaranteed ones.
+    r is the number of columns of the release. The first page is left out if there are guaranteed epsilons but no
+    claimed ones, the second if there are no guaranteed ones.
     """
     found = families(groups)
     claimed, guaranteed = found.by_title((*found.claimed, *found.columns)), found.by_title(found.guaranteed)

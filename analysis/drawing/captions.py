@@ -63,8 +63,8 @@ def with_epsilon(label: str, group: SettingRuns, epsilon: float | None, wanted: 
     """Return the legend's entry for a private setting, such as `DP-FTS, z = 1 (ε = 7.05)`; other labels are unchanged.
 
     If the label names a target epsilon, the spent epsilon is added only if it is above the target, more than 2 % below
-    the target, or by another accountant than the target. wanted: the accountant of the picture. If a setting has no
-    epsilon by this accountant, its epsilon by its own accountant is always added, and that accountant is named.
+    the target, or computed by another accountant than the target. wanted: the accountant of the picture. If a setting
+    has no epsilon by this accountant, its epsilon by its own accountant is always added, and that accountant is named.
     """
     if not group.private:
         return label

@@ -1,4 +1,7 @@
-"""The sweeps of an outsourced experiment: over claimed epsilon at one r, over r, and over guaranteed epsilon."""
+"""The sweeps of an outsourced experiment: over claimed epsilon at one r, over r, and over guaranteed epsilon.
+
+r is the number of columns of the release.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +34,7 @@ class CurveFamily:
 
 @dataclass(frozen=True)
 class CurveFamilies:
-    """Settings grouped by the number in which they differ: a claimed or guaranteed epsilon, or r.
+    """Settings grouped by the number in which they differ: a claimed or guaranteed epsilon, or the number r of columns.
 
     references: settings without an epsilon; left_out: labels of settings with a claimed epsilon that are in no family.
     """

@@ -1,4 +1,4 @@
-"""Gains of sharing over agents that work alone, by the number of agents, for each epsilon.
+"""Gains of sharing compared with tuning alone, by the number of agents, for each epsilon.
 
 Each problem has a panel. A point compares a setting with `local`, the same optimiser alone with the same first points:
 it is the difference of the metric averaged over rounds 1..T, paired by seed. It is above 0 if sharing helps.

@@ -230,7 +230,10 @@ def _draw_panel(axes: Axes, panel: PicturePanel) -> None:
 
 
 def error_bars(axes: Axes, x: float, mean: float, se: float, look: Style, layer: int) -> None:
-    """Draw a point with its error bar, smaller if `layer` points are already drawn at nearly the same x."""
+    """Draw a point with its error bar, in a smaller size for a larger `layer`.
+
+    layer: number of points that are already drawn at nearly the same x.
+    """
     size, line = mpl.rcParams["lines.markersize"], mpl.rcParams["lines.linewidth"]
     factor = SIZES[min(layer, len(SIZES) - 1)]
     drawn = axes.errorbar(

@@ -48,7 +48,7 @@ def releases_by_epsilon(groups: Sequence[SettingRuns], t: int, style: PageStyle 
 def releases_by_columns(groups: Sequence[SettingRuns], t: int, style: PageStyle = SCREEN) -> Page | None:
     """Draw regret after round t against r, with a panel for each claimed epsilon; None if there is only one r.
 
-    Above each r stands w, the result of `threshold`.
+    r is the number of columns of the release. Above each r stands w, the result of `threshold`.
     """
     found, lower, known = families(groups), groups[0].first.summary["lower_is_better"], published_values(groups)
     ticks = sorted({x for family in found.columns for x in family.x})
@@ -79,7 +79,10 @@ def releases_by_columns(groups: Sequence[SettingRuns], t: int, style: PageStyle 
 
 
 def table(groups: Sequence[SettingRuns], t: int) -> pd.DataFrame:
-    """Return the numbers of the pictures against epsilon and r, with a row for each setting and published value."""
+    """Return the numbers of the pictures against epsilon and r, with a row for each setting and published value.
+
+    r is the number of columns of the release.
+    """
     known, rows = published_values(groups), []
     for g in groups:
         mean, se = g.at(t)
@@ -106,7 +109,7 @@ def sigma_min(group: SettingRuns) -> float | None:
 def threshold(r: float, epsilon: float, delta: float) -> float:
     """Return the threshold w = 16 sqrt(r ln(2 / delta)) / epsilon * ln(16 r / delta).
 
-    If any singular value of the rows is below w, all singular values are raised before the release.
+    If any singular value of the rows is below w, all singular values are raised before the release of r columns.
     """
     return 16 * math.sqrt(r * math.log(2 / delta)) / epsilon * math.log(16 * r / delta)
 

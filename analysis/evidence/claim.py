@@ -243,7 +243,10 @@ def published_values(groups: Sequence[SettingRuns]) -> dict[str, dict[float, flo
 
 
 def printed_epsilon(problem: str, keys: Mapping[str, Any], N: int, T: int) -> float | None:
-    """Return the paper's epsilon for q and z on a problem, by the moments accountant at delta = N^-1.1, or None."""
+    """Return the paper's epsilon for q and z on a problem, by the moments accountant at delta = N^-1.1, or None.
+
+    keys: values of `privacy.q` and `privacy.z`, by dotted name.
+    """
     ours = (N, T, keys.get("privacy.q"), keys.get("privacy.z"))
     with (selection.PUBLISHED / "privacy_losses.csv").open(newline="") as file:
         for row in csv.DictReader(file):

@@ -47,7 +47,9 @@ class End:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A test that linear conditions (`ends`) on the settings' measures hold, with differences taken unit by unit.
+    """A test that linear conditions (`ends`) on the settings' measures hold.
+
+    Differences are taken within each independent unit, which is a function or a seed.
 
     weights: weights of the printed estimate. level: conditions that together mean "level within `margin`". before,
     after: texts before and after the words of the measure.
@@ -158,9 +160,9 @@ def control(
 def level(
     where: SettingFilter, reference: SettingFilter, margin: float, measure: Measure, both: bool = True
 ) -> Comparison:
-    """Test that `where` is at most (1 + `margin`) times `reference`.
+    """Test that the measure of `where` is at most (1 + `margin`) times the measure of `reference`.
 
-    both: True to test also that `where` is at least (1 - `margin`) times `reference`.
+    both: True to test also that the measure of `where` is at least (1 - `margin`) times the measure of `reference`.
     """
     ends = (End((-1.0, 1 + margin)), End((1.0, margin - 1)))[: 1 + both]
     after = f"; margin {'± ' * both}{100 * margin:g} %"
@@ -168,7 +170,10 @@ def level(
 
 
 def cheaper(where: SettingFilter, reference: SettingFilter, ratio: float, measure: Measure) -> Comparison:
-    """Test that `where` costs at most `ratio` times the reference, by differences of logarithms unit by unit."""
+    """Test that `where` costs at most `ratio` times the reference.
+
+    The differences of the logarithms are taken within each independent unit, which is a function or a seed.
+    """
     ends = (End((-1.0, 1.0), math.log(ratio)),)
     return Comparison(MARGIN, (where, reference), (1.0, -1.0), measure, ends)
 
@@ -176,7 +181,7 @@ def cheaper(where: SettingFilter, reference: SettingFilter, ratio: float, measur
 def band(
     settings: Sequence[SettingFilter], measure: Measure, above: float | None = None, below: float | None = None
 ) -> Comparison:
-    """Test that one setting, or the first of two minus the second, is greater than `above` and less than `below`.
+    """Test that one setting's measure, or the first of two minus the second, exceeds `above` and is less than `below`.
 
     One of `above` and `below` may be None. Raises ValueError if both are None, or if `above` is not less than `below`.
     """

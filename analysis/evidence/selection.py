@@ -175,9 +175,9 @@ class Measure:
     ratio: bool = False
 
     def by_unit(self, runs: Sequence[Run]) -> dict[int, float]:
-        """Return the mean over the runs of each independent unit, or its logarithm if numbers are compared by ratio.
+        """Return the number's mean over the runs of each independent unit, or the mean's logarithm if `ratio` is set.
 
-        Raises Unclear if a run lacks the number, or a number to compare by ratio is not positive.
+        Raises Unclear if a run lacks the number, or if `ratio` is set and a mean is not positive.
         """
         grouped: dict[int, list[float]] = {}
         for run in runs:
@@ -221,7 +221,7 @@ def at(t: int) -> Measure:
 
 
 def unit(run: Run) -> int:
-    """Return the independent unit of a run: the seed of the function if the problem draws one, else the seed."""
+    """Return a run's independent unit: the function's seed if the problem draws a function, else the run's seed."""
     seed = run.config["problem"].get("function_seed")
     return run.seed if seed is None else int(seed)
 

@@ -61,9 +61,9 @@ class Claim:
 class Verdict:
     """The result of many trials for a claim; all bounds hold at once, with 95 % confidence.
 
-    without, with_message: scores of the trials without and with the message. tests: two, or one if both have the same
-    threshold. epsilon: lower bound at the claim's delta. broken: a promised (eps, delta) that the error rates
-    contradict, or None.
+    without, with_message: scores of the trials without and with one agent's message. tests: the rates of two tests, or
+    of one if both thresholds are equal. epsilon: lower bound at the claim's delta. broken: a promised (eps, delta) that
+    the error rates contradict, or None.
     """
 
     claim: Claim
@@ -83,7 +83,7 @@ class Verdict:
 
 
 def verdict(without: np.ndarray, with_message: np.ndarray, claim: Claim) -> Verdict:
-    """Judge a claim by the scores of equally many independent trials without and with the canary's message.
+    """Judge a claim by the scores of equally many independent trials without and with one agent's message.
 
     Raises ValueError if the numbers of trials without and with the message differ, or if they are below 20.
     """
@@ -104,9 +104,9 @@ def verdict(without: np.ndarray, with_message: np.ndarray, claim: Claim) -> Verd
 
 
 def most_shown(claim: Claim, trials: int) -> float:
-    """Return the largest lower bound on epsilon that `trials` trials in each world can give.
+    """Return the largest lower bound on epsilon that `trials` trials in each of two worlds can give.
 
-    A test without errors reaches this bound.
+    One world lacks the message of one agent, the other has it. A test without errors reaches this bound.
     """
     rate = upper_bound(np.array(0), trials - trials // 2, (1 - CONFIDENCE) / 2)
     return float(_epsilon(rate, rate, claim.delta))

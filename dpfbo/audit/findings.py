@@ -41,7 +41,10 @@ def require(holds: bool, words: str) -> str:
 
 
 def likely(p: Mapping[str, float], words: str) -> str:
-    """Return `words` and the test with the least p; raise ClaimBroken if this p is NaN or below ERROR / len(p)."""
+    """Return `words` and the test with the least p; raise ClaimBroken if this p is NaN or below ERROR / len(p).
+
+    p: the p-value of each test, by its name. ERROR: the largest false-alarm probability of a check on a sound server.
+    """
     worst = min(p, key=lambda test: p[test] if p[test] >= 0 else -1.0)
     said = ", ".join(filter(None, (words, f"{worst}: p = {min(1.0, p[worst]):.2g}")))
     return require(p[worst] >= ERROR / len(p), said)

@@ -36,7 +36,7 @@ class Profile:
     deltas: np.ndarray
 
     def tradeoff(self, fpr: np.ndarray) -> np.ndarray:
-        """Return the lower bound that these pairs give for f at false-positive rates (any shape)."""
+        """Return the pairs' lower bound on the false-negative rate at false-positive rates (any shape)."""
         alpha = np.asarray(fpr, dtype=float)[..., None]
         left = 1 - self.deltas - self._grown * alpha
         right = np.exp(-self.epsilons) * (1 - self.deltas - alpha)
@@ -106,6 +106,7 @@ def composed(
 def gaussian_delta(mu: float, epsilon: np.ndarray) -> np.ndarray:
     """Return the delta of a Gaussian mechanism at each epsilon.
 
-    It is `Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu)` with mu = 1/z (Balle, Wang 2018, Thm. 8).
+    It is `Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu)` with mu = 1/z (Balle, Wang 2018, Thm. 8). z is the
+    noise multiplier.
     """
     return ndtr(mu / 2 - epsilon / mu) - np.exp(epsilon + log_ndtr(-mu / 2 - epsilon / mu))

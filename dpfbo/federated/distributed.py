@@ -20,8 +20,8 @@ from dpfbo.privacy.release import Release
 class DistributedGaussian(SubsampledGaussian):
     """Sums the messages of all agents, each with its own share of discrete noise (Kairouz, Liu and Steinke 2021).
 
-    Messages x_n of norm at most C are rounded to steps `g = 2^-16 C`. With the noise multiplier z and discrete Gaussian
-    noise N_Z:
+    The N messages x_n, each of M numbers and of norm at most C, are rounded to steps `g = 2^-16 C`. With the noise
+    multiplier z and discrete Gaussian noise N_Z:
 
         release = (g / N) sum_n (round(x_n / g) + N_Z(0, s^2)),
         s^2 = (z (C + g sqrt(M) / 2) / g)^2 / (N - max_dropouts - colluders)
@@ -78,7 +78,7 @@ class DistributedGaussian(SubsampledGaussian):
         return {view: z * math.sqrt((noise.survivors - k) / noise.honest) for view, k in known.items()}
 
     def scale(self, n_agents: int, M: int, round: int) -> float:
-        """Return the standard deviation that epsilon requires of the noise, in steps g.
+        """Return the standard deviation that epsilon requires of the noise, in rounding steps. M: the message length.
 
         Raises ValueError if noise of this size cannot be drawn.
         """
@@ -88,7 +88,7 @@ class DistributedGaussian(SubsampledGaussian):
         return scale
 
     def sum_sensitivity(self, n_agents: int, M: int) -> float:
-        """Return the L2 sensitivity of the sum, `C + g sqrt(M) / 2`."""
+        """Return the L2 sensitivity of the sum, `C + g sqrt(M) / 2`. C: the clip norm; g: the rounding step."""
         return self.noise_of(n_agents).inflation(M) * self.message_norm(1)
 
     def share(self, agent: int, n_agents: int, M: int, entropy: Entropy, round: int) -> Tensor:

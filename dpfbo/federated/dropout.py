@@ -13,8 +13,8 @@ from dpfbo.rng import Streams
 class Dropout:
     """Simulates lost messages, which count as zero vectors; each message of each round is lost independently.
 
-    Losses do not change epsilon: the server divides the sum by q, never by the number of messages that arrived, and
-    adds as much noise as in a round without losses.
+    Losses do not change epsilon: the server divides the sum by the sampling probability, never by the number of
+    messages that arrived, and adds as much noise as in a round without losses.
 
     Args:
         probability: The probability that a message is lost.

@@ -67,7 +67,7 @@ def run(
     result: FederatedResult | None = None,
     broadcasts: int | None = None,
 ) -> FederatedResult:
-    """Run all rounds of Algorithms 1 (server) and 2 (agents).
+    """Run all rounds of Algorithms 1 (server) and 2 (agents) of DP-FTS-DE.
 
     In rounds 0..T-1 the agents query, and the server then sends a broadcast for the next round. In round T the agents
     query and send nothing.

@@ -110,6 +110,8 @@ class SubsampledGaussian(Mechanism):
 
         omega^(i) = (1/q) sum_{n in S_t} phi_n^(i) clip(omega_n, S / sqrt(P)) + N(0, sigma_t^2 I_M),   i = 1..P
 
+    omega_n is the message of agent n, M numbers, and phi_n^(i) the weight of agent n in region i.
+
     Args:
         sampling_probability: q.
         noise_multiplier: z; 0 adds no noise and has no finite epsilon.
@@ -174,13 +176,14 @@ class SubsampledGaussian(Mechanism):
         return z
 
     def message_norm(self, P: int) -> float:
-        """Return the norm `C = S / sqrt(P)` that every message is clipped or scaled to."""
+        """Return the norm `C = S / sqrt(P)` that every message is clipped or scaled to; S is `clip_norm`."""
         return self.clip_norm / math.sqrt(P)
 
     def sensitivity(self, weights: Tensor) -> float:
         """Return a bound on the L2 sensitivity of the P x M sum; sigma is z_t times this bound. weights: P x N.
 
         `tight` calibration uses `tight_sensitivity`; `paper` uses `S phi_max / q`, which is up to sqrt(P) times larger.
+        S is `clip_norm`, phi_max the largest weight, and q the sampling probability.
         """
         if self.calibration == "tight":
             return self.tight_sensitivity(weights)
@@ -189,7 +192,8 @@ class SubsampledGaussian(Mechanism):
     def tight_sensitivity(self, weights: Tensor) -> float:
         """Return the P x M sum's L2 sensitivity to one agent's message, `C max_n ||phi_n||_2 / q`. weights: P x N.
 
-        Agent n adds `(phi_n^(1) c, .., phi_n^(P) c) / q` to the sum, with `||c|| <= C`.
+        Agent n, with the bounded message c and the weights phi_n (column n of `weights`), adds
+        `(phi_n^(1) c, .., phi_n^(P) c) / q` to the sum, and `||c|| <= C` (`message_norm`).
         """
         return self.message_norm(len(weights)) * float(weights.norm(dim=0).max()) / self.sampling_probability
 
@@ -197,7 +201,8 @@ class SubsampledGaussian(Mechanism):
         """Return the multiplier at which a round is charged.
 
         `charge="nominal"` gives z_t, and `charge="effective"` gives sigma_t / `tight_sensitivity`. With the paper's
-        calibration the effective multiplier is `z_t sqrt(P) phi_max / max_n ||phi_n||`, up to `sqrt(P) z_t`.
+        calibration the effective multiplier is `z_t sqrt(P) phi_max / max_n ||phi_n||`, up to `sqrt(P) z_t`. phi_n
+        holds the weights of agent n, and phi_max is the largest weight.
         """
         z = self.multiplier(round)
         if self.charge == "nominal":

@@ -9,7 +9,10 @@ from torch import Tensor
 
 
 def usual_norm(n_features: int, P: int) -> float:
-    """Return `S = 1.1 sqrt(M P)`, which clips few messages, because weights of GP draws have norms near sqrt(M)."""
+    """Return the clip norm `S = 1.1 sqrt(M P)`.
+
+    Messages are clipped to norm `S / sqrt(P)`. Few are longer, because weights of GP draws have norms near sqrt(M).
+    """
     return round(1.1 * math.sqrt(n_features * P), 3)
 
 

@@ -40,7 +40,11 @@ _LEAST_NOISE = 0.01  # least standard deviation of the noise that inference assu
 
 
 def messages(psi: Tensor, y: Tensor) -> Tensor:
-    """Return the messages s_n, n x M; zero if an agent's observations are equal. psi: n x n_init x M; y: n x n_init."""
+    """Return the agents' messages to the server of the private prior, n x M.
+
+    A message is zero if the agent's observations are all equal. psi: the features at the agents' initial points,
+    n x n_init x M; y: the observations there, n x n_init.
+    """
     q = normal_scores(y)  # their mean is 0
     linear = (centred(psi).mT @ q.unsqueeze(-1)).squeeze(-1)
     norm = linear.norm(dim=1, keepdim=True)
@@ -54,7 +58,11 @@ def centred(psi: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class DesignSums:
-    """The public sums A (M x M) and Q_l (L x M x M for L length-scales) over the designs of all N agents."""
+    """The public sums A (M x M) and Q_l (L x M x M for L length-scales) over the designs of all N agents.
+
+    `A = sum_n A_n` and `Q_l = sum_n A_n D_l A_n`, where `A_n = Psi_n' H Psi_n` is computed from the centred features
+    `H Psi_n` at agent n's initial points, and D_l is the covariance of the weights of GP draws with length-scale l.
+    """
 
     n_agents: int
     A: Tensor
@@ -62,7 +70,7 @@ class DesignSums:
 
     @property
     def kappa(self) -> Tensor:
-        """The L factors kappa_l, with which the model's messages have a mean squared norm of 1."""
+        """The L factors kappa_l of the prior covariance; they give the model's messages a mean squared norm of 1."""
         return self.n_agents / self.Q.diagonal(dim1=1, dim2=2).sum(1)
 
     @staticmethod

@@ -14,7 +14,7 @@ Schedule = Callable[[int], float]
 
 @dataclass(frozen=True)
 class Constant:
-    """Keeps the multiplier constant, `z_t = z` (the paper)."""
+    """Keeps the noise multiplier constant, `z_t = z` (the paper)."""
 
     def __call__(self, round: int) -> float:
         return 1.0
@@ -22,7 +22,10 @@ class Constant:
 
 @dataclass(frozen=True)
 class PowerSchedule:
-    """Sets `z_t = z (t + 1)^exponent` for t = 0, 1, ..; a positive exponent makes early broadcasts more precise."""
+    """Sets the noise multiplier of round t = 0, 1, .. to `z_t = z (t + 1)^exponent`.
+
+    A positive exponent makes early broadcasts more precise.
+    """
 
     exponent: float = 0.5
 
@@ -35,7 +38,10 @@ class PowerSchedule:
 
 @dataclass(frozen=True)
 class Steps:
-    """Sets `z_t = z * factors[t]`; rounds after the end of the list use its last factor."""
+    """Sets the noise multiplier of round t to `z_t = z * factors[t]`.
+
+    Rounds after the end of the list use its last factor.
+    """
 
     factors: Sequence[float]
 

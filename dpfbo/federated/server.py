@@ -90,7 +90,7 @@ class Server(ServerKind):
         n_agents: N.
         message_size: M, the length of a message.
         regions: The P sub-regions.
-        weighting: A function of (round, assignment, P) that returns the P x N weights of a round.
+        weighting: A function that returns the P x N weights of a round, given the round, the N agents' regions, and P.
         mechanism: The step from messages to a release (the noisy sums), such as `SubsampledGaussian`.
         entropy: The random numbers that choose the agents and make the noise.
         ledger: The ledger that records the charge of every release.

@@ -82,30 +82,36 @@ def feature_error(K: Tensor, Phi: Tensor) -> float:
 
 
 def clipped(messages: Tensor, norm: float) -> Tensor:
-    """Return C_t as ... x N booleans, True for messages (... x N x M) longer than the norm `S / sqrt(P)`."""
+    """Return C_t, the agents whose messages (`... x N x M`) exceed the norm `S / sqrt(P)`, as `... x N` booleans."""
     return messages.norm(dim=-1) > norm
 
 
 def vartheta(follow: Tensor, weights: Tensor, in_C: Tensor) -> Tensor:
-    """Return Theorem 1's `vartheta_t` for t = 1..T.
+    """Return Theorem 1's `vartheta_t = (1 - p_t) sum_i sum_{n in C_t} phi_n^(i)` for t = 1..T.
 
-    follow: T, the probabilities 1 - p_t; weights: T x P x N; in_C: T x N, True for the agents in C_t.
+    follow: T, the probabilities 1 - p_t; weights: T x P x N, phi_n^(i); in_C: T x N, True for the agents in C_t, whose
+    messages are clipped.
     """
     return follow * (weights * in_C[:, None]).sum((1, 2))
 
 
 def agent_errors(gamma: Tensor, norm_bound: float, eps: float, n_features: int, d: Tensor) -> Tensor:
-    """Return `Delta_{n,t}` for t = 1..T, T x N. gamma: T; norm_bound: B; eps: `feature_error`; n_features: M; d: N."""
+    """Return Theorem 1's `Delta_{n,t} = eps B t^2 + B + sqrt(M) + d_n + sqrt(gamma_t)` for t = 1..T, T x N.
+
+    gamma: T, information gains; norm_bound: B, the bound on the objectives' norms; eps: `feature_error`;
+    n_features: M; d: N, the distances `d_n = max_x |f_1(x) - f_n(x)|`.
+    """
     t = torch.arange(1, len(gamma) + 1, dtype=gamma.dtype, device="cpu")
     by_round = eps * norm_bound * t**2 + norm_bound + math.sqrt(n_features) + gamma.sqrt()
     return by_round[:, None] + d
 
 
 def psi(follow: Tensor, weights: Tensor, q: float, Delta: Tensor, sigma: Tensor, n_features: int) -> Tensor:
-    """Return `psi_t = (1 - p_t) P (phi_max Delta_t / q + sigma_t sqrt(M))`, T.
+    """Return Theorem 1's `psi_t = (1 - p_t) P (phi_max Delta_t / q + sigma_t sqrt(M))`, T.
 
-    In the paper, `sigma_t = z S phi_max / q`. follow: T, the probabilities 1 - p_t; weights: T x P x N; q: the sampling
-    probability; Delta, sigma: T; n_features: M.
+    In the paper, `sigma_t = z S phi_max / q`. phi_max is the largest weight of a round. follow: T, the probabilities
+    1 - p_t; weights: T x P x N; q: the sampling probability; Delta: T, the sums of `Delta_{n,t}` over the agents n;
+    sigma: T; n_features: M.
     """
     phi_max = weights.amax((1, 2))
     return follow * weights.shape[1] * (phi_max * Delta / q + sigma * math.sqrt(n_features))
@@ -118,7 +124,8 @@ def explicit_agent_errors(
     """Return `Delta_{n,t}` with constants, T x N: `|phi(x)^T omega_n - f_1(x)| <= Delta_{n,t}` for all x, n and t.
 
     This holds with probability at least `1 - 3 delta / 8` for `lam = 1 + 2 / T` and R-sub-Gaussian observation noise.
-    Here k is n_observations, and each line ends with the difference that it bounds:
+    Here k is n_observations, nu_n is the mean of the message omega_n, and mu_n is the posterior mean of agent n's GP.
+    Each line ends with the difference that it bounds:
 
         Delta_{n,t} = eps k / lam (1 + k / lam) (B + R sqrt(2 log(16 N k_T / delta)))      |phi^T nu_n - mu_n|
                     + B + R sqrt(2 (gamma + 1 + log(8 N / delta)))                         |mu_n - f_n|
@@ -126,9 +133,10 @@ def explicit_agent_errors(
                     + d_n                                                                  |f_n - f_1|
 
     The derivation is our own. It follows Lemma 3, whose constants may differ. Line 1: a change of the kernel by eps
-    changes `k(x)` by at most `eps sqrt(k)` and K by at most `eps k`; `|y_i| <= B + |noise_i|`. Line 2: Theorem 2 of
-    Chowdhury and Gopalan (2017), with posterior deviations of at most 1. Line 3: `lam Sigma^-1 <= I`, and M standard
-    normals have a norm above `sqrt(M) + u` with a probability of at most `exp(-u^2 / 2)`.
+    changes the kernel vector `k(x)` by at most `eps sqrt(k)` and the kernel matrix K by at most `eps k`;
+    `|y_i| <= B + |noise_i|`. Line 2: Theorem 2 of Chowdhury and Gopalan (2017), with posterior deviations of at most 1.
+    Line 3: the covariance of omega_n is `lam Sigma^-1 <= I`, and M standard normals have a norm above `sqrt(M) + u`
+    with a probability of at most `exp(-u^2 / 2)`.
 
     gamma, n_observations: T; entry t belongs to the messages in the broadcast that round t may follow. confidence: B,
     R, delta. d: N.

@@ -1,8 +1,8 @@
-"""The files of a checkpoint: arrays and entries with a digest of both, written atomically.
+"""The files of a checkpoint: arrays and JSON entries with a digest of both, written atomically.
 
 The file of a round holds the k queries of each of N agents: the arrays `region`, `source`, `y`, `best` and `metric`
-(N x k), and the points, `u` in the unit cube and `x` in the problem's units (N x k x D). If u and x are equal, one
-array `ux` replaces both.
+(N x k), and the points, `u` in the unit cube and `x` in the problem's units (N x k x D). All but u are columns of
+rounds.parquet, in which `metric` is called `regret`. If u and x are equal, one array `ux` replaces both.
 """
 
 import hashlib
@@ -54,9 +54,9 @@ def round_path(folder: Path, t: int) -> Path:
 
 
 def queries_of(folder: Path, t: int, columns: Sequence[str]) -> "pa.Table | None":
-    """Read the queries of round t from its file, as columns of rounds.parquet; None if it is absent or incomplete.
+    """Read the queries of round t from its file, as columns of rounds.parquet.
 
-    Raises the errors of `read_file`.
+    Returns None if the file is absent or cannot be decoded. Raises the errors of `read_file`.
     """
     from dpfbo.formats.record_tables import queries_table  # imported here, because PyArrow is optional
 

@@ -7,7 +7,10 @@ MOST_POINTS = 500
 
 
 def shown_rounds(rounds: int) -> list[int]:
-    """Return every k-th of the rounds 0..T and the last one, at most `MOST_POINTS` + 1; all rounds if T is small."""
+    """Return every k-th of the rounds 0..T and the last one, at most `MOST_POINTS` + 1 in all.
+
+    T is `rounds`; k is 1 if T < `MOST_POINTS`.
+    """
     step = -(-(rounds + 1) // MOST_POINTS)
     return sorted({*range(0, rounds + 1, step), rounds})
 

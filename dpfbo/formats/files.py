@@ -125,7 +125,7 @@ def move_into_place(temporary: Path, path: Path, durable: bool = True) -> None:
 def make_folder(path: Path, private: bool = False) -> None:
     """Create a folder and its parents, and sync their entries to disk; an existing folder does not change.
 
-    private: only its owner may open a new folder, whatever the umask.
+    private: if `path` is new, only its owner may open it, whatever the umask; new parents are not private.
     """
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True, mode=0o700 if private else 0o777)

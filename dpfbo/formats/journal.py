@@ -19,9 +19,9 @@ class StateError(RuntimeError):
 class Journal:
     """The secret events of one owner, such as an agent or a coordinator, in `folder`, or in memory if `folder` is None.
 
-    first: the first event, which names the owner. An incomplete last line is dropped, because the call that
-    wrote it never returned. Raises StateError if another process uses the folder, the folder has another owner, or an
-    earlier line cannot be read.
+    name: the file in `folder` with one event per line. first: the first event, which names the owner. An incomplete
+    last line is dropped, because the call that wrote it never returned. Raises StateError if another process uses the
+    folder, the folder has another owner, or an earlier line cannot be read.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None, name: str, first: dict[str, Any]) -> None:

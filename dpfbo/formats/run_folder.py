@@ -127,7 +127,7 @@ class RunFolder:
         """Open the ledger, and lock it until it is closed.
 
         The call waits up to a minute for the lock, because the server process of a killed run may still hold it. While
-        the ledger is locked, only a `Ledger` that is given the returned file (`held`) can charge it. Raises
+        the ledger is locked, only a `Ledger` that is given the returned file as `held` can charge it. Raises
         ResultsError if another process keeps the lock, NoFile if the path names a pipe, a device or a folder.
         """
         try:
@@ -184,7 +184,7 @@ class RunFolder:
             return 0
 
     def busy(self) -> bool:
-        """Return True if a process holds the lock."""
+        """Return True if a process holds the lock that `opened` takes."""
         try:
             with open(self.path / ".lock") as lock:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

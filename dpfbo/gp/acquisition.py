@@ -37,7 +37,8 @@ class BoxCandidates:
     """Candidates in a box, all pairs `(left_i, right_j)` of points in the first D1 and in the other D2 axes.
 
     left: a x D1; right: b x D2, both sorted by cell (see `Acquisition`); a and b are powers of two. conditional: the
-    mixed box if it has conditions, else None. A condition may relate a coordinate of left to a coordinate of right.
+    mixed box if it has conditions, else None. Conditions are applied to the pairs, because a condition may relate a
+    coordinate of left to a coordinate of right.
     """
 
     left: Tensor
@@ -63,14 +64,14 @@ class BoxCandidates:
 
     @property
     def points(self) -> Tensor:
-        """All candidates, ab x D; j varies fastest."""
+        """All candidates, ab x D, where a and b are the sizes of left and right; the points of right vary fastest."""
         points = product(self.left, self.right)
         return points if self.conditional is None else self.conditional.imputed(points)
 
     def starts(self, values: Tensor, n: int) -> Tensor:
         """Return the index of the best candidate of each of the k <= n best cells, B x k, best first.
 
-        values: B x ab.
+        values: B x ab, the values of B functions at `points`.
         """
         (a, b), cells = (len(self.left), len(self.right)), _CELLS if self.right.shape[1] else _CELLS**2
         rows, columns = min(a, cells), min(b, cells)

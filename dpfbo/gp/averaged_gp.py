@@ -4,18 +4,18 @@ Model j has a kernel k_j, a noise variance v_j and a factor r_j of a known mean 
 
     y = c 1 + r_j g(x) + f + e,    f ~ GP(0, s^2 k_j),    e ~ N(0, s^2 v_j)
 
-If r_j = 0, k_j is the SE kernel k_l of one length-scale. If r_j > 0, `k_j(x, z) = a k_l(x, z) + psi(x)' C psi(z)`, and
-the number a and the matrix C are `own` and `covariance` of the `KnownMean`. The prior of c is flat; `1 / s^2` has a
-Gamma prior with nu degrees of freedom and mean 1. Let `K = k_j(x, x) + v_j I` and `p = 1' K^-1 1`, and let S be the
-minimum over c of `|K^-1/2 (y - r_j g - c 1)|^2`. The restricted log likelihood of a model from t observations is, up to
-a constant,
+If r_j = 0, k_j is the SE kernel k_l of one length-scale. If r_j > 0, `k_j(x, z) = a k_l(x, z) + psi(x)' C psi(z)` with
+features psi; the number a and the matrix C are `own` and `covariance` of the `KnownMean`. The prior of c is flat;
+`1 / s^2` has a Gamma prior with nu degrees of freedom and mean 1. Let `K = k_j(x, x) + v_j I` and `p = 1' K^-1 1`, and
+let S be the minimum over c of `|K^-1/2 (y - r_j g - c 1)|^2`. The restricted log likelihood of a model from t
+observations is, up to a constant,
 
     -(1/2) (t - 1 + nu) log s^2 - (1/2) log |K| - (1/2) log p,    s^2 = (S + nu) / (t - 1 + nu)
 
 The posterior at a new point x, with the minimising c, has mean `r_j g(x) + c + k' K^-1 (y - r_j g - c 1)` and variance
-`s^2 (k_j(x, x) - k' K^-1 k + (1 - 1' K^-1 k)^2 / p)`, where k holds the values of k_j for x and the observed points.
-These are the formulas of universal kriging. The agent maximises the expected improvement, averaged over models by their
-posterior probabilities.
+`s^2 (k_j(x, x) - k' K^-1 k + (1 - 1' K^-1 k)^2 / p)`, where k holds the values of k_j between this x and the
+observed points. These are the formulas of universal kriging. The agent maximises the expected improvement, averaged
+over models by their posterior probabilities.
 """
 
 import math
@@ -49,9 +49,10 @@ _LEAST = 1e-9  # least variance of a prediction, relative to s^2
 class KnownMean:
     """The posterior of the function that all agents share, `psi(x) . w` with features psi and random weights w.
 
-    mean: M, the mean of w, in units of an objective's standard deviation; the known mean function is
-    `g(x) = psi(x) . mean`. covariance: M x M, of w. own: the fraction of an objective's variance that is not shared.
-    log_weights: L, the log prior weights of models with g, relative to the models of the same length-scales without g.
+    mean: the mean of w (M), in units of an objective's standard deviation; the known mean function is
+    `g(x) = psi(x) . mean`. covariance: the covariance of w (M x M). own: the fraction of an objective's variance that
+    is not shared. log_weights: for each of L length-scales, the log prior weight of a model with g, relative to a model
+    without g.
     """
 
     mean: Tensor
@@ -64,8 +65,8 @@ class KnownMean:
 class Places:
     """Points as inputs of the kernels.
 
-    x: `n x k x D`, unit-cube points, embedded if the domain is a mixed box; psi: their features, `n x k x M`, if a mean
-    is known.
+    x: `n x k x D`, unit-cube points, embedded by `MixedBox.embed` if the domain is a `MixedBox`; psi: their features,
+    `n x k x M`, if a mean is known.
     """
 
     x: Tensor
@@ -80,7 +81,7 @@ class AveragedGP:
     """A Bayesian average of Gaussian processes that differ in length-scale, noise and use of a shared mean.
 
     Args:
-        lengthscales: The length-scales l, to be multiplied by sqrt(D / 3) in D dimensions (`scaled_kernels`).
+        lengthscales: The length-scales l, which `scaled_kernels` multiplies by sqrt(D / 3) in D dimensions.
         noises: The noise variances, relative to the variance of the kernel.
         factors: The factors r of the shared mean, in addition to 0. Not used without a shared mean.
         warp: True to replace values below an agent's median by normal quantiles of their ranks, so that a few bad
@@ -167,9 +168,9 @@ class AveragedGP:
     ) -> tuple[Tensor, Tensor] | None:
         """Find each agent's grid row of largest expected improvement (n) and `Fitted.shared` (n) by compiled code.
 
-        index: n x t, rows of the observations; psi: G x M, features of the grid. A row is -1 if the compiled code could
-        not find it; the caller then has to use tensor operations. Returns None for `ts`, without compiled code, or if
-        the grid is too large for tables.
+        index: n x t, grid rows of the observations; psi: G x M, features of the grid. A row is -1 if the compiled code
+        could not find it; the caller then has to use tensor operations. Returns None for acquisition `ts`, without
+        compiled code, or if the grid is too large to tabulate its kernels.
         """
         if self.acquisition != "ei" or len(grid.points) > _MOST_POINTS or not computes(y, grid.points):
             return None
@@ -189,7 +190,8 @@ class AveragedGP:
     def kernels(self, a: Places, b: Places, known: KnownMean | None) -> Tensor:
         """Return the covariances of a and b under all kernels, n x C x s x t.
 
-        The kernels are all k_l and, with a known mean, all `own k_l + psi(a)' covariance psi(b)`.
+        The C kernels are the SE kernels k_l of all length-scales and, with a known mean, also all
+        `own k_l + psi(a)' covariance psi(b)`.
         """
         plain = scaled_kernels(a.x, b.x, self.lengthscales)
         if known is None or a.psi is None or b.psi is None:
@@ -220,8 +222,9 @@ class AveragedGP:
 class Fitted:
     """The posteriors of n agents, each under its m most probable models, as `AveragedGP.fit` returns them.
 
-    log_probability: n x m. kernel: n x m, indices of the models' kernels among the C of `AveragedGP.kernels`. best: n,
-    the largest observations in the units of the models. shared: n, the probability of all models with the known mean.
+    log_probability: n x m, the models' log posterior probabilities. kernel: n x m, indices of the models' kernels among
+    the C of `AveragedGP.kernels`. best: n, each agent's largest observation after `AveragedGP.transformed`. shared: n,
+    the total probability of all models with the known mean.
     """
 
     gp: AveragedGP
@@ -277,7 +280,7 @@ class Fitted:
         )
 
     def log_expected_improvement(self, at: Places) -> Tensor:
-        """Return the log expected improvement over the best observation, averaged over the models, n x k."""
+        """Return the log of the models' average expected improvement over the best observation, n x k."""
         mean, sd = self.predict(at)
         u = (mean - self.best[:, None, None]) / sd
         return torch.logsumexp(self.log_probability[..., None] + sd.log() + log_improvement(u), 1)
@@ -296,7 +299,10 @@ def normal_scores(y: Tensor) -> Tensor:
 
 
 def half_ranked(y: Tensor) -> Tensor:
-    """Replace values below their row's median m by `m + d Phi^-1(rank / (t + 1))`, d the rms of `y - m` over y >= m."""
+    """Replace values below their row's median m by `m + d Phi^-1(rank / (t + 1))`.
+
+    The row has t values, and d is the root mean square of `y - m` over y >= m.
+    """
     m = y.quantile(0.5, 1, keepdim=True)
     above = (y - m).clamp(min=0)
     d = (above.square().sum(1, keepdim=True) / (y >= m).sum(1, keepdim=True)).sqrt()
@@ -314,7 +320,8 @@ def _ranks(y: Tensor) -> Tensor:
 def log_improvement(u: Tensor) -> Tensor:
     """Compute `log(phi(u) + u Phi(u))`, also for u << 0 (Ament et al., Unexpected improvements to EI, NeurIPS 2023).
 
-    For u < -1 it is `log phi(u) + log(1 - |u| m)` with the Mills ratio m = Phi(u) / phi(u), expanded for u << -1.
+    For u < -1 it is `log phi(u) + log(1 - |u| m)` with the Mills ratio m = Phi(u) / phi(u). For u << -1, the second
+    logarithm is replaced by its expansion, `-2 log |u|`.
     """
     near = u.clamp(min=-1)
     direct = (torch.exp(-0.5 * near * near) / math.sqrt(2 * math.pi) + near * torch.special.ndtr(near)).log()

@@ -64,7 +64,7 @@ def in_blocks(function: Callable[[Tensor], Tensor], n: int, rows_at_once: int, d
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Use one thread per tensor operation: more would change the rounding and slow blocks that run in parallel."""
+    """Use one thread per tensor operation: more would change the rounding and slow down parallel blocks."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -175,7 +175,7 @@ class OwnDraw:
 def exact_maximizers_on_grid(
     grid: Tensor, index: Tensor, y: Tensor, hyper: Hyperparameters, noise: Tensor, normals: Normals, e: Tensor
 ) -> Tensor:
-    """Find the grid row, n, of the maximiser of each draw of `exact_draw_on_grid`."""
+    """Find the grid row of the maximiser of each of the n draws of `exact_draw_on_grid`."""
     if not computes(y, grid):
         return exact_draw_on_grid(grid, index, y, hyper, noise, normals, e).argmax(1)
     found = torch.empty(len(y), dtype=torch.int64)
@@ -199,10 +199,10 @@ def exact_draw_on_grid(
 
         f = f0 + k(grid, x) (K + noise I)^-1 (y - f0(x) - e)
 
-    The prior draw f0 is a random Fourier series on a circle of length `1 + 7 l`; its kernel equals the SE kernel on
-    [0, 1] to 1e-10. Agents whose length-scales lie in one octave share the circle and the basis of the octave's
-    largest l. index: n x t, the rows of the observed points; y: n x t; noise: n; e: n x t, drawn noise; normals:
-    returns the standard normals of f0.
+    The prior draw f0 is a random Fourier series on a circle; its kernel equals the SE kernel on [0, 1] to 1e-10. Agents
+    whose length-scales lie in one octave, (l / 2, l] for a power l of 2, share the circle, whose length is `1 + 7 l`,
+    and its Fourier basis. index: n x t, the rows of the observed points; y: n x t; noise: n; e: n x t, drawn noise;
+    normals: maps (log2 l, rows of agents, size) to the standard normals of f0, len(rows) x size.
     """
     L = hyperparameters.gram_cholesky(grid[index][..., None], hyper, noise)
     octave = _octaves(hyper)

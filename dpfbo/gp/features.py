@@ -20,10 +20,11 @@ _ACCELERATOR_BLOCK = 100_000_000  # features evaluated at once on an accelerator
 
 @dataclass(frozen=True)
 class RandomFeatures:
-    """A batch of B feature maps `phi_j(x) = cos(s_j . x + b_j) / norm`, where the norm scales `phi(x)` to unit length.
+    """A batch of B feature maps, each with M features `phi_j(x) = cos(s_j . x + b_j) / norm`.
 
-    `phi(x) . phi(x')` approximates the SE kernel `exp(-|x - x'|^2 / (2 l^2))` (Rahimi and Recht 2007). The paper's
-    App. B scales every phi(x) to unit norm, which makes `|phi(x) . w| <= |w|`.
+    `phi(x) . phi(x')` approximates the SE kernel `exp(-|x - x'|^2 / (2 l^2))` (Rahimi and Recht 2007). As in the
+    paper's App. B, norm is the length of the vector of the M cosines, so every phi(x) has unit norm and
+    `|phi(x) . w| <= |w|`.
 
     Args:
         frequencies: `s_j`, `B x M x D`; with B = 1 all agents share one map.
@@ -133,9 +134,9 @@ class FeatureFunction:
     def around(self, u: Tensor, region: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the arguments of `derivatives` for points that differ from u (b x D) on continuous, active axes only.
 
-        region: b, the regions whose weights apply; rows: b, the functions. The angles at a point x are
-        `a_j(u) + s_j . (x - u)`. Returns their values at x = 0 (b x M), the negated slopes -s_j (b x D x M) and the
-        weights (b x M).
+        region: b, the region whose weights apply at each point; rows: b, the index of each point's function. The angles
+        at a point x are `a_j(u) + s_j . (x - u)`. Returns their values at x = 0 (b x M), the negated slopes -s_j
+        (b x D x M) and the weights (b x M).
         """
         features = self.features.select(rows)
         shared = len(features.frequencies) == 1
@@ -187,7 +188,8 @@ class FeatureFunction:
 def derivatives(x: Tensor, angles: Tensor, negated: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Compute values (b), gradients (b x D) and Hessians (b x D x D) of b functions, each at one point, x: b x D.
 
-    With the angles a_j at x (see `around`), `g = A N^-1/2`, where `A = sum_j w_j cos a_j` and `N = sum_j cos^2 a_j`.
+    angles, negated, w: as returned by `FeatureFunction.around`. With the angles a_j at x, `g = A N^-1/2`, where
+    `A = sum_j w_j cos a_j` and `N = sum_j cos^2 a_j`.
     """
     a = angles - (x[:, :, None] * negated).sum(1)  # b x M
     c = torch.cos(a)
@@ -230,7 +232,7 @@ def _rows(tensor: Tensor, rows: Tensor) -> Tensor:
 def shared_features(
     n_features: int, dimension: int, lengthscale: float, generator: np.random.Generator, paired: bool = False
 ) -> RandomFeatures:
-    """Draw the map that all agents of a run share, with `s ~ N(0, l^-2 I)` (paper, Sec. 2), in float64 on the CPU.
+    """Draw the feature map that all agents of a run share, with frequencies `s ~ N(0, l^-2 I)` (paper, Sec. 2).
 
     Args:
         n_features: M.
@@ -241,7 +243,7 @@ def shared_features(
             (M must be even); False for M frequencies with random phases `b ~ U[0, 2 pi]`.
 
     Returns:
-        The map, with frequencies 1 x M x D.
+        The map, in float64 on the CPU, with frequencies 1 x M x D.
 
     Raises:
         SettingError: A size or the length-scale is not positive, or M is odd with `paired`.

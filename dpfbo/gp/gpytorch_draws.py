@@ -33,7 +33,8 @@ _LONGEST_STEP = 0.3  # largest length of the first step of an ascent
 class Draw:
     """One posterior draw per agent in a round.
 
-    agents: n ids; x: n x t x D, unit-cube points, embedded if the domain is a mixed box; y: n x t; noise: n variances.
+    agents: n ids; x: n x t x D, observed unit-cube points, embedded by `MixedBox.embed` if the domain is a `MixedBox`;
+    y: n x t, the observations; noise: n variances.
     """
 
     agents: Tensor
@@ -115,9 +116,10 @@ class Posterior:
         return values
 
     def moments(self, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return posterior means (n x k), posterior covariances (n x k x k) and mean prior variances (n) at points.
+        """Return posterior means (n x k) and covariances (n x k x k) at points, and mean prior variances (n).
 
-        Raises FactorisationError if a Gram matrix is not positive definite.
+        The prior variances are averaged over the k points. Raises FactorisationError if a Gram matrix is not positive
+        definite.
         """
         model = self.model()
         with points.device, torch.no_grad(), gpytorch_model.exact_algebra(), gpytorch.settings.debug(False):
@@ -144,7 +146,11 @@ class Posterior:
 
 @dataclass(frozen=True)
 class PathwiseDraw:
-    """n drawn functions `f(u) = sum_j w_j cos(s_j . u + b_j) + k(u, X) v`; w: n x F; v: n x t."""
+    """n drawn functions `f(u) = sum_j w_j cos(s_j . u + b_j) + k(u, X) v`; w: n x F; v: n x t.
+
+    features: s_j and b_j for j = 1..F. X: the t observed points of `posterior`. If its model has an input warp, u and X
+    are warped first.
+    """
 
     posterior: Posterior
     features: RandomFeatures

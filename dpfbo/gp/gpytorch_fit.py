@@ -38,7 +38,7 @@ def fit(x: Tensor, y: Tensor, own: OwnGP) -> KernelParameters:
 
 
 def log_likelihood(hyper: KernelParameters, x: Tensor, y: Tensor, models: Models) -> tuple[Tensor, Tensor]:
-    """Return `(log marginal likelihood + log prior densities) / t`, N, and its gradient, N x p.
+    """Return `(log marginal likelihood + log prior densities) / t` (N) and its gradient (N x p).
 
     An agent whose covariance has no Cholesky factor gets -inf; halving the batch again and again isolates this agent.
     """

@@ -28,7 +28,8 @@ _EDGE = 1e-7  # distance from 0 and 1 within which the warp is constant: its slo
 class Kumaraswamy(gpytorch.Module):
     """Kumaraswamy's distribution function on every axis, `w(x) = 1 - (1 - x^a)^b` (Snoek et al. 2014).
 
-    a and b are exponentials of `raw_a` and `raw_b`, n x 1 x D, with normal priors of mean 0. a = b = 1 is the identity.
+    a and b are the exponentials of `raw_a` and `raw_b`, n x 1 x D, which have normal priors of mean 0. If a = b = 1, w
+    is the identity.
     """
 
     def __init__(self, dimension: int, batch: torch.Size) -> None:
@@ -88,7 +89,7 @@ class AgentsModel(gpytorch.models.ExactGP):
         return self.covar_module.base_kernel.lengthscale
 
     def raw_parameters(self) -> list[torch.nn.Parameter]:
-        """Return the raw parameters, n x .. each, in the order of the columns of `KernelParameters.raw`."""
+        """Return the raw parameters, each of shape (n, ...), in the order of the columns of `KernelParameters.raw`."""
         kernel = self.covar_module
         first = [self.likelihood.noise_covar.raw_noise, kernel.raw_outputscale, kernel.base_kernel.raw_lengthscale]
         return first if self.warp is None else [*first, self.warp.raw_a, self.warp.raw_b]

@@ -7,7 +7,8 @@ of t observations y and its derivatives are (Rasmussen and Williams 2006, eq. 5.
     dL/dtheta_i = (a^T A_i a / variance - tr(A^-1 A_i)) / 2,    A_i = dA/dtheta_i
 
 The best variance is `y^T a / t`, clamped to the bounds of variance and noise, so Newton's method searches only over
-(log l, log eta). GPyTorch is imported inside the functions that use it, because its import takes seconds.
+theta = (log l, log eta), where l is the length-scale. GPyTorch is imported inside the functions that use it, because
+its import takes seconds.
 """
 
 import math
@@ -38,7 +39,8 @@ def start(own: OwnGP, n_agents: int, dimension: int, device: torch.device) -> An
 def fit_own(x: Tensor, y: Tensor, own: OwnGP, kernel_parameters: bool = False) -> AnyHyperparameters:
     """Fit the hyper-parameters of every agent to x, N x t x D, and y, N x t.
 
-    kernel_parameters: True to return the `KernelParameters` of a fit by GPyTorch. A closed-form fit ignores it.
+    kernel_parameters: True to return `KernelParameters` after a fit by GPyTorch. All other calls return
+    `Hyperparameters`.
     """
     if own.fit == "closed_form":
         return fit(x, y, own.start(len(x), x.device))
@@ -75,6 +77,8 @@ def squared_distances(a: Tensor, b: Tensor) -> Tensor:
 class Terms:
     """The terms, N each, of the log likelihood and of its derivatives by log l (index `l`) and log eta (index `n`).
 
+    The module's docstring defines A, a, l and eta. A_i and A_ll are first and second derivatives of A.
+
     ok: A is positive definite; log_det: `log|A|`; yy: `y^T a`; l, n: `a^T A_i a`; ll: `a^T A_ll a`; q_ij:
     `a^T A_i A^-1 A_j a`; tr_i: `tr(A^-1 A_i)`; tr_ll: `tr(A^-1 A_ll)`; trr_ij: `tr(A^-1 A_i A^-1 A_j)`.
     """
@@ -97,7 +101,10 @@ class Terms:
 
 
 def terms(lengthscale: Tensor, eta: Tensor, D2: Tensor, y: Tensor) -> Terms:
-    """Compute the terms of the log likelihood. lengthscale, eta: N each; D2: N x t x t squared distances; y: N x t."""
+    """Compute the terms of the log likelihood.
+
+    lengthscale: N; eta: N, noise / variance; D2: N x t x t squared distances; y: N x t.
+    """
     scaled = D2 * lengthscale.square().reciprocal()[:, None, None]  # D2 / l^2
     A = (-0.5 * scaled).exp_()  # R so far
     A_l = scaled * A
@@ -120,7 +127,11 @@ def terms(lengthscale: Tensor, eta: Tensor, D2: Tensor, y: Tensor) -> Terms:
 
 
 def log_likelihood(k: Terms, variance: Tensor, t: int) -> tuple[Tensor, Tensor]:
-    """Return `L / t` (N; -inf if A is not positive definite) and its gradient by log (l, variance, noise), N x 3."""
+    """Return `L / t`, the log likelihood per observation, and its gradient by log (l, variance, noise).
+
+    `L / t` has N entries, -inf where `k.ok` is False; the gradient is N x 3. l: the length-scale; t: the number of
+    observations.
+    """
     value = -0.5 * (k.yy / variance + k.log_det + t * (2 * math.pi * variance).log())
     by_noise = k.n / variance - k.tr_n
     gradient = torch.stack([k.l / variance - k.tr_l, k.yy / variance - t - by_noise, by_noise], 1)
@@ -128,7 +139,11 @@ def log_likelihood(k: Terms, variance: Tensor, t: int) -> tuple[Tensor, Tensor]:
 
 
 def profile(theta: Tensor, D2: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return `-L / t` at the best variance (N), its gradient (N x 2) and Hessian (N x 2 x 2) by theta = log(l, eta)."""
+    """Return `-L / t` (see `log_likelihood`) at the best variance, with its gradient and Hessian by theta.
+
+    The shapes are N, N x 2 and N x 2 x 2. theta: N x 2, the logarithms of length-scale and eta = noise / variance;
+    D2: N x t x t squared distances; y: N x t.
+    """
     lengthscale, eta = theta.exp().unbind(1)
     t, k = y.shape[1], terms(lengthscale, eta, D2, y)
     v, free, given_noise = best_variance(k.yy, eta, t)
@@ -186,9 +201,10 @@ def _fit(x: Tensor, y: Tensor, start: Hyperparameters) -> Hyperparameters:
 
 
 def best_variance(yy: Tensor, eta: Tensor, t: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the best variances within the bounds, and two masks, N each.
+    """Return the variances that maximise the likelihood within the bounds, and two masks, N each.
 
     The first mask marks the variances that no bound changes, the second those that a bound of the noise changes.
+    yy: see `Terms`; eta: noise / variance; t: the number of observations.
     """
     (low_v, high_v), (low_n, high_n) = BOUNDS["variance"], BOUNDS["noise"]
     low, high, best = low_n / eta, high_n / eta, yy / t

@@ -1,7 +1,7 @@
 """Batched minimisation in boxes by BFGS, or by Newton's method if the function gives Hessians.
 
 Each problem takes the path that it would take alone; converged problems leave the batch. The module `newton` is
-faster, but needs exact Hessians.
+faster, but always needs Hessians.
 """
 
 from collections.abc import Callable

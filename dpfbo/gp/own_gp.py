@@ -43,8 +43,8 @@ class OwnGP:
         kernel: The kernel, multiplied by `variance`: `rbf` (SE), `matern32` or `matern52`.
         ard: True to fit one length-scale per axis.
         warp: True to warp every axis by Kumaraswamy's `1 - (1 - x^a)^b`, with fitted a and b.
-        priors: True for normal priors of the logarithms of length-scales, variance and noise, whose modes are the
-            hyper-parameters given here.
+        priors: True for normal priors of the logarithms of length-scales, variance and noise. The modes of the priors
+            are the logarithms of the values given here.
         standardize: True to standardise an agent's observations by their mean and standard deviation. The
             hyper-parameters are then in standardised units.
 
@@ -87,7 +87,7 @@ class OwnGP:
 
     @property
     def extensions(self) -> list[str]:
-        """The arguments that the closed form does not support, such as `kernel=matern52`."""
+        """The settings of this GP that a closed-form fit does not support, such as `kernel=matern52`."""
         differ = {name: getattr(self, name) for name, plain in _EXTENSIONS.items() if getattr(self, name) != plain}
         return [f"{name}={value}" for name, value in differ.items()]
 
@@ -103,7 +103,10 @@ class OwnGP:
 
 @dataclass(frozen=True)
 class KernelParameters:
-    """The hyper-parameters of N agents' GPyTorch models. raw: N x p logarithms, in the order of `gpytorch_model`."""
+    """The hyper-parameters of N agents' GPyTorch models.
+
+    raw: N x p, the logarithms of each agent's p hyper-parameters, in the order that the module `gpytorch_model` states.
+    """
 
     own: OwnGP
     raw: Tensor

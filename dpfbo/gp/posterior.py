@@ -18,7 +18,11 @@ class FactorisationError(ArithmeticError):
 
 
 def cholesky(K: Tensor) -> Tensor:
-    """Compute lower Cholesky factors of `N x t x t` matrices, with jitter up to 1e-8, or raise FactorisationError."""
+    """Compute lower Cholesky factors of `N x t x t` matrices.
+
+    A matrix that has no factor is tried again with jitter on its diagonal: first 1e-10, then 1e-8 times its mean
+    diagonal entry. Raises FactorisationError if both fail.
+    """
     L, info = torch.linalg.cholesky_ex(K)
     failed = _failed(L, info)
     for jitter in _JITTERS:
@@ -56,6 +60,9 @@ def sample_weights(Phi: Tensor, L: Tensor, y: Tensor, w0: Tensor, e: Tensor) -> 
 
 
 def mean_weights(Phi: Tensor, L: Tensor, y: Tensor) -> Tensor:
-    """Compute posterior means of the weights, `nu = Sigma^-1 Phi^T y = Phi^T K^-1 y`; shapes as in `sample_weights`."""
+    """Compute posterior means of the weights, `nu = Sigma^-1 Phi^T y = Phi^T K^-1 y`; shapes as in `sample_weights`.
+
+    The module's docstring defines Sigma and K.
+    """
     v = torch.cholesky_solve(y.unsqueeze(-1), L)  # N x t x 1
     return (Phi.mT @ v).squeeze(-1)

@@ -83,8 +83,8 @@ def profile(theta: Tensor, x: Tensor, y: Tensor) -> tuple[float, Tensor, float]:
         dL/dtheta_i = sum((a a^T - A^-1) * dA/dtheta_i) / 2,   a = A^-1 (y - mu)
 
     This is eq. 5.9 of Rasmussen and Williams (2006); mu adds no term, because dL/dmu is 0 at the optimal mean. L is
-    -inf if A is not positive definite. theta: logarithms of length-scale, variance and noise; x: m x d, nearly centred;
-    y: m.
+    -inf if A is not positive definite. theta: logarithms of length-scale, variance and noise; x: m x d, centred to
+    limit rounding errors; y: m.
     """
     m = len(x)
     lengthscale, variance, noise = theta[:1].exp(), theta[1].exp(), theta[2].exp()

@@ -77,7 +77,8 @@ class Kernel:
 def noise_aware_kernel(candidates: Candidates, belief: Belief) -> tuple[Tensor, Kernel]:
     """Return the points divided by length-scales, and the SE kernel convolved with the distribution of the inputs.
 
-    Two inputs `z + e, z' + e'` with independent `e, e' ~ N(0, diag v)` have the expected covariance
+    Let z and z' be candidates, and v their `input_variance`. Two inputs `z + e, z' + e'` with independent
+    `e, e' ~ N(0, diag v)` have the expected covariance
 
         variance prod_k (l^2 / (l^2 + 2 v_k))^(1/2) exp(-sum_k (z_k - z'_k)^2 / (2 (l^2 + 2 v_k)))
 

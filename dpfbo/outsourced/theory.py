@@ -1,7 +1,7 @@
 """Numerical bounds of PO-GP-UCB: Theorem 2 (distances), and the part of Theorem 3 (regret) that GP-UCB contributes.
 
 Theorem 2 (Kharkovskii, Dai, Low 2020): for nu in (0, 1/2], mu in (0, 1) and `r >= 8 ln(n^2 / mu) / nu^2`, with
-probability at least 1 - mu, all pairs x, x' of the n rows and their images z, z' satisfy
+probability at least 1 - mu, all pairs x, x' of the n rows and their images z, z' with r entries satisfy
 
     (1 - nu) |x - x'|^2 <= |z - z'|^2 <= (1 + nu) C' |x - x'|^2,    C' = 1 + (w / sigma_min)^2 if raised, else 1.
 
@@ -25,7 +25,7 @@ from dpfbo.checks import SettingError
 
 
 def fewest_columns(n: int, nu: float, mu: float) -> int:
-    """Return the least number of columns r that Theorem 2 requires for the pairs of n rows.
+    """Return the least number r of released columns that Theorem 2 (see the module's docstring) requires for n rows.
 
     nu: the relative error of squared distances; mu: the probability of a larger error. Raises SettingError for n < 2,
     nu outside (0, 1/2], or mu outside (0, 1].
@@ -40,6 +40,8 @@ def fewest_columns(n: int, nu: float, mu: float) -> int:
 def stretch(sigma_min: float, w: float, inflation: str = "paper") -> float | None:
     """Return C', the largest factor by which raising singular values stretches a squared distance; None if unbounded.
 
+    sigma_min: the smallest singular value of the rows. w: the threshold; if sigma_min is below w, all singular values
+    are raised.
     inflation: `paper` replaces each singular value s by sqrt(s^2 + w^2). `authors` replaces it by s + w, and C' is then
     `(1 + w / sigma_min)^2`.
     """
@@ -54,9 +56,10 @@ def gp_ucb_regret(beta: float, gain: float, noise: float, steps: int) -> float:
     """Return `sqrt(C1 beta_T gamma_T / T)`, `C1 = 8 / ln(1 + 1 / noise)`, a bound on GP-UCB's simple regret S_T.
 
     The bound is in units of sigma_y and holds with probability at least 1 - delta' (see `dpfbo.outsourced.modeler`). It
-    follows from Theorem 1 of Srinivas et al. (2010), because S_T is at most the cumulative regret divided by T. beta:
-    beta_T; gain: gamma_T, the maximal information gain; noise: the variance of the measurement noise divided by the
-    variance of the objective; steps: T.
+    follows from Theorem 1 of Srinivas et al. (2010), because S_T is at most the cumulative regret divided by T.
+
+    beta: beta_T; gain: gamma_T, the maximal information gain; noise: the variance of the measurement noise divided by
+    the variance of the objective; steps: T.
     """
     checks.positive("noise", noise)
     checks.integer("steps", steps, minimum=1)

@@ -25,12 +25,12 @@ class Charge:
 
     Args:
         round: The round of the broadcast.
-        q: The sampling probability of its event.
-        z: The noise multiplier of its event; None if the event is not private.
+        q: The sampling probability of the broadcast's dp-accounting event.
+        z: The noise multiplier of that event; None if the event is not private.
         sigma: The standard deviation of the noise.
         sensitivity: The L2 sensitivity; None if it is infinite.
         digest: The sha256 of the released numbers, 64 hexadecimal digits.
-        subset: (k, N) if S_t was a subset of fixed size k of N agents; else None.
+        subset: (k, N) if a subset of fixed size k of the N agents was sampled; else None.
         relation: The neighbouring relation of an outsourced release; None for a federated release, whose accountant
             determines the relation, and for a release without a guarantee.
 

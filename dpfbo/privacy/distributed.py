@@ -27,6 +27,8 @@ class DistributedNoise:
 
         Y = sum_n round(x_n / g) + N_Z(0, s^2),    s^2 = (sigma / g)^2 / (N - max_dropouts - colluders)
 
+    sigma is the standard deviation that epsilon requires of the noise.
+
     Args:
         n_sites: N.
         max_dropouts: The number of sites that may drop out of a sum.
@@ -85,7 +87,7 @@ class DistributedNoise:
         return self.n_sites / self.honest
 
     def check(self, scale: float) -> None:
-        """Raise ValueError if `scale`, sigma / g, is so large that sums could overflow, or too small for the grid."""
+        """Raise ValueError if `scale`, sigma in grid steps, could make sums overflow, or is too small for the grid."""
         most = self.n_sites * 2.0**BITS + _DEVIATIONS * scale * math.sqrt(self.price)
         if most >= 2.0 ** (_MODULUS_BITS - 1):
             raise ValueError(
@@ -96,7 +98,10 @@ class DistributedNoise:
             raise ValueError(f"noise of {scale / 2**BITS:.3g} norms is finer than the grid: use more noise")
 
     def inflation(self, size: int) -> float:
-        """Return the factor `1 + 2^-17 sqrt(M)` by which rounding enlarges the sensitivity. size: M."""
+        """Return the factor `1 + 2^-17 sqrt(M)` by which rounding enlarges the sensitivity.
+
+        size: M, the length of a message.
+        """
         return 1.0 + 2.0 ** -(BITS + 1) * math.sqrt(size)
 
     def share(self, site: int, scale: float, size: int, entropy: Entropy, round: int) -> Tensor:

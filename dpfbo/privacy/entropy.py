@@ -31,7 +31,7 @@ class SeededEntropy:
     """Draws uniform numbers from the run's seed, for simulations only: anyone who knows the seed can remove the noise.
 
     Args:
-        streams: The streams of the run's seed.
+        streams: The random streams of the run's seed.
 
     Example:
         >>> entropy = SeededEntropy(Streams(0))

@@ -33,8 +33,8 @@ class Ledger:
     Threads, `Ledger` objects and processes may charge one file concurrently: a charge locks the file (`fcntl.flock`)
     while it reads what others added, appends its line and syncs it. Reading takes no lock and changes nothing.
     `charges` and `events` follow the file at each call; after it is deleted, they return what was read before,
-    and any further charge is refused. Check the budget and charge within `locked`, so that no other process charges
-    in between.
+    and any further charge is refused. Within `locked`, first check the budget and then charge, so that no other process
+    charges in between.
 
     Every line is checked field by field, and by a digest that is chained to all lines before it
     (`dpfbo.privacy.ledger_lines`). The removal of lines at the end is detected only by this object, a checkpoint

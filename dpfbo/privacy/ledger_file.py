@@ -41,7 +41,7 @@ class SeenFile:
     tip: str
 
     def is_now(self, status: os.stat_result) -> bool:
-        """Return True if the file has not changed. status: its present status."""
+        """Return True if the file is still in this state. status: its present status."""
         return self.status == _status(status)
 
 

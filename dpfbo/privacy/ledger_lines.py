@@ -45,7 +45,7 @@ class LedgerLines:
 
 
 def chained(entry: Charge | LedgerCoverage, before: str) -> tuple[bytes, str]:
-    """Return the line of an entry, without newline, and its chain. before: the chain of the line before it."""
+    """Return the line of an entry, without newline, and its chained digest. before: the previous line's digest."""
     entries, charge = dict(vars(entry)), isinstance(entry, Charge)
     if charge and entry.relation is None:
         del entries["relation"]
@@ -79,7 +79,7 @@ def read_lines(content: bytes) -> LedgerLines:
 
 
 def entries_of(line: bytes, number: int) -> dict[str, Any] | None:
-    """Return the entries of a line; None if it cannot be read. Raises LineFault for the format of a newer version.
+    """Return the JSON fields of a line; None if it cannot be read. Raises LineFault for the format of a newer version.
 
     A charge without `format` or `chain` counts as readable, because a repair can still use its q and z.
     """
@@ -106,14 +106,14 @@ def is_torn(line: bytes) -> bool:
 
 
 def is_coverage(found: dict[str, Any]) -> bool:
-    """Return True for the entries of a line that names the ledger's run."""
+    """Return True for the JSON fields of a line that names the ledger's run."""
     return found.keys() == {*_COVERS, "format", "chain"}
 
 
 def entry_of(found: dict[str, Any], number: int) -> Charge | LedgerCoverage:
-    """Build the charge, or the identity of the ledger's run, from the entries of a line.
+    """Build the charge, or the identity of the ledger's run, from the JSON fields of a line.
 
-    Raises LineFault for invalid entries, and for a run in another line than line 1.
+    Raises LineFault for invalid fields, and for a run in another line than line 1.
     """
     values = {name: value for name, value in found.items() if name not in ("format", "chain")}
     if isinstance(values.get("subset"), list):

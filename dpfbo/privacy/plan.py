@@ -115,8 +115,8 @@ class PrivacyPlan:
         """Return this plan with a budget, cut to its first `affordable()` events.
 
         delta: the delta of the budget; None for the plan's. when_spent: as in `Budget`. Raises SettingError if the
-        accountant's epsilon is not a guarantee (the error then names `budget`), or if epsilon, delta or when_spent is
-        invalid.
+        accountant's epsilon is not a guarantee (the error then names the setting `budget`), or if epsilon, delta or
+        when_spent is invalid.
         """
         if self.accountant.approximation:
             raise SettingError(
@@ -131,8 +131,8 @@ class PrivacyPlan:
     def affordable(self, spent: Events = (), done: int = 0) -> int:
         """Return how many planned releases the budget allows in total.
 
-        The result includes the first `done` planned releases, which were made before. All later ones have fresh noise,
-        so each adds its cost to `spent`. spent: all events in the ledger, including those of other runs.
+        The result includes the first `done` planned releases, whose costs are in `spent` already. Each later one has
+        fresh noise and adds its cost. spent: all events in the ledger, including those of other runs.
         """
         if self.budget is None:
             return len(self.events)

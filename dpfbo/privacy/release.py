@@ -12,7 +12,8 @@ class Release:
     """Released numbers and the parameters of their noise; all fields are public.
 
     Args:
-        values: P x M from a server; from a curator, a tensor whose shape its transform determines.
+        values: P x M (sub-regions x features) from a server; from a curator, a tensor whose shape its transform
+            determines.
         sigma: The standard deviation of the noise in each number; 0 without noise.
         sensitivity: The L2 sensitivity from which sigma was derived; infinite if no bound is enforced.
     """

@@ -28,13 +28,13 @@ class Activity(ScoreProblem):
 
     A subject's windows are split at random in halves, stratified by activity and standardised on the training half.
     Consecutive windows of a recording overlap, so the errors are lower than errors on new recordings would be; they can
-    still rank hyper-parameters. The classifier is multinomial logistic regression, trained from zero by plain
+    still rank hyper-parameters. The classifier is multinomial logistic regression, trained from zero weights by plain
     mini-batch SGD (`objectives.softmax_regression`). The random stream `sgd_order` sets the order of the rows in each
     epoch. y is 0 if training diverges. The metric is the validation error, 1 - y.
 
-    Points x are (batch size, L2 penalty, learning rate) in [128, 512], [1e-6, 10] and [1e-6, 1]. The paper gives
-    neither the scale of the axes nor the epochs; both are our choice. A subject has at most 204 training rows, so most
-    batch sizes amount to gradient descent on all rows.
+    Points x are (batch size, L2 penalty, learning rate) in [128, 512], [1e-6, 10] and [1e-6, 1]. The DP-FTS-DE
+    paper gives neither the scale of the axes nor the epochs; both are our choice. A subject has at most 204 training
+    rows, so most batch sizes amount to gradient descent on all rows.
 
     Args:
         n_agents: The number of agents N, which are the first N subjects.
@@ -76,7 +76,7 @@ class Activity(ScoreProblem):
 
     @property
     def found(self) -> str:
-        """The features in use, never `auto`."""
+        """The name of the features in use: `official` or `recomputed`."""
         return "official" if self._path.suffix == ".zip" else "recomputed"
 
     @property

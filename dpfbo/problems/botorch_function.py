@@ -31,8 +31,8 @@ class BotorchFunction(GeneratedProblem):
     deviation over a Sobol sequence. top is the maximum of f, found by a search from its published maximiser; if BoTorch
     states none, top is the best value of f in the sequence. fold reflects points at the faces of the cube. g_n is a
     smooth random function with length-scale 0.3 and N(0, 1) values. The exponential is positive, so if top is f's
-    maximum, every y_n has the maximum top, at a point of its own. Where f is near its mean 0, the exponential adds
-    about -perturbation g_n.
+    maximum, top is also the maximum of every y_n, at a point of its own. Where f is near its mean 0, the exponential
+    adds about -perturbation g_n.
 
     Points x are in BoTorch's bounds; values are computed on the CPU. The metric is noiseless simple regret in units of
     the function's standard deviation; for a function without a stated maximiser it is the noiseless best value so far.

@@ -18,7 +18,7 @@ _LEAST_NOISE = 1e-12  # least noise variance, relative to the prior variance; wi
 
 
 class OneCurator:
-    """Default attributes of an outsourced problem, with one curator and exact measurements of the table's values.
+    """Default attributes of an outsourced problem: one curator, and exact measurements of the candidates' values.
 
     Attributes:
         stand_in: One sentence on the data that replace the paper's data; None if the data are the paper's own.
@@ -38,7 +38,7 @@ class OneCurator:
 
     @property
     def noise_variance(self) -> float:
-        """The variance of the noise that a measurement adds to the values of the table."""
+        """The variance of the noise that a measurement adds to a candidate's value."""
         return 0.0
 
     @property
@@ -86,8 +86,9 @@ def random_ranks(n: int, seed: int) -> np.ndarray:
 def lowest(ranks: np.ndarray, n_rows: int | None, problem: str) -> np.ndarray:
     """Return the indices of the n_rows lowest ranks (None: all), lowest first; SettingError if there are fewer ranks.
 
-    A record's rank does not depend on the other records. If each row of the table is one record, replacing one
-    record therefore replaces at most one row (with n_rows=None, it may add or remove a row instead).
+    A record's rank does not depend on the other records. If each row of a table is one of the chosen records,
+    replacing one record therefore replaces at most one row. With n_rows=None, the replacement may add or remove a row
+    instead, because the caller may leave out unsuitable records.
     """
     if n_rows is not None and n_rows > len(ranks):
         raise SettingError("n_rows", f"must be at most {len(ranks)} for {problem}, got {n_rows}")

@@ -30,7 +30,7 @@ _WIDEST = 16  # pixels; wider images are averaged over blocks of 2 x 2 pixels
 
 @dataclass(frozen=True)
 class Digits(ScoreProblem):
-    """Tunes a CNN for the digits of each of up to 500 writers; y is its accuracy on the writer's held-out images.
+    """Tunes a CNN for the handwritten digits of each writer; y is its accuracy on the writer's held-out images.
 
     A writer's images (pixels in [0, 1]) are split once, stratified by digit. Points x are (learning rate, learning-rate
     decay, L2 penalty) in [1e-7, 0.02]^3. The metric is the validation error, 1 - best y so far.
@@ -41,7 +41,8 @@ class Digits(ScoreProblem):
     queries and runs.
 
     Args:
-        n_agents: The number of agents N, which are the first N writers; more than 50 need the file of 500 writers.
+        n_agents: The number of agents N, which are the first N writers. If the source is `mnist_by_writer`, more than
+            50 agents need the larger file, of 500 writers.
         source: `federated_emnist`, the HDF5 file of TensorFlow Federated that the paper's data come from;
             `mnist_by_writer`, a compact file with MNIST images by NIST writer, similar to the paper's data but not
             the same set; `sklearn`, bundled 8 x 8 digits split at random, not by writer; or `auto`, the HDF5 file if it

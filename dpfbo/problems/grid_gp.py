@@ -18,9 +18,9 @@ from dpfbo.rng import Streams
 class GridGP(OneCurator):
     """Maximises a draw of a GP with SE kernel and variance 1 over a grid of candidates in [-side/2, side/2]^2.
 
-    The draw is exact: the grid's kernel matrix is the Kronecker product `R R^T (x) R R^T` of both axes' matrices,
-    so `R G R^T` with G standard normal has the distribution of the GP. The modeler's prior is this GP. The metric is
-    noiseless simple regret, in units of the prior's standard deviation.
+    The draw is exact. If `R R^T` is the kernel matrix of one axis, the grid's kernel matrix is the Kronecker product
+    `R R^T (x) R R^T`, so `R G R^T` with G standard normal has the distribution of the GP. The modeler's prior is this
+    GP. The metric is noiseless simple regret, in units of the prior's standard deviation.
 
     Args:
         side_points: The grid has side_points^2 candidates.

@@ -28,11 +28,11 @@ _FINISHED = ("Fully Paid", "Charged Off")  # last words of the status, also afte
 class Loans(candidates.OneCurator):
     """Maximises investors' return over LendingClub's loans of 2007-2011, in place of the paper's unknown 36000 loans.
 
-    A candidate is a finished loan with a stated income; the amount that investors committed is at least `amount[0]`.
-    The features are the logarithms of this amount (USD), the interest rate (percent) and the annual income (USD); the
-    value is the investors' return, (paid back - committed) / committed. The table has the n_rows loans of lowest rank,
-    in the order of ranks. A record's rank is random and depends only on subset_seed and its position in the file, so
-    replacing one record replaces at most one row (with n_rows=None, it may add or remove a row instead).
+    A candidate is a finished loan that states an income and to which investors committed at least `amount[0]`. The
+    features are the logarithms of the committed amount (USD), the interest rate (percent) and the annual income (USD);
+    the value is the investors' return, (paid back - committed) / committed. The table has the n_rows loans of lowest
+    rank, in the order of ranks. A record's rank is random and depends only on subset_seed and its position in the file,
+    so replacing one record replaces at most one row (with n_rows=None, it may add or remove a row instead).
 
     The metric is simple regret in units of signal_sd. As in the authors' code, every measurement of a loan gives its
     return in the table. Most of a return is chance (noise_sd is several times signal_sd): compare a method's regret

@@ -100,8 +100,9 @@ class Schools:
 
             |validation - K* a|^2 / |validation|^2,   a = (K + ridge I)^-1 train
 
-        with K_ij = exp(-sum_f gamma_f d_f(i, j)^2). ridge: N; gamma: N x 2; both positive. A padded student, infinitely
-        far away and with target 0, changes nothing.
+        with K_ij = exp(-sum_f gamma_f d_f(i, j)^2), where d_1 is the distance between students in ability band and d_2
+        the distance in the other features. K* is this kernel between validation and training students. ridge: N;
+        gamma: N x 2; both positive. A padded student, infinitely far away and with target 0, changes nothing.
         """
         K = _kernel(self.within, gamma)  # N x t x t
         K.diagonal(dim1=1, dim2=2).add_(ridge[:, None])

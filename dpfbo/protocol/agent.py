@@ -54,8 +54,8 @@ class Agent:
     is received before the next `ask`.
 
     An agent that maximises the expected improvement chooses further points as if each pending point had returned the
-    mean of the agent's observed values (the constant liar of Ginsbourger, Le Riche, Carraro 2010). Other agents draw
-    anew for each point.
+    mean of the agent's observed values (the constant liar of Ginsbourger, Le Riche, Carraro 2010). Other agents use
+    new random numbers for each point.
 
     Keep state and messages secret: messages carry no noise, and are only for a server that the agents trust. Epsilon
     covers only the broadcasts.
@@ -122,7 +122,8 @@ class Agent:
     def round(self) -> int:
         """The round in progress.
 
-        In rounds t > `study.broadcasts`, `ask` uses only the agent's observations and, if received, the `SharedPrior`.
+        In rounds t > `study.broadcasts`, `ask` uses only the agent's observations and, if a broadcast of type
+        `SharedPrior` was received, this broadcast.
         """
         return self._round
 
@@ -251,7 +252,7 @@ class Agent:
         return self.unmasked_message(round)
 
     def unmasked_message(self, round: int | None = None) -> bytes:
-        """Return the bytes of `message` for a `SecureSite` to mask; they must not leave this process."""
+        """Return the bytes of `message` for a `dpfbo.secure.SecureSite` to mask; they must not leave this process."""
         t = self._round if round is None else round
         if t in self._messages:
             return self._journal.need(_message_file(t))
@@ -266,7 +267,7 @@ class Agent:
         return data
 
     def receive(self, data: bytes) -> None:
-        """Receive a broadcast, which later queries may follow.
+        """Receive a broadcast, which later calls of `ask` may use.
 
         A broadcast that is not newer than the last received one changes nothing.
 

@@ -37,7 +37,7 @@ class Coordinator:
         process that is killed in `release` and started again returns the same bytes and charges them once.
 
     Raises:
-        SettingError: Releases are real (rng `os`), and there is no folder or `any_code` is True.
+        SettingError: Releases are real (rng `os`), and either `folder` is None or `any_code` is True.
         StateError: The folder belongs to another study, or was begun by another version of the mechanism's code.
         LedgerError: The ledger was modified, belongs to another study, or lacks a broadcast that was sent.
 

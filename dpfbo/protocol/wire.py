@@ -32,8 +32,8 @@ class WireError(ValueError):
 class Packet:
     """A message or a broadcast.
 
-    kind: `message`, the name of a broadcast's class, or `nothing` for a round without a broadcast. agent: the agent
-    that made the message; None for a broadcast.
+    kind: either `message`, or the name of a broadcast's class, or `nothing` for a round without a broadcast. agent: the
+    agent that made the message; None for a broadcast.
     """
 
     kind: str
@@ -127,7 +127,7 @@ def check_fits(sent: Broadcast, M: int, N: int, P: int, D: int, L: int = 0) -> N
 
 
 def message(study: str, round: int, agent: int, values: Tensor) -> bytes:
-    """Encode an agent's message of a round as bytes. values: M numbers."""
+    """Encode an agent's message of a round as bytes. values: the message's M numbers."""
     return Packet("message", study, round, agent, {"values": values}).encoded()
 
 

@@ -4,6 +4,9 @@
 64 bytes  in an answer only: the site's Ed25519 signature of all other bytes
 the rest  JSON with sorted keys: study, roster, round, attempt, step, payload and, in an answer, site
 
+A site adds masks of two kinds to its vector. Its own mask is computed from a random seed. A pair mask, one for each
+other site, is computed from the mask keys of the two sites; one site adds it, and the other subtracts it.
+
 In each step the server sends a request to every site that answered the step before. U1 to U4 are the sets of sites
 that have answered the steps `keys`, `shares`, `masked` and `survivors`:
 
@@ -71,7 +74,7 @@ class SumTerms:
         return {"study": self.study, "roster": self.roster.digest.hex(), "round": self.round}
 
     def purpose(self, attempt: int, *parts: object) -> bytes:
-        """Return the HKDF purpose of a key, which is different for any two keys, attempts or sums."""
+        """Return a key's purpose, the `info` of HKDF; it is different for any two keys, attempts or sums."""
         return _canonical({**self.context, "attempt": attempt, "for": list(parts)})
 
     @property
@@ -108,7 +111,7 @@ class SiteAnswer:
     site: int
 
     def statement(self, terms: SumTerms) -> bytes:
-        """Return the bytes that the site signs, except the version, with which they begin."""
+        """Return the bytes that the site signs, without the version bytes at their beginning."""
         body = {**terms.context, "attempt": self.attempt, "step": self.step, "payload": self.payload}
         return _canonical({**body, "site": self.site})
 
@@ -194,12 +197,15 @@ class Advert:
 
 
 def view(adverts: dict[int, Advert]) -> bytes:
-    """Return the digest of the sites in U1 and their public keys; it must be the same at all sites."""
+    """Return the digest of the sites in `adverts` and their public keys; it must be the same at all sites."""
     return primitives.digest(b"dpfbo U1", *(_canonical({str(v): adverts[v].payload()}) for v in sorted(adverts)))
 
 
 def consent(U1: bytes, U2: Sequence[int], U3: Sequence[int]) -> dict[str, Any]:
-    """Return the payload that a site signs before it helps to unmask. U1: the digest from `view`."""
+    """Return the payload that a site signs before it helps to unmask.
+
+    U1: the digest from `view`. U2: the sites whose shares arrived. U3: the sites whose masked vectors arrived.
+    """
     return {"keys": U1.hex(), "shared": list(U2), "survivors": list(U3)}
 
 

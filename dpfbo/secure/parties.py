@@ -42,7 +42,7 @@ class SecureSite:
     Args:
         study: The study, with `trust="nobody"`, the same for all sites and the server.
         roster: The public keys of all sites, which the sites have compared without the server.
-        key: The site's private key; the roster gives its number.
+        key: The site's private key; the roster gives the site's number.
         folder: The folder of the site's state, secrets and ledger. None keeps them in memory, for a simulation.
         maximize: False if small values are better.
         attempts: The maximum number of attempts at the sum that the site takes part in. Each attempt in which the site

@@ -129,7 +129,7 @@ class SumServer:
 
     @property
     def survivors(self) -> list[int]:
-        """The sites whose vectors are in the sum, U3."""
+        """The sites whose vectors are in the sum; U3 in `dpfbo.secure.messages`."""
         return sorted(self._answers["masked"])
 
     def _begin(self, attempt: int) -> None:

@@ -44,9 +44,9 @@ class SumSite:
         What the server and colluding sites see of this site is a function of random numbers and of a sum over at least
         N - max_dropouts sites, which contains the noise shares of all these sites. The site masks only with keys that
         the roster's sites signed. It reveals shares only for a list of survivors that `threshold` sites signed. For
-        every site it reveals a share of at most one of two seeds: the seed of that site's own mask, or the seed of that
-        site's mask key. Not covered: a site whose folder is replaced by an older copy after it signed a list of
-        survivors may sign another list; it then counts as a colluder.
+        every site, it reveals a share of at most one of two seeds: the seed of that site's own mask, or the seed of
+        that site's mask key (`dpfbo.secure.messages` explains both). Not covered: a site whose folder is replaced by an
+        older copy after it signed a list of survivors may sign another list; it then counts as a colluder.
     """
 
     new_seed = staticmethod(primitives.new_seed)  # an attribute, so that an audit can examine the source of all seeds
@@ -277,7 +277,7 @@ def commitment(terms: SumTerms, attempt: int, site: int, seed: bytes) -> bytes:
 class Masks:
     """The masks of one attempt. U1: the digest of all public keys (`view`). U2: the sites whose shares have arrived.
 
-    Every mask depends on U1 and U2. Otherwise a server with several copies of a site could cancel the site's pair
+    Every mask depends on U1 and U2. Otherwise a server could query several copies of a site and cancel the site's pair
     masks: if y(U) is the site's vector, masked for the set U of sites, and v runs over the n other sites of U2, then
     `sum_v y(U2 - v) - (n - 1) y(U2)` would have no pair mask.
     """
@@ -288,7 +288,7 @@ class Masks:
     U2: tuple[int, ...]
 
     def own(self, site: int, seed: bytes) -> np.ndarray:
-        """Compute the mask that only this site adds, M uint32."""
+        """Compute the mask that only `site` adds, M uint32."""
         return primitives.mask(primitives.derived(seed, self._purpose("own mask", site)), self.terms.size)
 
     def of_pair(self, site: int, other: int, private: bytes, other_public: bytes) -> np.ndarray:

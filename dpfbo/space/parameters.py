@@ -173,7 +173,10 @@ class Space:
         return torch.tensor([numbers[name] for name in self.axes], dtype=torch.float64, device="cpu")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data from which `Space` makes an equal space; tuples in the data become lists in JSON."""
+        """Return plain data from which `Space` makes an equal space.
+
+        If the data are written as JSON and read again, tuples among the values come back as lists.
+        """
         kinds = {kind: name for name, kind in _KINDS.items()}
         return {
             name: {"type": kinds[type(p)], **{f.name: own(getattr(p, f.name)) for f in named_fields(p)}}

@@ -67,7 +67,7 @@ class Regions:
         return region
 
     def bounds(self, region: Tensor, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
-        """Return the lower and upper corners of closed boxes inside regions, `... -> ... x D` each.
+        """Return the lower and upper corner of a closed box inside each region, both `... -> ... x D`.
 
         Upper corners lie 1e-9 below a face that regions share. In single precision, upper and lower corners lie 1e-6
         from such a face, so that rounding cannot carry a point across.

@@ -42,13 +42,13 @@ class Algorithm:
         M: The number of shared random features.
         lengthscale: The length-scale of these features, in the unit cube.
         paired: True for features in pairs of cosine and sine; False for cosines with random phases.
-        message: The vector that an agent sends: `sample`, a posterior draw (eq. 2); `mean`, the posterior mean nu; or
-            `scores`, the normal scores from which the server infers a prior.
+        message: The vector that an agent sends: `sample`, a posterior draw (Dai et al. 2021, eq. 2); `mean`, the
+            posterior mean nu; or `scores`, the normal scores from which the server infers a prior.
         message_noise: The noise variance lam of eq. 2.
-        message_center: True to subtract an agent's mean from its observations before the message is computed.
+        message_center: True to subtract an agent's mean observation before its message is computed.
         message_normalize: True to scale every message to the clip norm.
         momentum: The weight of the earlier broadcasts in the running average that agents follow.
-        broadcasts: The number of broadcasts, after which agents work alone or keep the prior; None for T.
+        broadcasts: The number of broadcasts, after which agents work alone or keep the prior; None for one per round.
         follow: The name in `FOLLOW_PROBABILITY` of the probability 1 - p_t that an agent follows the server.
         own_gp: The agents' own Gaussian processes, for local Thompson sampling.
         own_draw: The kind of draw from `own_gp`.
@@ -174,13 +174,13 @@ class Preset:
     Args:
         M: The number of random features of the messages.
         lengthscale: The length-scale of these features, in the unit cube.
-        message_noise: The noise variance lam of eq. 2.
+        message_noise: The noise variance lam of eq. 2 in Dai et al. 2021.
         follow: The name in `FOLLOW_PROBABILITY` of the probability 1 - p_t that an agent follows the server.
         own_gp: The agents' own Gaussian processes.
         own_draw: The kind of draw from `own_gp`.
         P: The number of sub-regions, for the algorithms that have sub-regions.
         sampling_probability: The probability q that a private mechanism samples an agent in a round.
-        decay: The decay of the weights of the sub-regions.
+        decay: The decay of the agents' softmax weights to equal weights.
 
     Example:
         >>> import dpfbo
@@ -257,14 +257,17 @@ def algorithm_named(name: str, preset: Preset = Preset()) -> Algorithm:
 
 
 def weights_for(algorithm: Algorithm, preset: Preset = Preset()) -> Weighting:
-    """Return the weights of the agents in each sub-region: equal for a shared prior, else softmax with decay."""
+    """Return the weights of the agents in each sub-region.
+
+    They are equal if the server infers a prior; otherwise, they are softmax weights with `preset.decay`.
+    """
     return Uniform() if algorithm.has_prior else Softmax(preset.decay)
 
 
 def mechanism_for(algorithm: Algorithm, n_init: int, preset: Preset = Preset(), z: float = 1.0) -> SubsampledGaussian:
-    """Return the private mechanism, with a clip norm that few messages exceed.
+    """Return the private mechanism, with noise multiplier z and a clip norm that few messages exceed.
 
-    For a private prior, q and the clip norm are 1.
+    For a private prior, the sampling probability and the clip norm are 1.
     """
     if algorithm.has_prior:
         return SubsampledGaussian(1.0, z, 1.0)

@@ -54,7 +54,7 @@ class BestTable(list[Best]):
     """
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a dict for each agent: agent, value, round and all parameters (`x.<name>` if the name is taken)."""
+        """Return a dict for each agent: agent, value, round and active parameters (`x.<name>` if the name is taken)."""
         return [
             {"agent": best.agent, "value": best.value, "round": best.round}
             | {f"x.{name}" if name in _COLUMNS else name: value for name, value in _parameters(best)}

@@ -160,7 +160,9 @@ def run_study(
 def checked_ledger(study: Study, ledger: Ledger | None, level: int) -> Ledger:
     """Check and return the ledger that a run charges, which is a new one in memory if `ledger` is None.
 
-    Warns if the release will have little signal. level: the `stacklevel` for a warning at the user's call.
+    Warns if the release of a private prior will have little signal.
+
+    level: the `stacklevel` for a warning at the user's call.
 
     Raises SettingError if real releases (rng `os`) have no ledger on disk, and LedgerError if a private algorithm's
     ledger cannot be written.

@@ -99,9 +99,9 @@ class StopRules:
 
 @dataclass
 class Evaluations:
-    """All evaluations of one study; `dpfbo.problems.Custom` uses it as its `EvaluationRecord`.
+    """All evaluations of one study: an `EvaluationRecord`, the argument `record` of `dpfbo.problems.Custom`.
 
-    journal: contains the evaluations of earlier processes; each new one is appended before the callbacks are called.
+    journal: contains the evaluations of earlier processes; new evaluations are appended before callbacks are called.
     progress: True shows a progress bar; None shows it only in a notebook, or if standard error is a terminal.
 
     Raises:

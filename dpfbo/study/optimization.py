@@ -110,7 +110,7 @@ class Optimization:
         return self.study.plan.relation
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return one row for each query of each agent, with the columns of rounds.parquet."""
+        """Return one row for each query of each agent, with the columns of a run's file rounds.parquet."""
         import pandas as pd
 
         agents = torch.arange(self.study.n_agents, device="cpu")

@@ -45,7 +45,7 @@ class ResultPlots:
         ledger: The ledger that recorded the cost of each broadcast.
 
     Raises:
-        MissingPackage: Matplotlib is not installed, or for `importance` scikit-learn is not installed.
+        MissingPackage: Matplotlib, or scikit-learn for `importance`, is not installed.
         SettingError: The result has too few rounds or values for the plot.
 
     Example:

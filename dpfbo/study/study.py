@@ -79,7 +79,7 @@ class Study:
     Guarantee:
         With a private algorithm, all broadcasts together have the guarantee of the mechanism. Neighbouring relation:
         one agent's messages of all rounds are replaced by zero vectors (zero-out) or, with fixed-size samples, by any
-        other messages (replace-one); N is public. `SubsampledGaussian` states the event and the sensitivity.
+        other messages (replace-one); N is public. `SubsampledGaussian` states the `DpEvent` and the sensitivity.
 
     Raises:
         SettingError: A setting is wrong. `agents`, `plan` and `server` check further settings when they are used.
@@ -230,7 +230,7 @@ class Study:
 
     @property
     def step(self) -> Mechanism:
-        """The server's step: the mechanism, or the plain weighted average if the algorithm is not private."""
+        """The server's aggregation: the mechanism, or the plain weighted average if the algorithm is not private."""
         return self.mechanism if self.algorithm.private else WeightedAverage(self.algorithm.message_normalize)
 
     def population(self, problem: Problem, threads: int = 1) -> LocalPopulation:

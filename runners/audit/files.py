@@ -91,7 +91,7 @@ def _with_fixed_release(composition: Composition, notes: Path, lossy: bool) -> C
 
 
 def search(overrides: Sequence[str], rounds: int = ROUNDS, on_step: Callable[[], None] = lambda: None) -> FileSearch:
-    """Make two runs with the given overrides in a temporary folder, and search their files.
+    """Make two runs with the given overrides in a temporary folder, and search their files for secret numbers.
 
     The runs evaluate the real objective. on_step: called after each of a run's `rounds + 1` rounds. Raises ValueError
     if the algorithm claims no privacy.

@@ -37,7 +37,11 @@ def draw(panels: Sequence[Callable[[Axes], None]], title: str, path: Path) -> Pa
 
 
 def scores(axes: Axes, verdict: Verdict, names: tuple[str, str], score: str, title: str) -> None:
-    """Draw the scores of both worlds and the tests' thresholds. names: the worlds' names. score: the x axis's label."""
+    """Draw an attack's scores in two worlds, and the thresholds of its tests.
+
+    The worlds are two neighbouring inputs, which the attack tries to tell apart. names: the worlds' names. score: the
+    x axis's label.
+    """
     worlds = dict(zip(names, (verdict.without, verdict.with_message), strict=True))
     together = np.concatenate([world[np.isfinite(world)] for world in worlds.values()])
     low, high = np.quantile(together, [0.001, 0.999]) if len(together) else (0.0, 1.0)
@@ -57,7 +61,7 @@ def scores(axes: Axes, verdict: Verdict, names: tuple[str, str], score: str, tit
 
 
 def tradeoff(axes: Axes, verdict: Verdict) -> None:
-    """Draw the measured error rates of all thresholds, and the region of rates that the claim excludes."""
+    """Draw an attack's measured error rates at all thresholds, and the region of rates that the claim excludes."""
     alpha = np.linspace(0, 1, 501)
     claimed = verdict.claim.profile.tradeoff(alpha)
     axes.fill_between(alpha, claimed, color=CLAIM, alpha=0.07, linewidth=0)

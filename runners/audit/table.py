@@ -54,7 +54,7 @@ def check_claims(experiment: OutsourcedExperiment) -> None:
 
 
 def trials_of(transform: Transform) -> int:
-    """Return how many releases of each table the attacks need; this is the default of --trials."""
+    """Return the number of releases that an attack needs of each of its two tables; this is the default of --trials."""
     if isinstance(getattr(transform, "noise", None), DiscreteGaussian):
         return SLOW
     return FEW if isinstance(transform, RandomProjection) else TRIALS

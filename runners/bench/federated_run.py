@@ -69,7 +69,10 @@ def library_run(experiment: FederatedExperiment) -> FederatedResult:
 
 
 def shape_of(experiment: FederatedExperiment, rounds: Sequence[RoundRecord]) -> RunShape:
-    """Return the sizes of the experiment's run. rounds: its records; if empty, the shares `own` and `server` are 0."""
+    """Return the sizes of the experiment's run.
+
+    rounds: the run's records; if empty, the fields `own` and `server` are 0.
+    """
     a, agents, T = experiment.settings.algorithm, experiment.agents, experiment.rounds
     domain, own, averaged, prior = experiment.problem.domain, agents.own_gp, agents.averaged_gp, a.has_prior
     kernels = 0 if averaged is None else len(averaged.lengthscales) * len(averaged.noises) * (1 + prior)

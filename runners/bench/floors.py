@@ -1,8 +1,9 @@
 """The floor of each phase of a federated run: the least time that its operations need on this machine.
 
-docs/results/speed.md says how counts become times. Symbols: M features of a message, F features of an own draw, D axes,
-n observations of an agent in the round, G points of a grid (or C candidates and R starts in a box), P regions,
-q sampling probability, N agents, T rounds. Functions that return `Work` count the operations of one computation.
+docs/results/speed.md says how counts become times. Symbols: M features of a message, F features of a draw from an
+agent's own posterior, D coordinates of a point, n observations of an agent in the round, G points of a grid (or C
+candidates and R starts in a box), P regions, q sampling probability, N agents, T rounds. Functions that return `Work`
+count the operations of one computation.
 """
 
 import math
@@ -34,12 +35,14 @@ def floor_seconds(work: Work, rates: Rates) -> float:
 
 @dataclass(frozen=True)
 class RunShape:
-    """The sizes of a federated run from which its floors follow.
+    """The sizes of a federated run that determine its floors, the least possible times of its phases.
 
-    G: grid points, 0 in a box. fit_every: observations between two fits, None if hyper-parameters are given. kernels:
-    the number of GPs that an agent averages, 0 for Thompson sampling. lengthscales: the number of length-scales of a
-    private prior, 0 without one. broadcasts: their number, 0 without a server. own: for each of the rounds 0..T, the
-    share of agents that chose their query by an own draw. server: the share that followed the server.
+    N: agents. T: rounds. D: coordinates of a point. M: features of a message. P: regions. q: sampling probability. F:
+    features of a draw from an agent's own posterior. G: grid points, 0 in a box. fit_every: observations between two
+    fits, None if hyper-parameters are given. kernels: the number of GPs that an agent averages, 0 for Thompson
+    sampling. lengthscales: the number of length-scales of a private prior, 0 without one. broadcasts: their number, 0
+    without a server. own: for each of the rounds 0..T, the share of agents whose query maximised a draw from their own
+    posterior. server: the share that followed the server.
     """
 
     N: int
@@ -120,7 +123,7 @@ def message(n: int, k: int, s: RunShape, rates: Rates) -> Work:
 def search(s: RunShape, M: int) -> Work:
     """Count the operations of maximising one function of M features in a box.
 
-    The last Newton step is in double precision.
+    All operations except those of the last Newton step are counted in single precision.
     """
     derivatives = M * (6 * s.D + 2 * s.D * s.D + 8)
     screening = work(flops32=s.candidates * M * (2 * s.D + 4), cos32=s.candidates * M)
@@ -129,7 +132,10 @@ def search(s: RunShape, M: int) -> Work:
 
 
 def harmonics(lengthscale: float) -> int:
-    """Return the number F of basis functions of an exact draw, for the length-scale rounded up to a power of 2."""
+    """Return the number F of basis functions of a posterior draw by the method `exact`.
+
+    The length-scale is first rounded up to a power of 2.
+    """
     octave = 2.0 ** math.ceil(math.log2(lengthscale))
     return 1 + 2 * math.ceil(_REACH * (1 + _REACH * octave) / (math.pi * octave))
 
@@ -155,7 +161,7 @@ def acquisition(n: int, s: RunShape) -> Work:
 def fit(n: int, s: RunShape) -> Work:
     """Count the operations of a fit, if one is due after n observations.
 
-    A fit computes distances and, for each likelihood, a Cholesky factor, an inverse and a product.
+    A fit computes distances and, for each evaluation of the likelihood, a Cholesky factor, an inverse and a product.
     """
     if s.fit_every is None or n % s.fit_every:
         return work()

@@ -40,9 +40,9 @@ class Repeats:
 class Timed:
     """The repeats of a measurement.
 
-    runs: seconds by phase of each repeat, with `total` and `cpu`. floors: seconds by phase. start_mb: the peak memory
-    of the process before the measurement, with all imports. peak_mb: its peak memory at the end. gpu_mb: the peak
-    memory of tensors on the GPU; None if no GPU was used.
+    runs: seconds by phase of each repeat, with `total` and `cpu`. floors: the least possible seconds by phase.
+    start_mb: the peak memory of the process before the measurement, with all imports. peak_mb: its peak memory at the
+    end. gpu_mb: the peak memory of tensors on the GPU; None if no GPU was used.
     """
 
     runs: list[dict[str, float]]

@@ -94,7 +94,10 @@ def modeler(rows: int, columns: int, rounds: int, seed: int, refit: bool) -> Tim
     call: Callable[[], object] = refitted if refit else measured_rows
 
     def floors(rates: Mapping[str, float]) -> dict[str, float]:
-        """Return the floor in seconds: for each measurement, covariances, a row of V = L^-1 K, means and variances."""
+        """Return a lower bound on the seconds of the run.
+
+        The bound counts covariances, a row of V = L^-1 K, means and variances for each measurement.
+        """
         steps = range(rounds + 1)
         flops, numbers = sum(2 * columns + 2 * t + 8 for t in steps), sum(t + columns + 1 for t in steps)
         counts = work(flops=rows * flops, exp=rows * len(steps), bytes=8 * rows * numbers)

@@ -67,7 +67,7 @@ class PlainAgent:
 def run(problem: Problem, settings: FederatedSettings, rounds: int, seed: int) -> tuple[np.ndarray, PhaseClock]:
     """Run TS, FTS or DP-FTS-DE for the first `rounds` rounds.
 
-    Returns the problem's metric after each round, N x (T + 1), and the seconds by phase. Raises ValueError for a
+    Returns the problem's metric after each round, N x (rounds + 1), and the seconds by phase. Raises ValueError for a
     setting that only the library has.
     """
     softmax = _check(settings)
@@ -125,7 +125,10 @@ def query(
 
 
 def weight_posterior(Phi: np.ndarray, y: np.ndarray, lam: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return eq. 2's mean `nu` (M) and Cholesky factor of `Sigma = Phi^T Phi + lam I` (M x M). Phi: t x M; y: t."""
+    """Return the mean `nu` (M) of the paper's eq. 2, and the Cholesky factor of its `Sigma` (M x M).
+
+    `Sigma = Phi^T Phi + lam I`; Phi: t x M; y: t.
+    """
     L = cholesky(Phi.T @ Phi + lam * np.eye(Phi.shape[1]), lower=True)
     return cho_solve((L, True), Phi.T @ y), L
 
@@ -185,7 +188,11 @@ def regions_of(X: np.ndarray, parts: tuple[int, ...]) -> np.ndarray:
 
 
 def cell_bounds(cell: np.ndarray, parts: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the lower and upper corner of one cell, D each; the upper corner stays `OPEN_FACE` below open faces."""
+    """Return the lower and upper corner of one cell, D each.
+
+    A face between two cells belongs to the cell above. The upper corner of the cell below therefore keeps the
+    distance `OPEN_FACE` from the face.
+    """
     last = cell == np.array(parts) - 1
     return cell / parts, np.where(last, 1.0, (cell + 1) / parts - OPEN_FACE)
 
@@ -202,7 +209,7 @@ def initial_points(region: int, k: int, parts: tuple[int, ...], domain: Domain, 
 def maximise(
     features: Features, omega: np.ndarray, domain: Domain, acquisition: Acquisition, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return `argmax_x phi(x) . omega^(i[x])`, a point of shape D.
+    """Return `argmax_x phi(x) . omega^(i[x])`, a point of shape D; i[x] is the region of x.
 
     On a grid, all points are compared. In a box, the best of random candidates competes with the maxima that L-BFGS-B
     finds from random starts.

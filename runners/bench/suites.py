@@ -50,7 +50,7 @@ def _federated(what: str, problem: str, algorithm: str, *overrides: str, plain: 
 
 
 def overhead(args: argparse.Namespace) -> Iterator[BenchCase]:
-    """Yield three runs of DP-FTS-DE: by dpfbo, by dpfbo with the plain loop's kind of draws, and by the plain loop.
+    """Yield three runs of DP-FTS-DE: by dpfbo, by dpfbo with draws as in `plain_loop`, and by `plain_loop`.
 
     The option --prior adds runs of `ts`, `local` and `dp_prior`.
     """

@@ -44,7 +44,7 @@ class BoardData:
             return content
 
     def best(self, key: str, name: str) -> dict[str, Any] | None:
-        """Return each agent's best query in a setting, at most `MOST_ROWS` rows; None if there is no such experiment.
+        """Return each agent's best query in a setting, at most `MOST_ROWS` rows; None if no experiment has this key.
 
         The entry `words` explains missing rows and may be empty. Without `private`, real releases have no rows.
         """

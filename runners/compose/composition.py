@@ -21,9 +21,9 @@ class Composition:
     """A configuration that has been checked as a whole, with its settings and experiment; it never changes.
 
     given: the configuration that Hydra composed. Derived values are filled in: the content of the file that
-    `problem.space` names, lambda in place of `theory`, what the problem found in its files in place of `auto`, and the
-    noise multiplier that meets a target epsilon. settings: the same values as a typed tree. experiment: all parts of
-    the run, built from the settings.
+    `problem.space` names, a noise variance of 1 + 2/T in place of `theory`, what the problem found in its files in
+    place of `auto`, and the noise multiplier that meets a target epsilon. settings: the same values as a typed tree.
+    experiment: all parts of the run, built from the settings.
     """
 
     given: DictConfig
@@ -81,7 +81,10 @@ def target_epsilon(settings: Settings) -> float | None:
 
 
 def is_complete(settings: Settings) -> bool:
-    """Return True if no derived value is missing; the run's folder can then be found without the problem's data."""
+    """Return True if no setting remains to be computed from a target epsilon or from the problem's data.
+
+    The run's folder can then be found without these data.
+    """
     return target_epsilon(settings) is None and "auto" not in settings.problem.node.values()
 
 

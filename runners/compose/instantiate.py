@@ -82,7 +82,10 @@ def _targets(node: Any, key: str) -> Iterator[tuple[str, Any]]:
 
 
 def instantiate(node: Any, key: str, **others: str) -> Any:
-    """Instantiate the node at `key` with Hydra, and convert the constructor's own errors by `keys(key, **others)`."""
+    """Instantiate the node at `key` with Hydra.
+
+    A SettingError of the constructor becomes a ValueError about the configuration's key. others: see `about_key`.
+    """
     if not isinstance(node, dict):
         raise ValueError(f"{key} is a group of files: choose with {key.replace('.', '/')}={node}")
     try:

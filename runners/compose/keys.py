@@ -1,7 +1,7 @@
 """Translate between the two names of a setting: its key in the configuration, and the library's parameter name.
 
-Most parameter names are the last part of their key. `WORDS` holds all others: privacy settings are read and error
-messages are worded with it, and a test compares the documentation's page of names with it.
+Most parameter names are the last part of their key. `WORDS` holds all others. It is used to read privacy
+settings and to word error messages, and a test compares it with the documentation's page of names.
 """
 
 from collections.abc import Iterator

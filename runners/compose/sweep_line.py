@@ -116,7 +116,7 @@ def expanded(overrides: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def check_comparable(key: str, rngs: Iterable[str], problems: Iterable[tuple[object, ...]]) -> None:
-    """Raise SweepError unless all settings, whose metrics a search or scheduler uses, are simulations of one problem.
+    """Raise SweepError unless all settings that a search or scheduler compares are simulations of one problem.
 
     key: the key of the search or scheduler. rngs: the `privacy.rng` of each setting. problems: the name, metric and
     function of each setting's problem.

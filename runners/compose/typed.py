@@ -48,8 +48,8 @@ _OBJECTS = {
 def checked_settings(cfg: DictConfig) -> tuple[DictConfig, Settings]:
     """Check a configuration; return a completed configuration and its settings.
 
-    The completed configuration has the content of the file that `problem.space` names, and a number in place of
-    `theory`.
+    The completed configuration has the content of the file that `problem.space` names, and the noise variance
+    1 + 2/T in place of `theory`.
     """
     for name in ("problem", "algorithm", "privacy"):
         if name in cfg and not OmegaConf.is_dict(cfg.get(name)):

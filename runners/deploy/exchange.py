@@ -35,7 +35,7 @@ class Post(Protocol):
 
 @dataclass(frozen=True)
 class Pace:
-    """The times after which the server repeats a request or ends a step.
+    """The times after which the server repeats a request or ends a step of the protocol.
 
     Args:
         again: Seconds before a site that was not ready is asked again.

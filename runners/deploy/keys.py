@@ -67,7 +67,7 @@ class PublicKeys:
 
     @staticmethod
     def of(entries: Any, path: Path) -> PublicKeys:
-        """Return the keys in `entries`, the content of the JSON file `path`. Raises StateError for other content."""
+        """Return the keys in `entries`, the content of the JSON file `path`. Raises StateError if they are invalid."""
         if not isinstance(entries, dict) or set(entries) != {"identity", "supernode", "proof"}:
             raise StateError(f"{path} is not a file of public keys: python -m runners.deploy site-key writes one")
         return PublicKeys(**entries)

@@ -59,7 +59,7 @@ class ServerParty(Protocol):
         ...
 
     def close(self) -> None:
-        """Unlock the folder for other processes."""
+        """Unlock the server's folder for other processes."""
         ...
 
 

@@ -55,7 +55,7 @@ def signing_keys(roster: SiteRoster) -> Roster:
 
 
 class MaskingServer(SecureCoordinator):
-    """The server's part of a secure sum; a step ends when all sites that it asks have answered.
+    """The server's part of a secure sum; a step ends when all sites that were asked in this step have answered.
 
     Args:
         study: The study, which has no trusted server.

@@ -20,7 +20,7 @@ class TrustedSite:
     """A site's part: it sends the agent's message when the message is due, and acknowledges broadcasts.
 
     Args:
-        opened: A function that opens the agent for one answer; while the site evaluates, the agent is closed.
+        opened: A function that opens the agent. It is called for each answer, after which the agent is closed again.
     """
 
     def __init__(self, opened: Callable[[], AbstractContextManager[Agent]]) -> None:
@@ -118,7 +118,7 @@ class TrustedServer:
         self._coordinator.release(self._coordinator.round, missing_ok=True)
 
     def close(self) -> None:
-        """Unlock the folder for other processes."""
+        """Unlock the server's folder for other processes."""
         self._coordinator.close()
         if hasattr(self, "_journal"):
             self._journal.close()

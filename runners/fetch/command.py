@@ -66,7 +66,7 @@ def _list(root: Path) -> Table:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line `argv`; return 0, 1 if a file could not be fetched, or 130 if interrupted."""
+    """Run the command line `argv`; return 0 on success, 1 if a file could not be fetched, 130 if interrupted."""
     args = _parse(argv)
     root, code = data_root(args.data_dir), 0
     try:

@@ -76,17 +76,17 @@ def labelled_folders(experiment: Path) -> dict[str, list[str]]:
 
 
 def note_lineage(folder: RunFolder, run: "RunIdentity") -> None:
-    """Write lineage.json and sync it to disk, unless it exists."""
+    """Write lineage.json, which holds digests of the run's setting, and sync it to disk, unless it exists."""
     if not (folder.path / LINEAGE).exists():
         lineage = {"family": run.names.family, "any_noise": run.names.any_noise}
         folder.replace(LINEAGE, lambda file: file.write(json.dumps(lineage).encode()))
 
 
 def check_noise_of_other_lengths(run: "RunIdentity", folder: RunFolder) -> None:
-    """Warn if a run with a target epsilon exists with another number of rounds, and thus with other noise.
+    """Warn if an earlier run differs from the new `run` only in its rounds, and thus in its noise for the same epsilon.
 
-    Raises ResultsError if its releases are real, because a second run would add to their epsilon, but would be charged
-    on a ledger of its own.
+    Raises ResultsError if the earlier run's releases are real, because the new run would add to their epsilon, but
+    would be charged on a ledger of its own.
     """
     if run.settings.privacy.epsilon is None or folder.path.exists():
         return

@@ -49,7 +49,7 @@ class RunIdentity:
 
     @property
     def labelled_path(self) -> Path:
-        """The folder of a new plain run, such as `synthetic-dp_fts_de-P2-eps2-0123456789ab/0`."""
+        """The folder of a new run outside a sweep, such as `synthetic-dp_fts_de-P2-eps2-0123456789ab/0`."""
         words = re.sub(r"[^A-Za-z0-9_.]+", "-", self.label.replace("=", "")).strip("-.")[:80]
         return self.experiment / f"{words}-{self.names.setting}" / str(self.settings.seed)
 

@@ -59,7 +59,11 @@ class Answer:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line `argv`; the exit code is 0, 1 for a value that is refused, 130 when interrupted."""
+    """Run the command line `argv` and return the exit code.
+
+    0: success. 1: a value or a ledger is refused. 2: overrides do not compose. 3: a certificate has a check that fails.
+    130: the command was interrupted.
+    """
     args = _parser().parse_args(argv)
     return exit_code(lambda: _run(args))
 
@@ -180,7 +184,7 @@ def _each_ledger(paths: Sequence[Path], sentence_on: Callable[[Path], str]) -> A
 
 
 def projection(args: argparse.Namespace) -> Answer:
-    """Compute the largest r of PO-GP-UCB's random projection with sigma_min >= w(r)."""
+    """Find the largest r for which PO-GP-UCB's projection to r columns raises no singular value: sigma_min >= w(r)."""
     from runners.privacy import random_projection
 
     facts = random_projection.projection(args.problem, args.overrides, _numbers(args.epsilon), args.delta)

@@ -42,7 +42,7 @@ def grids(run: PlannedRun) -> dict[str, list[float]]:
 
 
 def panels(run: PlannedRun) -> dict[str, pd.DataFrame]:
-    """Compute epsilon along each grid: a row for each value of the setting, a column for each accountant."""
+    """Compute epsilon along each grid: a row for each of the grid's values, a column for each accountant."""
     plan = run.plan()
     by = {name: accountant for name, accountant in plan.accountants.items() if not accountant.approximation}
     found = {}
@@ -99,7 +99,7 @@ def _settings(run: PlannedRun) -> dict[str, str]:
 
 
 def caption(run: PlannedRun, relation: str) -> str:
-    """Describe the setting, delta and relation of the drawn epsilons, and what epsilon covers."""
+    """Describe the settings, delta and neighbouring relation of the drawn epsilons, and what epsilon covers."""
     sampling = "Poisson sampling" if run.sampling == "poisson" else "subsets of fixed size"
     return (
         f"Dotted, and in the legend: {', '.join(_settings(run).values())}. "

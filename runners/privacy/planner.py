@@ -24,7 +24,9 @@ COVERS = (
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """The settings that determine a run's epsilon, named like the options. delta: N^-1.1 if None.
+    """The settings that determine a run's epsilon, named like the command's options.
+
+    q: sampling probability. z: noise multiplier. delta: N^-1.1 for N agents if None.
 
     Raises ValueError, with the option's name, for a value outside its range.
     """
@@ -76,7 +78,7 @@ class PlannedRun:
         return PrivacyPlan(self.events(), delta, able, accountant, COVERS)
 
     def answer(self) -> dict[str, Any]:
-        """Compute epsilon by every accountant that applies; return it with the settings, delta and relation."""
+        """Return epsilon by every accountant that applies, with the settings, delta and neighbouring relation."""
         return {**asdict(self), "subset": self.subset, **facts(self.plan())}
 
 

@@ -35,7 +35,9 @@ _MOST_CANDIDATES = 2048  # most rows for gamma_T; a larger table is thinned even
 def projection(
     problem: str, overrides: Sequence[str], epsilons: Sequence[float | None], delta: float | None
 ) -> dict[str, Any]:
-    """Compute the largest r for each epsilon, and compare w(r) with the problem's sigma_min for small r.
+    """Compute for each epsilon the largest r with `sigma_min >= w(r)`, and compare w(r) with sigma_min for small r.
+
+    r: number of columns. w(r): threshold for singular values. sigma_min: smallest singular value of the problem's rows.
 
     epsilons, delta: parameters of the published claim; None stands for the problem's own. Raises ValueError for a
     value outside its range, HydraException for overrides that do not compose.
@@ -85,14 +87,14 @@ def theorems(problem: CandidateProblem, steps: int, delta_ucb: float) -> dict[st
 def largest_r(sigma_min: float, epsilon: float, delta: float) -> int | None:
     """Return the largest r (up to a million) with `sigma_min >= w(r, epsilon, delta)`; None if r = 1 is too large.
 
-    w grows with r.
+    w, the threshold for singular values, grows with r.
     """
     columns = range(1, _MOST_COLUMNS + 1)
     return bisect_right(columns, sigma_min, key=lambda r: threshold(r, epsilon, delta)) or None
 
 
 def raised(C: float | None) -> str:
-    """Describe raised singular values by C, the factor C' of Theorem 2; None stands for an unbounded factor."""
+    """Describe raised singular values. C: the factor C' of Theorem 2; None if it is unbounded."""
     return "raised, C' unbounded" if C is None else f"raised, C' = {C:.2f}"
 
 

@@ -10,7 +10,7 @@ from dpfbo.privacy.plan import PrivacyPlan
 
 
 def facts(plan: PrivacyPlan) -> dict[str, Any]:
-    """Return epsilon of a plan by every accountant (None if infinite), delta, the relation, and what epsilon covers."""
+    """Return epsilon by every accountant (None if infinite), delta, neighbouring relation, and what epsilon covers."""
     return {
         "epsilon": plan.totals(), "approximations": plan.approximations, "delta": plan.delta, "relation": plan.relation,
         "covers": plan.covers,
@@ -41,7 +41,7 @@ def by_setting(answers: Sequence[dict[str, Any]]) -> Table:
 
 
 def caption(answer: dict[str, Any]) -> list[str]:
-    """Return sentences on delta, the relation, and what epsilon covers."""
+    """Return sentences on delta, the neighbouring relation, and what epsilon covers."""
     relation = answer["relation"]
     words = neighbours(relation)
     if relation in RELATIONS:

@@ -21,7 +21,7 @@ PACKAGES = (
 def environment() -> dict[str, Any]:
     """Return this process's package versions, system, processor and number of threads, as a dict for JSON.
 
-    Its entry `compiled` is True if there is compiled code for searches and draws.
+    Its entry `compiled` is True if dpfbo's compiled C code (`dpfbo.gp.compiled`) is in use.
     """
     return {
         "python": platform.python_version(),

@@ -62,7 +62,7 @@ class FinishedTrials:
                 self._by_names.setdefault(names, []).append((path.parent, cost * (1 / max(rounds, 1))))
 
     def cost(self, setting: str, problem: str, config: Mapping[str, Any], rounds: int) -> TrialCost | None:
-        """Predict the cost of a trial of the setting named `setting`; None if no finished trial is comparable."""
+        """Predict the cost of a trial of `setting`; None if no finished trial has the same problem and algorithm."""
         if setting in self._by_setting:
             return _mean(self._by_setting[setting])
         wanted = kind(config)

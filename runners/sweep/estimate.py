@@ -55,7 +55,11 @@ class ExperimentEstimate:
 
 
 class Costs:
-    """Predicts the cost of a trial of each setting. probing: called before each probe; None to run no probes."""
+    """Predicts the cost of a trial of each setting.
+
+    If no finished trial gives the cost, a probe runs a trial's first rounds. probing: called with a message before each
+    probe; None to run no probes.
+    """
 
     def __init__(self, sweeps: Sequence[SweepPlan], probing: Callable[[str], None] | None) -> None:
         self._results_dir, self._probing = sweeps[0].folder.parent, probing

@@ -77,7 +77,7 @@ def _ended(state: TrialState) -> bool:
 def rows(trials: Sequence[Trial], states: States) -> list[Row]:
     """Group the trials into rows by setting and number of rounds, in the order of their first trials.
 
-    Runs that no sweep started may differ in their number of rounds although their setting's folder is the same.
+    Both are needed, because runs that no sweep started may have the same setting but different numbers of rounds.
     """
     by_setting: dict[tuple[str, int | None], list[Trial]] = {}
     for trial in trials:

@@ -67,7 +67,7 @@ def plan_all(
     say: Callable[[str], None] = lambda message: None,
     composed: dict[tuple[str, ...], PlannedSetting] | None = None,
 ) -> list[SweepPlan]:
-    """Plan each experiment of a command line; those with `sweep.alone` come last.
+    """Plan each experiment of a command line; those with `sweep.alone`, which share no trials, come last.
 
     composed: passed on to `plan` if there is a single experiment.
 
@@ -117,7 +117,7 @@ def each_once(sweeps: Sequence[SweepPlan], states: Sequence[States]) -> list[Tri
 
 
 def sharing(sweep: SweepPlan, sweeps: Sequence[SweepPlan]) -> list[SweepPlan]:
-    """Return the other experiments that share trials with `sweep`; none if it has `sweep.alone`."""
+    """Return the other experiments that may share trials with `sweep`; experiments with option `alone` share none."""
     return [other for other in sweeps if other is not sweep and not (sweep.options.alone or other.options.alone)]
 
 

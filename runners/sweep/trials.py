@@ -35,7 +35,8 @@ _LONGEST_NAME, _LARGEST_SEED = 200, 10**18  # limits of the names of settings' a
 class Trial:
     """One setting with one seed.
 
-    label: the setting's overrides, shortened. setting: its hash. rounds, metric, rng (`privacy.rng`): None if unknown.
+    label: the setting's overrides, shortened. setting: the setting's hash. rounds, metric, rng (`privacy.rng`): None if
+    unknown.
     """
 
     label: str
@@ -197,7 +198,7 @@ def write_plan(experiment: Path, trials: Iterable[Trial]) -> None:
 def read_plan(experiment: Path) -> list[Trial]:
     """Return the trials of sweep.json; none if it is missing, is unreadable or names a trial outside the experiment.
 
-    Only the run folders are authoritative.
+    A bad sweep.json raises no error, because only the run folders are authoritative.
     """
     found = _planned(experiment)
     return found if all(map(_names_a_folder, found)) else []

@@ -149,7 +149,9 @@ def clipped_sets(run: RebuiltRun) -> Tensor:
 
 
 def terms(run: RebuiltRun, norm_bound: float, noise_sd: float | None = None, delta: float = DELTA) -> dict[str, Any]:
-    """Return the contents of theory.json. Raises ValueError if the run's records do not fit its settings.
+    """Return the contents of theory.json: the terms of Theorem 1 for each round, and the condition of Proposition 1.
+
+    Raises ValueError if the run's records do not fit its settings.
 
     norm_bound: B, a bound on the RKHS norm of every objective. noise_sd: R, the standard deviation of the observation
     noise; None for the problem's own. If that is unknown or 0, the terms with explicit constants are left out. delta:
@@ -206,7 +208,7 @@ def terms(run: RebuiltRun, norm_bound: float, noise_sd: float | None = None, del
 
 
 def proposition_1(run: RebuiltRun) -> dict[str, Any]:
-    """Return the bounds on c1 and c2 that Proposition 1 sets, one pair for the epsilon of each accountant."""
+    """Return the bounds on Proposition 1's constants c1 and c2, one pair for the epsilon of each accountant."""
     s, q, T = run.summary, run.mechanism.sampling_probability, run.summary["n_charges"]
     z = min(run.mechanism.multiplier(t) for t in range(run.experiment.rounds))
     numbers: dict[str, Any] = {"z": z, "q": q, "T": T, "delta": s["delta"], "q2_T": q**2 * T}

@@ -1,6 +1,6 @@
 """The attempts to log a run to W&B: their ids and the places of their files.
 
-All online attempts of a run share one id until the run is finished, so that the server has one curve. Each offline
+All online attempts of a run share one id until the run is finished, so that W&B's server has one curve. Each offline
 attempt has a new id, since W&B's service may still hold the id of a killed process. A new attempt replaces the earlier
 offline attempts that were not uploaded. All runs of an experiment share the folder `<results>/<experiment>/wandb`.
 So that the runs can be told apart there, the ids of a run's attempts begin with a digest of the last two parts of the

@@ -1,7 +1,8 @@
 """Logging of finished runs to W&B from their files, as a tracker would have logged them while they ran.
 
 config.yaml, summary.json, rounds.parquet and server.parquet yield the same history, config, summary and tags, except
-for the seconds of each round: these files have only their sums. `show: auto` has the same effect as in a live run.
+for the seconds of each round: these files have only their sums. As in a live run, `tracker.wandb.show: auto` hides
+metrics that are not released, unless the run is a simulation.
 """
 
 import importlib.util
@@ -59,7 +60,7 @@ def log_experiment(
 ) -> LoggedExperiment:  # fmt: skip
     """Log the finished runs of an experiment that were not logged before, and the summary if it has changed.
 
-    again: log also runs that were logged before, as new ones. only: folders of the runs to log, None for all; the
+    again: log also runs that were logged before, as new W&B runs. only: folders of the runs to log, None for all; the
     summary covers the whole experiment. console: shows a progress bar for several runs, if it is a terminal. settings:
     the settings `tracker.wandb` for the summary; None for those of the first run. With `artifacts: true` in
     `settings`, the records of the runs are logged, too. ended: see `log_summary`.

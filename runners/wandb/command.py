@@ -98,7 +98,7 @@ def _in_words(result: LoggedExperiment) -> str:
 
 
 def workspace(args: argparse.Namespace) -> int:
-    """Build the dashboard of an experiment locally; --save stores it in the project."""
+    """Build the dashboard of an experiment locally; --save stores it in the W&B project."""
     built, project = _built(build, args)
     if not _saved_or_printed(built, args):
         print(f"workspace {args.experiment} of project {project}, runs grouped by label")
@@ -111,7 +111,7 @@ def workspace(args: argparse.Namespace) -> int:
 
 
 def report(args: argparse.Namespace) -> int:
-    """Build a report of an experiment locally, with regret against epsilon; --save stores it in the project.
+    """Build a report of an experiment locally, with regret against epsilon; --save stores it in the W&B project.
 
     Each --save makes a new report.
     """
@@ -141,7 +141,7 @@ def _saved_or_printed(built: Any, args: argparse.Namespace) -> bool:
 def sweep(args: argparse.Namespace) -> int:
     """Write a file for `wandb sweep`: W&B chooses values and seeds, with which its agents run `python -m runners.run`.
 
-    Values have the syntax of runners.sweep. The methods random and bayes are for simulations of one problem.
+    Values have the syntax of runners.sweep. With --method random or bayes, all runs must be simulations of one problem.
     """
     from runners.wandb.sweep_file import sweep_file  # imported here, since it loads torch
 

@@ -78,7 +78,10 @@ def finished_runs(experiment: Path) -> list[RunOnDisk]:
 
 
 def settings_table(runs: Sequence[RunOnDisk]) -> list[dict[str, Any]]:
-    """Return a row for each setting, sorted by label. Every row has an epsilon for each accountant that any run has."""
+    """Return a row for each setting, sorted by label.
+
+    Every row has an epsilon, or None, for each accountant that occurs in `runs`.
+    """
     by_setting: dict[str, list[RunOnDisk]] = {}
     for run in runs:
         by_setting.setdefault(run.summary["setting"], []).append(run)

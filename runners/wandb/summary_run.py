@@ -1,6 +1,6 @@
-"""The W&B run that sums up an experiment: a table of its settings, and its claims.
+"""The W&B run that sums up an experiment: a table of its settings, and judged claims about it.
 
-It keeps its id: when it is logged again, with more trials, it replaces its earlier content. Runners never import
+This run keeps its id: when it is logged again, with more trials, it replaces its earlier content. Runners never import
 `analysis`, so the claims come from a file that `python -m analysis.claims NAME --keep` writes. If `tracker.wandb.show`
 allows only released metrics, as it does for real data by default, the table gives the epsilon of a setting but not its
 final metric. Claims are then left out, because they quote metrics that are not released.

@@ -98,7 +98,7 @@ class WandbTracker:
     def log_round(self, round: int, metrics: dict[str, float | None]) -> None:
         """Log the finite metrics of one round at step `round`, without waiting for W&B.
 
-        The logged epsilon is that of the broadcasts before the round, on which the round's regret depends.
+        The logged epsilon covers only the broadcasts before the round, because the round's regret depends on them.
         `metrics["epsilon"]` is the epsilon after the broadcast of this round; None or infinite if it is not finite.
         """
         if self._actions is None:

@@ -42,11 +42,11 @@ class Reconstruction:
 def reconstructions(values: Tensor, rows: Tensor) -> tuple[Reconstruction, ...]:
     """Return the rows as three attackers reconstruct them from released values (n x r).
 
-    The first knows d + 1 rows, far apart. It fits an affine map from the first d principal components of the release
-    (or fewer, if the release has a lower rank) to these rows. Without noise and with r >= d, these components span the
-    column space of the centred rows, and the map is exact; if r < d, d - r directions stay unknown. The second knows
-    the best affine map from the release to the rows: no other has a smaller mean square error over all rows. The third
-    needs no release: it takes the mean row for every row.
+    The first knows d + 1 of the rows (n x d), far apart. It fits an affine map from the first d principal components of
+    the release (or fewer, if the release has a lower rank) to these rows. Without noise and with r >= d, these
+    components span the column space of the centred rows, and the map is exact; if r < d, d - r directions stay unknown.
+    The second knows the best affine map from the release to the rows: no other has a smaller mean square error over all
+    rows. The third needs no release: it takes the mean row for every row.
     """
     known, nothing = far_apart(rows), torch.arange(0)
     U, s, _ = torch.linalg.svd(values - values.mean(0), full_matrices=False)
@@ -61,8 +61,8 @@ def reconstructions(values: Tensor, rows: Tensor) -> tuple[Reconstruction, ...]:
 def far_apart(rows: Tensor) -> Tensor:
     """Return indices of d + 1 rows: first the farthest from the mean, then always the farthest from those chosen.
 
-    The distance is to the affine hull of the chosen rows. There are fewer rows if one feature is an affine function of
-    the others.
+    rows: n x d. The distance is to the affine hull of the chosen rows. Fewer rows are chosen if one feature is an
+    affine function of the others.
     """
     first = int((rows - rows.mean(0)).norm(dim=1).argmax())
     chosen, rest = [first], rows - rows[first]

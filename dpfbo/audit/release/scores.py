@@ -48,7 +48,7 @@ class ColumnSpace:
 class LikelihoodRatio:
     """The score `<z - (m + m') / 2, m' - m> / sigma^2`, optimal if Gaussian noise is added to m or to m'.
 
-    own, other: m and m', the noiseless releases of the table and of its neighbour, both of one shape.
+    z is the release. own, other: m and m', the noiseless releases of the table and of its neighbour, both of one shape.
     """
 
     own: Tensor

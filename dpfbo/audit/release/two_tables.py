@@ -75,7 +75,7 @@ class AttackResult:
 
 
 def claim_of(transform: Transform, table: Table) -> Claim:
-    """Return the claim of one release: the accountant's for its event, or the published one for `random_projection`.
+    """Return the claim of one release: the accountant's epsilon, or the published one for `random_projection`.
 
     Raises ValueError for a transform that claims nothing.
     """

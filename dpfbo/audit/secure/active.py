@@ -13,7 +13,10 @@ _UNUSED = 0xFC  # bits of a share's first byte that are always zero: a share has
 
 
 def signed_survivors(target: SumTarget) -> str:
-    """Check that no site helps to unmask unless `threshold` sites signed the same list of survivors as it did."""
+    """Check that no site helps to unmask unless `threshold` sites signed the same list of survivors as it did.
+
+    The survivors are the sites whose masked vectors the server has received. `threshold` is `target.noise.threshold`.
+    """
     run, tried = SumRun(target).until("unmask"), 0
     for n in range(target.n_sites):
         good = run.payload(n)["signatures"]
@@ -82,7 +85,7 @@ def signed_keys(target: SumTarget) -> str:
 
 
 def one_vector(target: SumTarget) -> str:
-    """Check that one key masks one vector only: restarted and restored sites send this vector again.
+    """Check that one key masks one vector only: sites restarted, or restored from a copy, send the same vector again.
 
     If another set of sites takes part, a restored site must use other masks. Otherwise, copies of two sites, each made
     to leave the other site out, would reveal the mask that the two share.
@@ -117,7 +120,7 @@ def _masked(run: SumRun, n: int, shares: dict[str, str], site: SumSite) -> np.nd
 
 
 def key_streams(target: SumTarget) -> str:
-    """Check that restored copies of a site, which all send shares, do not reuse a key stream for another share."""
+    """Check that copies of a site, restored from one folder, never encrypt different shares with one key stream."""
     run, N, zeros, looked = SumRun(target).until("shares"), target.n_sites, 0, 0
     for n in range(N):
         sent = []

@@ -30,7 +30,7 @@ _POWER = 0.99  # probability of detecting shares of variance sigma^2 / N, unless
 
 
 def right_sum(target: SumTarget) -> str:
-    """Check that the server learns the sum of the survivors' vectors, from all sites and from the fewest allowed."""
+    """Check that the server learns the sum of the remaining vectors if no site, or the maximum number, drops out."""
     for gone in {0, target.noise.max_dropouts}:
         run = SumRun(target).until("masked").until(None, absent=range(gone))
         total = sum(run.vectors[1, n] for n in run.server.survivors)
@@ -40,7 +40,7 @@ def right_sum(target: SumTarget) -> str:
 
 
 def masked_numbers(target: SumTarget) -> str:
-    """Check that masked numbers, and their differences between attempts and between sites, are uniform.
+    """Check that masked numbers, and their differences between attempts at a sum and between sites, are uniform.
 
     The bytes of all numbers of an attempt get chi-square tests. In each vector, and in each difference of two vectors,
     the numbers near zero are counted: under equal masks, all numbers of the difference are near zero.
@@ -62,7 +62,7 @@ def masked_numbers(target: SumTarget) -> str:
 
 
 def masks(target: SumTarget) -> str:
-    """Check that, in each attempt, every pair of sites shares a mask and every site has its own, all different.
+    """Check that, in each attempt at a sum, each pair of sites shares a mask and each site has its own, all different.
 
     For each pair, all other sites collude with the server. From what the pair sends, the check subtracts the masks
     that these sites know, the masks that unmasking reveals, and the vectors, which the audit chose. What remains is

@@ -53,7 +53,7 @@ class SumTarget:
         return self.mechanism.noise_of(self.n_sites)
 
     def size_for(self, numbers: int) -> int:
-        """Return a size of vectors, at least M, at which all sites together send at least `numbers` integers."""
+        """Return a size of vectors, at least `size`, at which all sites together send at least `numbers` integers."""
         return max(self.size, -(-numbers // self.n_sites))
 
 
@@ -117,7 +117,7 @@ class SumRun:
         return np.frombuffer(raw(answer.payload["masked"], 4 * self.terms.size), "<u4")
 
     def until(self, step: str | None, absent: Collection[int] = ()) -> SumRun:
-        """Run the sum honestly, without `absent` sites, up to the start of a step, or to its end if `step` is None.
+        """Run the sum honestly, without `absent` sites, to the start of a step, or to the sum's end if `step` is None.
 
         Raises ClaimBroken if the sum fails.
         """

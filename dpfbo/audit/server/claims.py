@@ -44,7 +44,8 @@ def accountant(rounds: RepeatedRounds) -> str:
     """Check that the accountant's epsilon is at least the exact epsilon, and not far above it.
 
     dp-accounting gives a lower bound on the exact epsilon by rounding its privacy losses down, and an upper bound by
-    rounding them up; under replace-one, there is no upper bound. The accountant `Pld` uses neither bound.
+    rounding them up; under replace-one, there is no upper bound. The accountant `Pld` uses neither bound, so that the
+    comparison is not circular.
     """
     of = rounds.target.accountant
     opposite = of.relation == REPLACE_ONE

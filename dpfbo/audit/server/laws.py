@@ -1,6 +1,7 @@
 """Statistical checks of S_t (the agents chosen in round t) and of the noise, on many draws of the server's mechanism.
 
-`whole_runs.every_round` checks that the releases consist of such draws. As many whole releases would take too long.
+`whole_runs.every_round` checks that the releases consist of such draws. To make that many whole releases would take
+too long.
 """
 
 import math
@@ -63,19 +64,20 @@ def choices_needed(q: float, n_agents: int, thorough: bool = False) -> int:
     """Return how many draws of S_t detect, with probability 0.99, that q is too large by 2 % (thorough: 0.5 %).
 
     The number is at least 200. It also has a maximum, for speed and memory, which may make the probability smaller.
+    S_t is the set of agents chosen in a round, each with probability q.
     """
     most = min(_MOST_CHOICES[thorough], max(200, _MOST_AGENTS // n_agents))
     return min(most, max(200, math.ceil((excess_found(q, n_agents, 1) / _EXCESS[thorough]) ** 2)))
 
 
 def excess_found(q: float, n_agents: int, draws: int) -> float:
-    """Return the relative excess of q that this many draws of S_t detect with probability 0.99."""
+    """Return the relative excess of q that this many draws of S_t (the chosen agents) detect with probability 0.99."""
     shift = float(stats.norm.isf(ERROR / _TESTS / 2) + stats.norm.ppf(_POWER))
     return shift * math.sqrt((1 - q) / (q * n_agents * draws))
 
 
 def law_of_choice(rounds: RepeatedRounds) -> str:
-    """Check that S_t has the charged distribution: the frequency of each agent and of each pair, and the size."""
+    """Check how many agents are chosen, and how often each agent and each pair, against the charged distribution."""
     target = rounds.audited
     N, T = target.shape[0], target.rounds
     q, _, subset = round_parameters(rounds.charge(rounds.examined[0]).event())

@@ -52,7 +52,7 @@ def _worlds(rounds: RepeatedRounds) -> Iterator[tuple[int, str, Change]]:
 
 
 def public_design(rounds: RepeatedRounds) -> str:
-    """Check that the points of round 0 and the server's `DesignSums` follow from public settings alone.
+    """Check that round 0's points and the server's sums over them (`DesignSums`) follow from public settings alone.
 
     The points must not change, whatever the agents observe.
     """

@@ -108,12 +108,12 @@ class RepeatedRounds:
         return self.release(seed, t, sent) - before
 
     def counted(self, seed: int, t: int) -> Tensor:
-        """Return N booleans, True for each agent that is in S_t under this seed and whose message is not lost."""
+        """Return N booleans, True for each agent that is chosen under this seed and whose message is not lost."""
         N = self.target.shape[0]
         return self.target.mechanism.choose(N, self.entropy(seed), t) & ~self.target.summing.dropout.lost(N, t)
 
     def seeds_with(self, t: int, agent: int, count: int) -> list[int]:
-        """Return seeds, at most `count`, under which the agent is in S_t and its message is not lost."""
+        """Return seeds, at most `count`, under which the agent is chosen and its message is not lost."""
         draws = min(_MOST_DRAWS, math.ceil(15 * count / (self.charge(t).q or 1.0)))
         found: list[int] = []
         for seed in range(draws):

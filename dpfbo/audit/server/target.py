@@ -86,9 +86,9 @@ class _ChangedData:
 class Target:
     """A server under audit in rounds 0 to rounds - 1, with the accountant and the delta of its claim.
 
-    server: replays run copies of it, each with its own entropy source and ledger. For speed, all copies cache weights
-    and lost messages by round, and compute no epsilon. agents: the agents of a server of the private prior, if they are
-    audited, too.
+    server: replays run copies of it, each with its own entropy source and ledger. For speed, all copies cache each
+    round's weights and the list of its lost messages, and compute no epsilon. agents: the agents of a server of the
+    private prior, if they are audited, too.
 
     Raises ValueError for a server without a private mechanism or without noise, rounds < 1 or delta outside (0, 1).
     """
@@ -183,7 +183,7 @@ class Target:
     def run_round(
         self, entropy: Entropy, t: int, messages: Messages | None, late: Tensor | None = None
     ) -> tuple[Tensor | None, Ledger]:
-        """Run round t alone, without inference; return the release (P x M, or None) and the ledger."""
+        """Run round t alone, without inferring a shared prior; return the release (P x M, or None) and the ledger."""
         ledger = Ledger()
         return _values(self.copy(entropy, ledger).round(t, messages, late)[0]), ledger
 
@@ -196,7 +196,7 @@ class Target:
     def whole_round(
         self, entropy: Entropy, t: int, messages: Messages | None, late: Tensor | None = None
     ) -> tuple[Broadcast | None, Ledger]:
-        """Run round t alone, with inference; return the whole broadcast and the ledger."""
+        """Run round t alone, inferring the shared prior if there is one; return the whole broadcast and the ledger."""
         ledger = Ledger()
         return self.copy(entropy, ledger, inference=True).round(t, messages, late)[0], ledger
 

@@ -7,9 +7,9 @@ r_t. For zero-out, it is
 
     sum_t log(1 - q + q exp(<r_t, v_t> / sigma_t^2 - |v_t|^2 / (2 sigma_t^2)))
 
-with v_t the canary's contribution to a release, sigma_t the deviation of the noise in each region and q the canary's
-frequency in S_t, all measured beforehand on other runs. A bound from these scores is valid for any server and any
-measured values.
+with v_t the canary's contribution to a release, sigma_t the deviation of the noise in each region and q the frequency
+with which the canary is chosen, all measured beforehand on other runs. A bound from these scores is valid for any
+server and any measured values.
 """
 
 from collections.abc import Callable
@@ -97,7 +97,9 @@ class _Score:
     def measured(target: Target, messages: Tensor, label: object) -> "_Score":
         """Measure v_t, sigma_t and q, and return the score that uses them.
 
-        They are measured on pairs of runs with equal randomness that differ only in the canary's message.
+        v_t is the contribution of the canary (the agent that sends a message) to the release of round t, sigma_t the
+        deviation of the noise, and q the frequency with which the canary is chosen. They are measured on pairs of runs
+        with equal randomness that differ only in the canary's message.
         """
         target, T, (_, P, M) = target.repeatable, target.rounds, target.shape
         seen, hits, squares = np.zeros(T), np.zeros(T), np.zeros((T, P))
@@ -125,7 +127,7 @@ class _Score:
         return _Score(directions, halves, q)
 
     def projections(self, releases: list[Tensor | None]) -> list[float]:
-        """Return `<r_t, directions[t]>` of each round; 0 for a round without a broadcast."""
+        """Return `<r_t, directions[t]>` of each round t with release r_t; 0 for a round without a broadcast."""
         pairs = zip(releases, self.directions, strict=True)
         return [0.0 if r is None else float((r * u).sum()) for r, u in pairs]
 

@@ -30,7 +30,11 @@ _MOST_COMPARED = 200_000  # most samples of noise that are searched for equal on
 
 
 def every_round(rounds: RepeatedRounds) -> str:
-    """Check that each release is `sum_n phi_n clip(omega_n, C) / q` over n in S_t, plus noise of the charged sigma."""
+    """Check that each release is `sum_n phi_n clip(omega_n, C) / q` over n in S_t, plus noise of the charged sigma.
+
+    S_t is the set of chosen agents, phi_n are the weights of agent n, omega_n is its message, and C the norm to which
+    messages are clipped.
+    """
     target, worst = rounds.target, 0.0
     N, C = target.shape[0], target.message_norm
     seen = torch.zeros(N, dtype=torch.bool)
@@ -86,7 +90,7 @@ def _messages(rounds: RepeatedRounds, turn: int) -> tuple[Tensor, Tensor]:
 def streams(rounds: RepeatedRounds) -> str:
     """Check that noise is independent across runs, rounds, regions and features.
 
-    S_t must be independent across rounds, and of the noise.
+    The set S_t of chosen agents must be independent across rounds, and of the noise.
     """
     target, (_, P, M) = rounds.target, rounds.target.shape
     most = _ROUNDS[rounds.thorough] // len(rounds.charged)

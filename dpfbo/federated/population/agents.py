@@ -51,7 +51,9 @@ _REPEAT = 1e-9  # two unit-cube points this close on every axis are the same que
 
 @dataclass(frozen=True)
 class Agents:
-    """Runs Algorithm 2 for all agents, with the settings that they share. Its methods take the agents' state.
+    """Runs Algorithm 2 of DP-FTS-DE for all agents, with the settings that they share.
+
+    The methods take the agents' state.
 
     Args:
         domain: The search space, of D axes.
@@ -137,7 +139,7 @@ class Agents:
         return "gpytorch" not in (self.own_draw.method, self.own_gp.fit) and not self.own_gp.extensions
 
     def agents_at_once(self, device: torch.device) -> int:
-        """Return the number of agents whose tensors in one step fit the memory that a block may use on this device."""
+        """Return the number of agents whose tensors in one step fit the memory for a block of agents on this device."""
         M, capacity = self.features.size, self.n_init + self.rounds
         wide = max(M, self.own_draw.n_features) * capacity + capacity**2
         if isinstance(self.domain, Grid):
@@ -227,7 +229,7 @@ class Agents:
         return gp.fit(Places(embedded(self.domain, state.x), psi), state.y, known), locate
 
     def expected_gains(self, state: AgentsState, broadcast: Broadcast | None, t: int) -> Tensor:
-        """Return the expected improvement (n) at each agent's query of round t >= 1, in the unit of its observations.
+        """Return the expected improvement at each agent's query of round t >= 1, n numbers in units of observations.
 
         Raises ValueError for agents that draw from their own GPs: they compute no expected improvement.
         """
@@ -323,7 +325,10 @@ class Agents:
         return self._argmax(weights, regions, ids, t)
 
     def followed(self, broadcast: Broadcast, ids: Tensor, t: int) -> Broadcast:
-        """Replace region vectors by their maximiser in round t, as `Points` for all agents; keep other broadcasts."""
+        """Return `Points` in place of region vectors: the maximiser of the function that they define.
+
+        All agents get the same point. Other broadcasts are returned unchanged.
+        """
         if not isinstance(broadcast, RegionVectors):
             return broadcast
         point = self._argmax(broadcast.values[None], self.regions, ids[:1], t)

@@ -15,7 +15,10 @@ Weighting = Callable[[int, Tensor, int], Tensor]
 
 
 def level_of(weighting: Weighting, round: int) -> float:
-    """Return the level of a round, or the round itself if the class that defines `__call__` defines no `level`."""
+    """Return the level of a round, or the round itself if the class that defines `__call__` defines no `level`.
+
+    Rounds of equal level have equal weights.
+    """
     computing = next((kind for kind in type(weighting).__mro__ if "__call__" in vars(kind)), object)
     level = vars(computing).get("level")
     return float(round if level is None else level(weighting, round))

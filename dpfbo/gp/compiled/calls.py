@@ -68,7 +68,8 @@ def can_search(function: FeatureFunction, D: int) -> bool:
 def box_maximizers(function: FeatureFunction, left: Tensor, right: Tensor, rules: Rules) -> Tensor:
     """Find the maximiser of each of B functions in a box, B x D, by the method of `Acquisition`.
 
-    left: a x D1, right: b x D2, of the candidates `(left_i, right_j)`; a and b are powers of two.
+    left: a x D1; right: b x D2, as in `BoxCandidates`; a and b are powers of two. The candidates are all pairs
+    `(left_i, right_j)`.
     """
     features, B, D = function.features, len(function), function.regions.dimension
     maps, M, _ = features.frequencies.shape
@@ -84,7 +85,7 @@ def grid_maximizers(
     line: Tensor, basis: Tensor, circle: float, index: Tensor, rest: Tensor, normals: Tensor, hyper: Hyperparameters,
     noise: Tensor,
 ) -> Tensor:  # fmt: skip
-    """Find the grid row of each exact draw's maximiser, n.
+    """Find the grid row of the maximiser of each of n exact draws.
 
     A row is -1 if the draw's Gram matrix has no Cholesky factor or the draw's values overflow.
 
@@ -117,9 +118,9 @@ def _padded(basis: Tensor) -> tuple[Tensor, Tensor]:
 class GridColumns:
     """The grid points that the columns of kernel tables stand for: the centres of `Grid.screening`, then its clusters.
 
-    Without screening, the columns are all points of the grid. rows: W, the grid row of each column; columns: G, for
-    each grid row one of its columns; coarse: the number of columns before the first cluster; width: the number of
-    columns of each cluster, 0 without screening.
+    Without screening, the columns are all points of the grid. rows: the grid row of each of the W columns;
+    columns: for each of the G grid rows, one of its columns; coarse: the number of columns before the first cluster;
+    width: the number of columns of each cluster, 0 without screening.
     """
 
     rows: Tensor
@@ -146,14 +147,15 @@ def grid_improvements(
     factors: Tensor, prior: Tensor, index: Tensor, z: Tensor, improvement: Tensor, kept: int,
     least_weight: float, clusters: int,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Find the grid rows of largest expected improvement, n, and the probability of models with the known mean, n.
+    """Find the grid rows of largest expected improvement (n) and the probabilities of models with the known mean (n).
 
-    The method is that of `averaged_gp`. plain: L x G x W, tables of the kernels k_l; common: the shared function's
-    covariances, G x W, and variances, W, or None; mean: W, the known mean; prior: J x R, the models' log prior weights,
-    for R factors and J pairs of kernel and noise variance; index: n x t, rows of the grid; z: n x t, observations in
-    the units of the models; improvement: 8193 values of `phi(u) + u Phi(u)`, u in [-16, 16]. The `kept` most probable
-    models are averaged, without those below `least_weight` times the largest probability. A row is -1 if its
-    improvement lies beyond the table, or a covariance matrix is not positive definite.
+    The method is that of `averaged_gp`. order: the W columns of the tables; plain: L x G x W, tables of the SE kernels
+    of L length-scales; common: the shared function's covariances, G x W, and variances, W, or None; mean: W, the known
+    mean; prior: J x R, the models' log prior weights, for R factors and J pairs of kernel and noise variance; index:
+    n x t, rows of the grid; z: n x t, observations after `AveragedGP.transformed`; improvement: 8193 values of
+    `phi(u) + u Phi(u)`, u in [-16, 16]. The `kept` most probable models are averaged, without those below
+    `least_weight` times the largest probability. A row is -1 if no expected improvement reaches 1e-50, or if a
+    covariance matrix is not positive definite.
     """
     (n, t), (L, G, W) = index.shape, plain.shape
     if index.min() < 0 or index.max() >= G:

@@ -93,7 +93,7 @@ def cache_folder() -> Path:
 
 
 def load(folder: Path) -> ctypes.CDLL:
-    """Load the library from the folder, built there if needed; raise CannotCompile with the reason if that fails."""
+    """Build the library in the folder if needed, and load it; raise CannotCompile with the reason if that fails."""
     try:
         compiler = shlex.split(os.environ.get("CC", "")) or ["cc"]
     except ValueError as error:

@@ -191,7 +191,10 @@ class WithNoise(Transform):
 
 
 def numbers_of(n: int, signal: Tensor | None = None, noise: Tensor | None = None, n_moved: int = 0) -> Diagnostics:
-    """Return the secret diagnostics of a release of n rows, with the norms of signal and noise."""
+    """Return the secret diagnostics of a release of n rows, with the norms of signal and noise.
+
+    signal: the values before noise. n_moved: the number of rows that were moved into the public box.
+    """
     first, second = (0.0 if values is None else float(torch.linalg.norm(values)) for values in (signal, noise))
     return Diagnostics(first, second, n_chosen=n, n_clipped=n_moved, n_rejected=0)
 

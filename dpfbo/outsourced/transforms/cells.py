@@ -79,7 +79,11 @@ class Cells:
 
 @dataclass(frozen=True)
 class CellRows:
-    """The rows in each of m cells, or the row nearest to the centre of an empty cell. scaled: n x d; centres: m x d."""
+    """The rows in each of m cells, or the row nearest to the centre of an empty cell.
+
+    centres: m x d, the centres of the cells. scaled: n x d, all rows after scaling. parts: the indices of the rows in
+    each cell.
+    """
 
     centres: Tensor
     scaled: Tensor

@@ -1,4 +1,4 @@
-"""The control for the histogram: public cells without a release."""
+"""The control for the transform `Histogram`: public cells without a release."""
 
 from dataclasses import dataclass
 

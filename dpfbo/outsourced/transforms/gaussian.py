@@ -16,7 +16,7 @@ from dpfbo.privacy.release import Release
 class GaussianNoise(WithNoise):
     """Releases `Z = X + sigma N(0, I)`, n x d, with the rows in a secret random order, at any eps > 0.
 
-    sigma follows from the analytic Gaussian mechanism (Balle and Wang 2018). The classic
+    X are the scaled rows. sigma follows from the analytic Gaussian mechanism (Balle and Wang 2018). The classic
     `sigma = sqrt(2 ln(1.25 / delta)) / eps` is proved for eps <= 1 only, and is larger.
 
     Args:

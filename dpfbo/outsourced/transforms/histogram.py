@@ -23,8 +23,9 @@ class Histogram(WithNoise, OverCells):
     """Releases `counts + sigma N(0, I)`, m x 1, the noisy numbers of rows in m public cells.
 
     The modeler optimises over the centres of the cells whose noisy counts exceed a threshold. A measurement of a
-    candidate takes a random row of its cell, if possible one not measured before, or the nearest row if the cell is
-    empty. The modeler asks for no more measurements of a cell than its noisy count, until all cells reach this limit.
+    candidate takes a random row of its cell, if possible a row that was not measured before. If the cell is empty, the
+    row nearest to its centre is taken. The modeler asks for no more measurements of a cell than its noisy count, until
+    all cells reach this limit.
 
     Args:
         epsilon: The epsilon of the release.
@@ -82,7 +83,7 @@ class Histogram(WithNoise, OverCells):
         return replace(super().candidates(values, public), counts=values[self.kept(values, public), 0])
 
     def kept(self, values: Tensor, public: Public) -> Tensor:
-        """Return the cells whose counts exceed the threshold, or the cell with the largest count if there are none."""
+        """Return the cells whose counts exceed the threshold, or the cell with the largest count if none does."""
         counts = values[:, 0]
         kept = (counts > self.threshold * self.sigma(public)).nonzero()[:, 0]
         return kept if len(kept) else counts.argmax()[None]

@@ -1,16 +1,17 @@
 """The published transform of PO-GP-UCB (Kharkovskii, Dai, Low 2020, Algo. 1), whose privacy claim does not hold.
 
 The published claim is (eps, delta)-differential privacy for tables that differ in one row by a norm of at most 1. It
-does not hold if n > d + 1. Let X_c be the scaled, centred rows, n x d, of rank d. Even with raised singular values,
-the release is
+does not hold if n > d + 1. Let X_c be the scaled, centred rows, n x d, of rank d. Even if the transform raises the
+singular values of X_c, the release is
 
     Z = X_c W    for some d x r matrix W,
 
 so every column of Z lies in the column space of X_c, a d-dimensional subspace of the (n - 1)-dimensional space of
 centred vectors. A neighbouring table can have another column space, and the two distributions of Z are then mutually
-singular: delta is 1 for every epsilon. The lemma behind the claim is about `M X`, which mixes users; this transform
-releases `X M`, which mixes features. Moreover, the scaling to norm 25, the centring and the decision whether to raise
-the singular values depend on secret data. The attack in `dpfbo.audit.release.two_tables` uses the column spaces.
+singular: delta is 1 for every epsilon. The lemma behind the claim is about `M X`, which mixes rows; this transform
+releases `X M`, which mixes features. Moreover, the scaling to a largest norm of 25, the centring and the decision
+whether to raise the singular values depend on secret data. The attack in `dpfbo.audit.release.two_tables` uses the
+column spaces.
 """
 
 import math
@@ -32,7 +33,8 @@ INFLATIONS = ("paper", "authors")
 def threshold(r: int, epsilon: float, delta: float) -> float:
     """Return the threshold for singular values, `w = 16 sqrt(r ln(2 / delta)) / eps * ln(16 r / delta)`.
 
-    If any singular value of the scaled, centred rows is below w, all of them are raised.
+    r is the number of columns of the release. If any singular value of the scaled, centred rows is below w,
+    `RandomProjection` raises all of them.
 
     Raises ValueError for r < 1, eps <= 0, or delta outside (0, 1).
     """
@@ -88,7 +90,7 @@ class RandomProjection(AsRows):
         return self.raised(rows) @ M / math.sqrt(self.r)
 
     def raised(self, rows: Tensor) -> Tensor:
-        """Return the rows (n x d) with all singular values raised to at least w, or unchanged if none is below w."""
+        """Return the rows (n x d); if any singular value is below the threshold w, all are raised to at least w."""
         w = threshold(self.r, self.epsilon, self.delta)
         U, s, Vt = torch.linalg.svd(rows, full_matrices=False)  # thin: n x d, never n x n
         if float(s.min()) >= w:

@@ -1,8 +1,8 @@
 """Planning: the noise, sampling probability or number of rounds that meets a target epsilon.
 
-Sampling probabilities of four digits and numbers of rounds are searched by bisection. Noise multipliers of four digits
-are searched by the secant method, which needs a third of bisection's evaluations, because epsilon is almost a power of
-the noise multiplier. The accountant's epsilon must be monotone in all three. Every answer meets the target:
+Numbers of rounds, and sampling probabilities of four digits, are searched by bisection. Noise multipliers of four
+digits are searched by the secant method, which needs a third of bisection's evaluations, because epsilon is almost a
+power of the noise multiplier. The accountant's epsilon must be monotone in all three. Every answer meets the target:
 `epsilon_of(answer) <= target`.
 """
 

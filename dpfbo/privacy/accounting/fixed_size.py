@@ -28,9 +28,10 @@ class FixedSize(AdditiveAccountant):
     Guarantee. Neighbouring relation: all messages of one agent are replaced by any other clipped messages
     (replace-one); N is public. Event: each round is a Gaussian on a uniform subset of k of the N agents
     (`SampledWithoutReplacementDpEvent`). Sensitivity: z is sigma / D, where `D = C max_n ||phi_n|| / q` is the largest
-    weighted norm of a message that is clipped to norm C. Two messages are up to 2 D apart, so `events.round_event`
-    makes an event of multiplier z / 2; this accountant does not halve the multiplier again. Epsilon is an upper bound;
-    do not compare it with an epsilon for zero-out.
+    weighted norm of a message that is clipped to norm C; phi_n are agent n's weights, and q is the sampling
+    probability. Two messages are up to 2 D apart, so `events.round_event` makes an event of multiplier z / 2; this
+    accountant does not halve the multiplier again. Epsilon is an upper bound; do not compare it with an epsilon for
+    zero-out.
 
     Epsilon is never above the exact epsilon of the same events without sampling (Balle, Wang 2018). Without sampling,
     events of multipliers m_t equal one Gaussian of multiplier m, `1 / m^2 = sum_t 1 / m_t^2`. The epsilon of

@@ -117,12 +117,12 @@ class _SampledGaussian(GaussianPrivacyLoss):
 
     @cached_property
     def span(self) -> tuple[float, float]:
-        """The least and the largest loss on the grid."""
+        """The least and the largest privacy loss that a grid must cover."""
         bounds = self.connect_dots_bounds()
         return bounds.epsilon_lower, bounds.epsilon_upper
 
     def discretised(self, interval: float) -> pld_pmf.PLDPmf:
-        """Return the loss, discretised pessimistically on multiples of the interval."""
+        """Return the privacy loss, discretised pessimistically on multiples of the interval."""
         first, last = math.floor(self.span[0] / interval), math.ceil(self.span[1] / interval)
         deltas = self.get_delta_for_epsilon(np.arange(first, last + 1) * interval)
         return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(interval, first, last, deltas)

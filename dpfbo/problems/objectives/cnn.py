@@ -27,8 +27,9 @@ Parameters = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]  # weights an
 class ImageSets:
     """N image sets with I images in total, and the minibatches and start weights of their networks.
 
-    patches: first-layer inputs, I x side^2 x 25. target: one-hot labels, I x 10. batches: image indices of each step,
-    N x steps x BATCH. validation: image indices, N x v, -1 for padding. start: input of `start_parameters`, N x W.
+    patches: the output of `patches_of`, I x h^2 x 25. target: one-hot labels, I x 10. batches: image indices of each
+    step, N x steps x BATCH. validation: image indices, N x v, -1 for padding. start: standard normal numbers, one for
+    each of a network's W weights, N x W.
     """
 
     patches: Tensor
@@ -43,7 +44,7 @@ class ImageSets:
 
 
 def patches_of(images: Tensor) -> Tensor:
-    """Return the inputs of the first layer, `I x s x s -> I x h^2 x 25` with h = s / 2 rounded up."""
+    """Return the images' 5 x 5 patches for the first layer, `I x s x s -> I x h^2 x 25` with h = s / 2 rounded up."""
     padded = functional.pad(images, (2, 2, 2, 2))
     return padded.unfold(1, _KERNELS[0], 2).unfold(2, _KERNELS[0], 2).flatten(3).flatten(1, 2).contiguous()
 
@@ -54,7 +55,7 @@ def n_weights(side: int) -> int:
 
 
 def batches_of(rows: np.ndarray, steps: int, generator: np.random.Generator) -> np.ndarray:
-    """Return the rows of each step, `steps x BATCH`, taken from successive random permutations of all rows."""
+    """Return the minibatch of each step, `steps x BATCH`, taken from successive random permutations of `rows`."""
     passes = math.ceil(steps * BATCH / len(rows))
     order = np.concatenate([generator.permutation(rows) for _ in range(passes)])
     return order[: steps * BATCH].reshape(steps, BATCH)
@@ -96,7 +97,10 @@ def train(data: ImageSets, sets: Tensor, settings: Tensor) -> Parameters:
 
 
 def gradient(parameters: Parameters, patches: Tensor, target: Tensor) -> Parameters:
-    """Return the gradient of each network's mean cross-entropy, for patches E x B x h^2 x 25 and targets E x B x 10."""
+    """Return the gradient of each network's mean cross-entropy over its B images.
+
+    patches: E x B x h^2 x 25, see `patches_of`. target: one-hot labels, E x B x 10.
+    """
     E, B, places, _ = patches.shape
     W2, W3 = parameters[2], parameters[4]
     first, columns, second, outputs = _forward(parameters, patches)
@@ -111,12 +115,15 @@ def gradient(parameters: Parameters, patches: Tensor, target: Tensor) -> Paramet
 
 
 def logits(parameters: Parameters, patches: Tensor) -> Tensor:
-    """Return the outputs of E networks for B images each, `E x B x h^2 x 25 -> E x B x 10`."""
+    """Return the outputs of E networks for B images each, `E x B x h^2 x 25 -> E x B x 10`, h as in `patches_of`."""
     return _forward(parameters, patches)[-1]
 
 
 def start_parameters(start: Tensor, side: int) -> Parameters:
-    """Return E networks' initial weights, the normal numbers `start` (E x W) scaled as in He et al. 2015; biases 0."""
+    """Return E networks' initial weights, the normal numbers `start` (E x W) scaled as in He et al. 2015; biases 0.
+
+    W: the number of a network's weights. side: the h of `patches_of`, not the side of the images.
+    """
     sizes = _shapes(side)
     parts = start.split([math.prod(size) for size in sizes], 1)
     weights = [part.reshape(len(start), *size) * (2 / size[0]) ** 0.5 for part, size in zip(parts, sizes, strict=True)]

@@ -21,8 +21,9 @@ from dpfbo.gp import batches
 class DataSets:
     """N data sets of up to n training and v validation rows, padded with zeros.
 
-    gram: X X^T, N x n x n. cross: X X_v^T with validation rows X_v, N x n x v. target: one-hot training labels,
-    N x C x n. rows: numbers of training rows, N. label: validation labels, N x v, -1 for padding.
+    gram: X X^T with training rows X, N x n x n. cross: X X_v^T with validation rows X_v, N x n x v. target: one-hot
+    training labels of C classes, N x C x n. rows: numbers of training rows, N. label: validation labels, N x v, -1 for
+    padding.
     """
 
     gram: Tensor
@@ -71,7 +72,8 @@ def data_sets(
 def fit(data: DataSets, settings: Settings, epochs: int, order: Tensor) -> tuple[Tensor, Tensor]:
     """Train all models and return coefficients A, N x k x C x n, and intercepts b, N x k x C x 1.
 
-    Each step is plain SGD on `mean cross-entropy of the batch + l2 / 2 |W|^2`, without a penalty on intercepts:
+    For C classes, the weights are W = A X with the n training rows X. Each step is plain SGD on `mean cross-entropy of
+    the batch + l2 / 2 |W|^2`, without a penalty on intercepts:
 
         W <- (1 - lr l2) W - lr / |B| sum_{i in B} (p_i - y_i) x_i^T,    b <- b - lr / |B| sum_{i in B} (p_i - y_i)
 

@@ -27,10 +27,10 @@ _DOMAINS = {
 class PlaceProblem(ScoreProblem):
     """A problem with one agent for each place of a csv file, in the order of the places' names.
 
-    At most a fixed number of each place's records is used, drawn at random. They are split at random in two halves, one
-    for training and one for validation; features, and the target of a regression, are standardised by the training
-    half. The objective is deterministic. Points x are hyper-parameters of the model; "log" marks axes that are searched
-    on a logarithmic scale:
+    At most `records.most` records of each place are drawn at random and split in two halves, one for training and one
+    for validation; features, and the target of a regression, are standardised by the training half. The objective is
+    deterministic. Points x are hyper-parameters of the model; "log" marks axes that are searched on a logarithmic
+    scale:
 
     - `svr`, a support vector regression with an RBF kernel: (C, gamma, epsilon) in [0.01, 100], [0.001, 10] and
       [0.001, 1], all log.
@@ -104,7 +104,8 @@ class Homes(PlaceProblem):
 class Flats(PlaceProblem):
     """Tunes a regression of resale prices for each of 25 towns of Singapore (public housing, 2023); y is its R2.
 
-    The agents are the towns with at least 100 resales; at most 300 of each are used. The rest is as for `Homes`.
+    The agents are the towns with at least 100 resales; at most 300 of each are used. The regression, the score
+    and the metric are as for `Homes`.
     """
 
     records: ClassVar[PlaceRecords] = PlaceRecords(

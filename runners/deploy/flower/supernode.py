@@ -77,7 +77,7 @@ class SuperNode:
     def wait_for_the_end(self) -> None:
         """Return when the server says that the study has ended, or after ten minutes without a connection.
 
-        Until then the server may repeat a request: if it is killed before it saves an answer, the answer is lost.
+        Until then the site must stay connected: a server that was killed before it saved an answer asks again.
         """
         while not self._ended.wait(_PAUSE) and time.monotonic() - self._lost_at < _GONE:
             pass

@@ -108,7 +108,7 @@ def layout(executor: RayExecutor, experiment: FederatedExperiment) -> Layout:
     """Divide N agents among actors that fit on the cluster. Raises ExecutorError if they do not fit.
 
     With `aggregation=auto` the actors add up the messages if these have more than 2 million values in total (N x M,
-    16 MB per round). Sums of the same messages in another order differ in their last digits.
+    16 MB per round). This changes the order of the additions, and so the last digits of the sums.
     """
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     cpus, gpus, memory = (sum(node.get(kind, 0.0) for node in nodes) for kind in ("CPU", "GPU", "memory"))
