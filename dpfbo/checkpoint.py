@@ -184,7 +184,7 @@ class Checkpoint:
             shutil.rmtree(old)
 
     def release_file(self) -> ReleaseFile:
-        """Return the file for a release whose noise cannot be drawn again."""
+        """Return the file that keeps a release for a restart, if its noise has no seed."""
         return ReleaseFile(self.folder / "release.npz")
 
     def curator_file(self) -> ReleaseFile:

@@ -147,10 +147,11 @@ def composed_problems(overrides: Sequence[str]) -> list[tuple[str, DictConfig]]:
 
 
 def measure(cfg: DictConfig, title: str, seeds: Sequence[int], most: int) -> dict[str, Any]:
-    """Measure a problem's headroom for each seed; return facts about the problem, the results, their means and errors.
+    """Measure a problem's headroom for each seed; return facts about the problem, the results, and their statistics.
 
-    seeds: the seeds of the objectives; only the first is used if the objectives depend on no seed. most: largest number
-    of points. A standard error is None with one seed.
+    The statistics are the mean and standard error of each result over the seeds; an error is None with one seed. seeds:
+    the seeds of the objectives; only the first is used if the objectives depend on no seed. most: the largest number of
+    points at which all objectives are evaluated.
     """
     follows = "function_seed" in cfg.problem and OmegaConf.is_interpolation(cfg.problem, "function_seed")
     used, found = list(seeds if follows else seeds[:1]), []

@@ -66,7 +66,7 @@ class Places:
     """Points as inputs of the kernels.
 
     x: `n x k x D`, unit-cube points, embedded by `MixedBox.embed` if the domain is a `MixedBox`; psi: their features,
-    `n x k x M`, if a mean is known.
+    `n x k x M`, if the models have a `KnownMean`.
     """
 
     x: Tensor

@@ -79,9 +79,9 @@ class School(ScoreProblem):
 class Schools:
     """Training and validation halves of N schools, padded to the t and v students of the largest halves.
 
-    within: squared distances between training students in ability band and in other features, N x 2 x t x t. across:
-    the same distances from validation to training students, N x 2 x v x t. The distances of padded students are
-    infinite, but the diagonal of `within` is 0 for all students.
+    within: two squared distances for each pair of training students, one over the ability band and one over the other
+    features, N x 2 x t x t. across: the same distances from validation to training students, N x 2 x v x t. The
+    distances of padded students are infinite, but the diagonal of `within` is 0 for all students.
     train, validation: N x t and N x v, scores minus the school's training mean, 0 for padding.
     """
 
@@ -100,8 +100,8 @@ class Schools:
 
             |validation - K* a|^2 / |validation|^2,   a = (K + ridge I)^-1 train
 
-        with K_ij = exp(-sum_f gamma_f d_f(i, j)^2), where d_1 is the distance between students in ability band and d_2
-        the distance in the other features. K* is this kernel between validation and training students. ridge: N;
+        with K_ij = exp(-sum_f gamma_f d_f(i, j)^2), where d_1 is the distance of two students over the ability band,
+        and d_2 over the other features. K* is this kernel between validation and training students. ridge: N;
         gamma: N x 2; both positive. A padded student, infinitely far away and with target 0, changes nothing.
         """
         K = _kernel(self.within, gamma)  # N x t x t

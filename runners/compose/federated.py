@@ -96,7 +96,7 @@ class FederatedExperiment:
         return self.study.result()
 
     def kept_release(self, checkpoint: Checkpoint) -> ReleaseFile:
-        """Return the checkpoint's file for a release whose noise cannot be drawn again."""
+        """Return the file in which the checkpoint keeps a release for a restart, if its noise has no seed."""
         return checkpoint.release_file()
 
     def server(self, ledger: Ledger, checkpoint: Checkpoint | None = None) -> ServerKind | None:

@@ -97,7 +97,7 @@ class OutsourcedExperiment:
         return OutsourcedResult()
 
     def kept_release(self, checkpoint: Checkpoint) -> ReleaseFile:
-        """Return the checkpoint's file for a release whose noise cannot be drawn again."""
+        """Return the file in which the checkpoint keeps a release for a restart, if its noise has no seed."""
         return checkpoint.curator_file()
 
     def curator(self, ledger: Ledger, checkpoint: Checkpoint | None = None) -> Curator:
