@@ -71,7 +71,10 @@ class ReleaseFile:
         self.path = path.absolute()
 
     def load(self, round: int) -> tuple[Release, Sequence[int] | None] | None:
-        """Return the kept release and the order of its rows if it belongs to this round, else None."""
+        """Return the kept release and the secret order of its rows if it belongs to this round, else None.
+
+        The order is None for a server's release, and for a curator's release in the table's order.
+        """
 
         def parse(file: FileContent) -> tuple[Release, Sequence[int] | None] | None:
             if file.meta["round"] != round:

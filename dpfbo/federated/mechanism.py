@@ -201,8 +201,8 @@ class SubsampledGaussian(Mechanism):
         """Return the multiplier at which a round is charged.
 
         `charge="nominal"` gives z_t, and `charge="effective"` gives sigma_t / `tight_sensitivity`. With the paper's
-        calibration the effective multiplier is `z_t sqrt(P) phi_max / max_n ||phi_n||`, up to `sqrt(P) z_t`. phi_n
-        holds the weights of agent n, and phi_max is the largest weight.
+        calibration the effective multiplier is `z_t sqrt(P) phi_max / max_n ||phi_n||`, which is at most `sqrt(P) z_t`.
+        phi_n holds the weights of agent n, and phi_max is the largest weight.
         """
         z = self.multiplier(round)
         if self.charge == "nominal":

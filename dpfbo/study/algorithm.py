@@ -169,7 +169,7 @@ class Algorithm:
 
 @dataclass(frozen=True)
 class Preset:
-    """The problem-dependent settings of the named algorithms; the defaults are those of `problem=custom`.
+    """Settings of the named algorithms that depend on the problem; the defaults are those of `problem=custom`.
 
     Args:
         M: The number of random features of the messages.

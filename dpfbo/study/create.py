@@ -59,7 +59,8 @@ def create_study(
             each agent adds a share of the noise and the server sees only the noisy sum (`dpfbo.secure.SecureSite`).
         max_dropouts: With trust `nobody`, the number of agents that may drop out before the sum is complete.
         colluders: With trust `nobody`, the number of agents that may reveal everything they know to the server.
-        preset: The problem-dependent settings of the named algorithms.
+        preset: The settings that depend on the problem, see `dpfbo.Preset`. If `algorithm` is an `Algorithm`, only
+            `sampling_probability` and `decay` are used.
         acquisition: How agents maximise their acquisition functions over the domain.
 
     Returns:

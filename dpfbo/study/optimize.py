@@ -103,7 +103,8 @@ def optimize(
             folder or a ledger with a path.
         ledger: The ledger that records the cost of each broadcast; None for the one in the folder, or for one in memory
             if there is no folder.
-        preset: The problem-dependent settings of the named algorithms.
+        preset: The settings that depend on the problem, see `dpfbo.Preset`. If `algorithm` is an `Algorithm`, only
+            `sampling_probability` and `decay` are used.
         acquisition: How agents maximise their acquisition functions over the domain.
         progress: True shows a progress bar; None shows it only in a terminal or a notebook.
         callbacks: Functions that are called with the study and an `Evaluation` after each evaluation.

@@ -1,9 +1,9 @@
 """Search every file of a real run for numbers that are functions of a sum without its noise.
 
-The search makes two runs with privacy.rng=os. Both release the same numbers, because `FixedRelease`, which takes
-the place of their noise, ignores the sum. The second run loses many messages, so that its sums, subsets of agents and counts differ from those of the
-first. A file must not have a column of the server's private numbers, or any number that `_secrets` computes from a sum.
-Its contents in the two runs may differ only in times.
+The search makes two runs with privacy.rng=os. Both release the same numbers, because `FixedRelease`, which takes the
+place of their noise, ignores the sum. The second run loses many messages, so that its sums, subsets of agents and
+counts differ from those of the first. A file must not have a column of the server's private numbers, or any number that
+`_secrets` computes from a sum. Its contents in the two runs may differ only in times.
 """
 
 import io
