@@ -118,7 +118,10 @@ def adds_noise(config: dict[str, Any]) -> bool:
 
 
 def labels(configs: Sequence[dict[str, Any]], flats: Sequence[dict[str, Any]], hashes: Sequence[str]) -> list[str]:
-    """Return a unique label for each setting; equal labels get the values or hashes that distinguish their settings."""
+    """Return a unique label for each setting.
+
+    A short label that several settings share is extended by distinguishing values or, failing that, part of a hash.
+    """
     short = [label(config) for config in configs]
     # A noise multiplier that was calibrated to a target epsilon follows from it, so it distinguishes no settings.
     flats = [{k: v for k, v in f.items() if k != "privacy.z" or f.get("privacy.epsilon") is None} for f in flats]

@@ -59,8 +59,8 @@ def log_likelihood(hyper: KernelParameters, x: Tensor, y: Tensor, models: Models
 def information(hyper: KernelParameters, x: Tensor, models: Models) -> Tensor:
     """Return the Fisher information of the raw parameters, divided by t: `tr(A^-1 A_i A^-1 A_j) / (2 t)`, N x p x p.
 
-    A is the covariance of the observations at x, N x t x D, and A_i its difference quotient with respect to parameter
-    i. The result is the identity if A has no Cholesky factor.
+    x: N x t x D. A, N x t x t, is the covariance of the t observations of each agent, noise included, and A_i is its
+    difference quotient with respect to parameter i. The result is the identity where it would not be finite.
     """
     (n, p), t = hyper.raw.shape, x.shape[1]
     # each agent's parameters p + 1 times: unchanged, then with each of them moved in turn
