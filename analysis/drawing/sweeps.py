@@ -35,7 +35,7 @@ class SweepPanel:
 
 
 def panels(groups: Sequence[SettingRuns]) -> list[SweepPanel]:
-    """Return the panels of a figure: a single one, or one for each of two keys that are swept around a centre."""
+    """Return a figure's panels: two if a private algorithm varies two keys, one at a time; otherwise one."""
     families: dict[str, list[SettingRuns]] = {}
     for group in groups:
         families.setdefault(group.first.config["algorithm"]["name"], []).append(group)

@@ -75,12 +75,12 @@ class JudgedClaim:
     """A claim and its verdict.
 
     ours: estimate ± standard error; a difference is positive if it supports the claim. standard_errors: the estimate
-    divided by its standard error, positive if it supports the claim; for agreement with a published number, minus the
-    distance to that number in standard errors. units: number and kind of the independent units. kind: "effect",
-    "agreement", "epsilon", "control" or "own". form: form of the test. repeats: id of an earlier claim with the same
-    case and test or, for an own finding, with identical runs; else empty. margin: relative difference within which the
-    verdict is "level". needed: number of units that would decide an undecided claim. p: p-value of the test for
-    "holds".
+    divided by its standard error, positive if it supports the claim. For agreement with published numbers, it is the
+    largest distance to any of them in standard errors, as a negative number. units: number and kind of the independent
+    units. kind: "effect", "agreement", "epsilon", "control" or "own". form: form of the test. repeats: id of an earlier
+    claim with the same case (problem and size) and the same test; for a finding of ours also of an earlier one on
+    identical runs; else empty. margin: relative difference within which the verdict is "level". needed: number of units
+    that would decide an undecided claim. p: p-value of the test for "holds".
     """
 
     id: str

@@ -26,8 +26,8 @@ AGREEMENT, EPSILON = "agreement", "epsilon"
 class Outcome:
     """The outcome of a test.
 
-    ours: the estimate in words. standard_errors: the least significant estimate divided by its standard error; for
-    agreement with published numbers, minus the largest deviation from any of them in standard errors.
+    ours: the estimate in words. standard_errors: the least significant estimate divided by its standard error. For
+    agreement with published numbers, it is the largest distance to any of them in standard errors, with a minus sign.
     """
 
     ours: str

@@ -61,9 +61,9 @@ class Claim:
 class Verdict:
     """The result of many trials for a claim; all bounds hold at once, with 95 % confidence.
 
-    without, with_message: scores of the trials without and with one agent's message. tests: the rates of two tests, or
-    of one if both thresholds are equal. epsilon: lower bound at the claim's delta. broken: a promised (eps, delta) that
-    the error rates contradict, or None.
+    without, with_message: scores of the trials without and with one agent's message. tests: for each of two tests,
+    or of one if both would have the same threshold, this threshold and the upper bounds on the two error rates.
+    epsilon: lower bound at the claim's delta. broken: a promised (eps, delta) that the error rates contradict, or None.
     """
 
     claim: Claim

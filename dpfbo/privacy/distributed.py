@@ -39,8 +39,9 @@ class DistributedNoise:
         that nobody else knows. Rounding moves a message by at most `g sqrt(M) / 2` and leaves a zero message zero, so
         the sensitivity is at most `C + g sqrt(M) / 2`. The shares of H honest sites add up to a sum of H discrete
         Gaussians, not to one discrete Gaussian. For a message of M numbers, the probabilities under the two differ at
-        most by a factor `exp(±M gap)` (Kairouz, Liu and Steinke 2021, Prop. 12), where `gap = 10 sum_(k<H) exp(-2 pi^2
-        s^2 k / (k + 1))` is below `10 H exp(-pi^2 s^2)`. `check` refuses noise with s < 10, so gap is below 1e-400.
+        most by a factor `exp(±M gap)` (Kairouz, Liu and Steinke 2021, Prop. 12), where `gap = 10 sum_(0<k<H) exp(-2
+        pi^2 s^2 k / (k + 1))` is below `10 H exp(-pi^2 s^2)`. `check` refuses noise with s < 10, so gap is below
+        1e-400.
 
     Raises:
         SettingError: `N <= 2 max_dropouts + colluders`; the secure sum needs more sites.

@@ -234,7 +234,7 @@ class Study:
         return self.mechanism if self.algorithm.private else WeightedAverage(self.algorithm.message_normalize)
 
     def population(self, problem: Problem, threads: int = 1) -> LocalPopulation:
-        """Return all agents, to run in this process. threads: the number of threads on which blocks of them compute."""
+        """Return all agents, to run in this process. threads: number of threads; each computes a block of agents."""
         return LocalPopulation.of(problem, self.agents, self.algorithm.aggregates, threads)
 
     @cached_property

@@ -40,7 +40,7 @@ HELP = """Run a study with a server, and sites on their own machines, over Flowe
 The operator, on the server's machine:
   python -m runners.deploy init PROJECT --space space.yaml --agents 5 --epsilon 1 --host bo.example.org
   python -m runners.deploy roster add PROJECT --agent 0 --keys public.json     the file that a site has sent
-  python -m runners.deploy server PROJECT                                    runs until all sites have the last broadcast
+  python -m runners.deploy server PROJECT                                   runs until all sites have the last broadcast
 Each site, on its own machine, which needs only outgoing HTTPS:
   python -m runners.deploy site-key FOLDER                                     then send FOLDER/public.json
   python -m runners.deploy site FOLDER                                         with the files of PROJECT/for_sites in it

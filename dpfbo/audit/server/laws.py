@@ -132,9 +132,9 @@ def _sizes(sizes: np.ndarray, N: int, q: float) -> float:
 def noise(rounds: RepeatedRounds) -> str:
     """Check that the noise has the charged standard deviation in each region and feature, whatever agents send.
 
-    Under equal randomness, the noise must equal the noise for zero vectors if all messages are NaN, if all are late, or
-    if S_t is empty. If all messages are long along one axis, it must equal that noise on the other axes. Noise that no
-    seed repeats gets statistical tests instead.
+    With the same randomness, a release must equal the release for zero vectors, which is noise alone, if all messages
+    are NaN, if all are late, or if S_t is empty. If all messages are long along the first feature, the two releases
+    must agree in all other features. Noise that no seed repeats gets statistical tests instead.
     """
     p, t = dict[str, float](), rounds.examined[0]
     for name, target, messages, late, first in _sent(rounds.audited):

@@ -120,9 +120,9 @@ def logits(parameters: Parameters, patches: Tensor) -> Tensor:
 
 
 def start_parameters(start: Tensor, side: int) -> Parameters:
-    """Return E networks' initial weights, the normal numbers `start` (E x W) scaled as in He et al. 2015; biases 0.
+    """Return the initial parameters of E networks: weights `start` (E x W) scaled as in He et al. 2015, and biases 0.
 
-    W: the number of a network's weights. side: the h of `patches_of`, not the side of the images.
+    start: standard normal numbers. W: the number of a network's weights, without biases. side: the h of `patches_of`, not the side of the images.
     """
     sizes = _shapes(side)
     parts = start.split([math.prod(size) for size in sizes], 1)
