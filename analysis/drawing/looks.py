@@ -85,7 +85,7 @@ def variants(look: Style, n: int) -> list[Style]:
 
 
 def stretched(look: Style, i: int) -> Style:
-    """Return the look with dashes that grow with i, to tell lines of one method apart that have no markers."""
+    """Return the look with dashes that are longer for larger i, to tell apart lines of one method without markers."""
     offset, dashes = look.line
     return Style(look.colour, (offset, tuple((1 + 0.6 * i) * length for length in dashes)), look.marker)
 

@@ -78,7 +78,7 @@ class DistributedGaussian(SubsampledGaussian):
         return {view: z * math.sqrt((noise.survivors - k) / noise.honest) for view, k in known.items()}
 
     def scale(self, n_agents: int, M: int, round: int) -> float:
-        """Return the standard deviation that epsilon requires of the sum's noise, in rounding steps g. M: message length.
+        """Return the standard deviation that epsilon requires of the sum's noise, in steps g. M: the message length.
 
         Raises ValueError if noise of this size cannot be drawn.
         """

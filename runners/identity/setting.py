@@ -55,7 +55,7 @@ class RunIdentity:
 
 
 def names_of(cfg: DictConfig) -> SettingNames:
-    """Compute the digests that name a run's setting, as a whole and without its rounds and noise multiplier."""
+    """Compute three digests of a run's setting: whole, without rounds, without rounds and noise multiplier."""
     settings = _identity(cfg)
     setting = _digest(settings)
     settings.pop("rounds", None)  # may be missing; validation reports it

@@ -122,7 +122,8 @@ def logits(parameters: Parameters, patches: Tensor) -> Tensor:
 def start_parameters(start: Tensor, side: int) -> Parameters:
     """Return the initial parameters of E networks: weights `start` (E x W) scaled as in He et al. 2015, and biases 0.
 
-    start: standard normal numbers. W: the number of a network's weights, without biases. side: the h of `patches_of`, not the side of the images.
+    start: standard normal numbers. W: the number of a network's weights, without biases. side: the h of `patches_of`,
+    not the side of the images.
     """
     sizes = _shapes(side)
     parts = start.split([math.prod(size) for size in sizes], 1)
