@@ -85,7 +85,7 @@ def variants(look: Style, n: int) -> list[Style]:
 
 
 def stretched(look: Style, i: int) -> Style:
-    """Return the look with dashes that are longer for larger i, to tell apart lines of one method without markers."""
+    """Return the look with dashes that are longer for larger i; a solid line stays solid."""
     offset, dashes = look.line
     return Style(look.colour, (offset, tuple((1 + 0.6 * i) * length for length in dashes)), look.marker)
 
