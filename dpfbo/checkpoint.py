@@ -65,7 +65,10 @@ class RunOrigin:
 
 
 class ReleaseFile:
-    """The file in which a server or a curator keeps a release before it is charged (`privacy.release.KeptRelease`)."""
+    """The file to which a server or a curator writes a release before charging it, so that a restart sends the same bytes.
+
+    Implements `privacy.release.KeptRelease`.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
