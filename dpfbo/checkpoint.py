@@ -65,7 +65,7 @@ class RunOrigin:
 
 
 class ReleaseFile:
-    """The file to which a server or curator writes a release before charging it, so that a restart sends the same bytes.
+    """The file to which a server or curator writes a release before charging it, so that a restart sends the same one.
 
     Implements `privacy.release.KeptRelease`.
     """
