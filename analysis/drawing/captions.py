@@ -104,7 +104,7 @@ def deltas(groups: Sequence[SettingRuns]) -> str:
 
 
 def cut_off(groups: Sequence[SettingRuns], shown: Span) -> str:
-    """Return a sentence such as `Rounds 0 to 7 of some lines are above the picture.`; empty if none are outside."""
+    """Return a sentence such as `Rounds 0 to 7 of some lines are above the picture.`, if a line begins outside."""
     means = [g.curve()["mean"].to_numpy() for g in groups]
     for side, outside in (("above", [m > shown.high for m in means]), ("below", [m < shown.low for m in means])):
         counts = [int(out.size if out.all() else out.argmin()) for out in outside]  # leading rounds outside
