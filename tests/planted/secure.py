@@ -271,8 +271,8 @@ def sound_ones():
     """Sound sites, by name: no check may fail on them."""
     return {
         "sound sites": sound(),
-        "sound: three sites, none may be missing": sound(max_dropouts=0, colluders=0, n=3),
-        "sound: nine sites, three may be missing, two collude": sound(max_dropouts=3, colluders=2, n=9),
+        "sound, three sites, none may be missing": sound(max_dropouts=0, colluders=0, n=3),
+        "sound, nine sites, three may be missing, two collude": sound(max_dropouts=3, colluders=2, n=9),
     }
 
 

@@ -12,12 +12,12 @@ from dpfbo.audit.secure.sums import SumRun
 from dpfbo.secure.site import SumSite
 from tests.planted import faults, secure
 
-PAGE = Path(__file__).parents[3] / "docs" / "concepts" / "audit.md"
+PAGE = Path(__file__).parents[3] / "docs" / "results" / "planted-faults.md"
 HEAD = f"| fault | {' | '.join(SITE_CHECKS)} |"
 
 
 def shown():
-    """The table of sites in docs/concepts/audit.md: by name, the checks that find a fault."""
+    """The table of sites in docs/results/planted-faults.md: by name, the checks that find a fault."""
     lines = PAGE.read_text().partition(HEAD)[2].splitlines()[2:]
     table = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("|")]
     rows = {cells[0].partition(":")[0]: cells[1:] for cells in table}

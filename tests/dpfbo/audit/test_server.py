@@ -28,7 +28,7 @@ from dpfbo.space.regions import Regions
 from tests.planted import faults, secure
 from tests.planted.__main__ import main as print_table
 
-PAGE = Path(__file__).parents[3] / "docs" / "concepts" / "audit.md"
+PAGE = Path(__file__).parents[3] / "docs" / "results" / "planted-faults.md"
 # large faults that the bound must find without the checks
 BY_THE_BOUND = [
     "noise halved",
@@ -56,7 +56,7 @@ def wide(mechanism, N=29, rounds=1, delta=None):
 
 
 def shown():
-    """The table of docs/concepts/audit.md: by server or fault, the cells of the checks."""
+    """The table of docs/results/planted-faults.md: by server or fault, the cells of the checks."""
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in PAGE.read_text().splitlines() if "|" in line]
     return {cells[0].partition(":")[0]: cells[1 : len(CHECKS) + 1] for cells in lines if len(cells) > len(CHECKS)}
 
