@@ -134,7 +134,7 @@ def best_queries(records: Sequence[RoundRecord]) -> tuple[Tensor, Tensor, Tensor
 
 @dataclass(frozen=True)
 class Shown:
-    """How tables show a problem's values: with the objective's own sign, and with the regret if it is known.
+    """The form of a problem's values in tables: with the objective's own sign, and with the regret if it is known.
 
     maximize: False if small values of the objective are better. has_reference: True if the metric is a reference minus
     the best value.

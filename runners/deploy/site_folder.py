@@ -61,7 +61,7 @@ class SiteFolder:
 
     @property
     def attempts(self) -> int:
-        """How many attempts at a secure sum the site allows. Raises StateError if attempts.json is damaged."""
+        """The number of attempts at a sum that the site allows. Raises StateError if attempts.json is damaged."""
         path = self.folder / ATTEMPTS
         if not path.exists():
             return 1

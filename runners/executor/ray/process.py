@@ -1,4 +1,4 @@
-"""What every Ray actor does in its process: change the working directory, limit threads, report its placement.
+"""Prepare the process of a Ray actor: change the working directory, limit threads, report its placement.
 
 The modeler's process imports this module and must not know the problem, so nothing that it imports can build one.
 """
