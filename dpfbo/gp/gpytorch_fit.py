@@ -60,7 +60,8 @@ def information(hyper: KernelParameters, x: Tensor, models: Models) -> Tensor:
     """Return the Fisher information of the raw parameters, divided by t: `tr(A^-1 A_i A^-1 A_j) / (2 t)`, N x p x p.
 
     x: N x t x D. A, N x t x t, is the covariance of the t observations of each agent, noise included, and A_i is its
-    difference quotient with respect to parameter i. The result is the identity where it would not be finite.
+    difference quotient with respect to parameter i. The result is the identity where A is not positive definite or the
+    information is not finite.
     """
     (n, p), t = hyper.raw.shape, x.shape[1]
     # each agent's parameters p + 1 times: unchanged, then with each of them moved in turn
@@ -71,10 +72,11 @@ def information(hyper: KernelParameters, x: Tensor, models: Models) -> Tensor:
         A = model.covariance(at, at).view(n, p + 1, t, t)
         A.diagonal(dim1=2, dim2=3).add_(moved[:, :, :1].exp())
     slopes = (A[:, 1:] - A[:, :1]) / _DIFFERENCE  # n x p x t x t
-    L, _ = torch.linalg.cholesky_ex(A[:, 0])
+    L, info = torch.linalg.cholesky_ex(A[:, 0])
     B = torch.cholesky_solve(slopes.transpose(1, 2).reshape(n, t, p * t), L).view(n, t, p, t).transpose(1, 2)
     F = 0.5 / t * (B.flatten(2) @ B.mT.flatten(2).mT)
-    return torch.where(torch.isfinite(F).all(2).all(1)[:, None, None], F, torch.eye(p, dtype=x.dtype, device=x.device))
+    usable = (info == 0) & torch.isfinite(F).all(2).all(1)
+    return torch.where(usable[:, None, None], F, torch.eye(p, dtype=x.dtype, device=x.device))
 
 
 def _value_and_gradient(hyper: KernelParameters, x: Tensor, y: Tensor, models: Models) -> tuple[Tensor, Tensor]:

@@ -96,7 +96,10 @@ class SumServer:
         self._take(data)
 
     def close_step(self) -> None:
-        """Go on to the next step with the sites that have answered. Raises StateError if too few have answered."""
+        """Go on to the next step with the sites that have answered.
+
+        Raises StateError if too few have answered, if the sum is known already, or if sites have sent wrong shares.
+        """
         step = self.step
         if step is None:
             raise StateError("the sum is known already")

@@ -24,7 +24,7 @@ class Cover(OverCells):
 
     Args:
         cells: The number of cells on the longest axis; other axes have cells in proportion. None to choose the number
-            so that a cell holds about 25 rows on average.
+            so that a cell holds at least 25 rows on average.
 
     Raises:
         SettingError: cells is below 2.

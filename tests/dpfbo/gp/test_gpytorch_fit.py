@@ -173,6 +173,16 @@ def test_an_impossible_covariance_has_no_likelihood_and_disturbs_nobody() -> Non
     assert torch.equal(F[1], torch.eye(3, dtype=torch.float64)) and torch.isfinite(F).all()
 
 
+def test_a_covariance_that_is_not_positive_definite_has_no_information() -> None:
+    """Thirty points on a line, without noise: Cholesky stops early, and its finite, partial factor is not used."""
+    hyper, _, _ = some(SETTINGS[0])
+    raw = torch.zeros_like(hyper.raw)
+    raw[:, 0] = -1000  # the log of the noise variance
+    x = torch.linspace(0, 1, 30, dtype=torch.float64)[None, :, None].expand(len(raw), -1, 2)
+    F = gpytorch_fit.information(KernelParameters(SETTINGS[0], raw), x, Models())
+    assert torch.equal(F, torch.eye(3, dtype=torch.float64).expand_as(F))
+
+
 @pytest.mark.parametrize(
     "y", [torch.zeros(12), 1e6 * torch.ones(12), torch.eye(12)[0]], ids=["zero", "huge", "outlier"]
 )
