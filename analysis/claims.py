@@ -82,7 +82,7 @@ def judge(runs: Mapping[str, Sequence[Run] | LoadError]) -> list[JudgedClaim]:
 
 
 def _other_sign(k: int, family: Sequence[int], stated: Sequence[StatedClaim], outcomes: Sequence[Outcome]) -> bool:
-    """Return True if a published effect of claim k's setting has the opposite sign here: claim k is not decided."""
+    """Return True if a published effect on the setting of claim k has the opposite sign in our runs."""
     (where,) = stated[k].test.settings
     effects = (
         outcomes[j].evidence.holds
@@ -112,7 +112,7 @@ def shown_in(found: Sequence[JudgedClaim], runs: Sequence[Run]) -> list[JudgedCl
 
 
 def _numbers(claim: StatedClaim, runs: Sequence[Run]) -> object:
-    """Return a key of the numbers that an own finding is tested on; equal keys mark findings on identical runs."""
+    """Return a key of the numbers that test one of our findings; findings with equal keys have identical numbers."""
     test = claim.test
     if not isinstance(test, Comparison) or test.form != SUPERIORITY:
         return claim.id

@@ -36,9 +36,10 @@ drawn, which the report states; 2 for unknown options."""
 
 
 def experiments(results_dir: Path, names: Sequence[str]) -> list[str]:
-    """Return the experiments with finished runs, all or the named ones, the user's own before those of the paper.
+    """Return the experiments with finished runs: those in `names`, or all if `names` is empty.
 
-    Raises LoadError if there are none, or a named one is missing.
+    The user's own experiments come before those of this package. Raises LoadError if no experiment has finished runs,
+    or if one in `names` has none.
     """
     claimed = {claim.experiment for claim in claims()}
     found = sorted(finished_experiments(results_dir), key=lambda n: (n in claimed or n in SHIPPED, figure_number(n), n))
@@ -94,7 +95,7 @@ def _by_experiment(found: Sequence[JudgedClaim]) -> dict[str, list[JudgedClaim]]
 
 
 def _commits(runs: Sequence[Run]) -> list[tuple[str, bool, int]]:
-    """Return (commit, uncommitted changes, number of runs); a commit has 12 characters, or none if not recorded."""
+    """Return (first 12 characters, True with uncommitted changes, number of runs) for each commit of the code."""
     counts = Counter(run.summary.get("commit") or "" for run in runs)
     return [(name.rstrip("+")[:12], name.endswith("+"), n) for name, n in counts.most_common()]
 

@@ -1,14 +1,16 @@
 """The checkpoint from which a killed run resumes: one file for each round, in a folder next to the run's records.
 
-A round file holds queries, broadcast and server record; the rest follows from settings and seed (`Shard.restore`).
+A round's file holds the queries, the broadcast and the server's record. From these, the settings and the seed,
+`Shard.restore` recomputes the state of the agents.
 
     round-00000.npz ..  written atomically, after the round
     release.npz         `ReleaseFile`: the release of the round in progress, if its noise cannot be drawn again
     curator.npz         the release of a curator, with the order of its rows
 
-Every file has a sha256 of its content; a round's file also has the digest of the round before it, or, in round 0, of
-the run. An incomplete file counts as absent; an edited file, or one of another run or format, is refused. The first
-round that a process writes also contains the `RunOrigin`. The digests reveal accidents and edits, not forgery.
+Every file contains a sha256 of its content. A round's file also contains the digest of the previous round's file; the
+file of round 0 contains a digest of the run's name instead. An incomplete file counts as absent. A file that was
+edited, or that belongs to another run or format, raises CheckpointError. The first round's file that a process writes
+also contains the `RunOrigin`. The digests reveal accidents and edits, not forgery.
 
 The files hold secret data, like rounds.parquet, but no seed, no state of a generator and no noise vector.
 """
@@ -107,7 +109,7 @@ class Checkpoint:
         self._last: tuple[int, str] | None = None  # the round that was written last, and its digest
 
     def append(self, done: Round) -> None:
-        """Write the next round. Its file survives a killed process; after a power failure it may be missing."""
+        """Write the next round to a file, which survives a killed process, but may be missing after a power failure."""
         t, arrays = done.agents.round, packed(done.agents)
         meta: dict[str, Any] = {"round": t, "seconds": done.seconds}
         if done.broadcast is not None:

@@ -56,7 +56,7 @@ def workers(name: str, value: object) -> None:
 
 
 def _number(rule: str, holds: Callable[[float], bool]) -> Callable[[str, object], None]:
-    """Return a function of name and value; it raises SettingError unless the value is a number for which `holds`."""
+    """Return a function of name and value; it raises SettingError unless the value is a number and `holds(value)`."""
 
     def check(name: str, value: object) -> None:
         if isinstance(value, bool) or not isinstance(value, Real) or not holds(value):  # type: ignore[arg-type]

@@ -7,8 +7,8 @@
     [project.entry-points."dpfbo.conf"]
     mine = "my_package.conf"                  # a package of YAML files, for the commands
 
-Problems, weightings, servers and noises need no entry point: the YAML file names their class. The commands run classes
-of packages that have an entry point of any kind; the user must allow other packages.
+Problems, weightings, servers and noises need no entry point: a YAML file names their class. The commands run such a
+class from another package only if this package has an entry point of any kind, or if the user allows the package.
 """
 
 from __future__ import annotations

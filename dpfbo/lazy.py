@@ -57,7 +57,7 @@ def uncollected(for_good: bool = False) -> Iterator[None]:
 
 
 def _elsewhere(package: str, name: str) -> str:
-    """Return the end of an error message that names the subpackage with this name; empty if there is none."""
+    """Return the text `: it is <package>.<subpackage>.<name>`; empty if no subpackage has this name."""
     for room, (module, _) in places(package).items():
         if module == package and name in places(f"{package}.{room}"):
             return f": it is {package}.{room}.{name}"

@@ -17,12 +17,13 @@ from dpfbo.space.parameters import Space
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """The queries of n agents in one round, k each.
+    """The queries of n agents in one round, k queries for each agent.
 
     u, x: the queries, n x k x D, in the unit cube and in the problem's units. The other tensors are n x k. region: the
-    sub-region of the query. source: the `Source` that chose it. y: the observation, larger is better; NaN if the
-    evaluation failed. best: the largest `Problem.true_value` so far, NaN if there is none. metric: `reference - best`
-    or, if the problem has no reference, `best` in the objective's own sign.
+    sub-region that contains the query. source: the number of the `Source` that chose the query. y: the observation,
+    larger is better; NaN if the evaluation failed. best: the agent's largest `Problem.true_value` so far; NaN if the
+    agent has no value yet. metric: `reference - best` or, if the problem has no reference, `best` in the objective's
+    own sign.
     """
 
     round: int
@@ -134,10 +135,11 @@ def best_queries(records: Sequence[RoundRecord]) -> tuple[Tensor, Tensor, Tensor
 
 @dataclass(frozen=True)
 class Shown:
-    """The form of a problem's values in tables: with the objective's own sign, and with the regret if it is known.
+    """Two facts about a problem: the direction of its objective, and whether its regret is known.
 
-    maximize: False if small values of the objective are better. has_reference: True if the metric is a reference minus
-    the best value.
+    maximize: False if small values of the objective are better. A `RoundRecord` then has negated values, and tables
+    have the objective's own values. has_reference: True if the metric is the regret, a reference minus the best value.
+    If False, tables have no regret.
     """
 
     maximize: bool = True
@@ -175,8 +177,8 @@ def parameter_columns(
 
     x: the points in natural units, n x D. A continuous parameter yields its values at all points, and None for the
     indices. Where a parameter is inactive, its value is None, or NaN if it is continuous. as_json: the names of the
-    parameters whose values become JSON texts. By default, a parameter is chosen if `need_json` is True for its
-    values, or if None is one of its values and it is inactive at some point.
+    parameters whose values become JSON texts. By default, these are the parameters with values for which `need_json`
+    is True, and the parameters that have the value None and are inactive at some point.
     """
     distinct = [np.unique(numbers, return_inverse=True) for numbers in x.T]
     inactive = inactive_axes(x, space)

@@ -49,9 +49,10 @@ class Streams:
         return np.random.Generator(self._philox(purpose, round))
 
     def uniform(self, purpose: str, agents: Tensor, round: int, size: int) -> Tensor:
-        """Draw U[0, 1) numbers, `n x size` float64, a row for each of the n ids in `agents`, on their device.
+        """Draw U[0, 1) numbers, `n x size` float64, a row for each of the n ids in `agents`.
 
-        Use the same `size` for all draws of a purpose and round: draws of different sizes overlap.
+        The result is on the device of `agents`. Use the same `size` for all draws of a purpose and round: draws of
+        different sizes overlap.
         """
         if len(agents) == 0 or size == 0:
             return torch.zeros(len(agents), size, dtype=torch.float64, device=agents.device)

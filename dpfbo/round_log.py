@@ -12,9 +12,9 @@ MOST_BYTES = 256_000_000  # of the records in memory, if older records can be re
 class RoundLog(Sequence[RoundRecord]):
     """The records of rounds 0, 1, .. in their order.
 
-    The metric's mean and standard error in every round stay in memory, and so do all records if `read_back` is None. If
-    it is a function that reads the record of a round, only the newest records stay, up to `MOST_BYTES`; the last record
-    always stays.
+    The metric's mean and standard error in every round stay in memory. If `read_back` is None, all records stay as
+    well. Otherwise, `read_back` is a function that reads a round's record from its file, and only the newest records
+    stay in memory: the last one, and as many before it as fit with it into `MOST_BYTES`.
     """
 
     def __init__(self) -> None:

@@ -60,9 +60,9 @@ class Result:
         server: The public record of each release.
         diagnostics: Secret numbers about each release in a simulation; empty if the noise is not seeded.
         seconds: Seconds by phase, added up over the rounds.
-        observed: The queries of the next round if they are evaluated already, else None. When a run is extended, its
-            former last round is the next round: no broadcast was sent in it, so it is repeated with the same queries,
-            and a broadcast may be sent.
+        observed: The queries of the next round if they are evaluated already, else None. A resumed run repeats the last
+            round that is on disk if nothing was sent in that round, because a broadcast may now follow the queries. The
+            objective is not evaluated again.
     """
 
     rounds: RoundLog = field(default_factory=RoundLog)

@@ -64,7 +64,7 @@ def _counts(result: Result) -> dict[str, float | None]:
 
 
 def _spread(result: Result) -> dict[str, Any]:
-    """Return the entry `quantiles` of the final metric, by percent; empty for few agents or without any value."""
+    """Return the summary's quantiles of the final metric; nothing for few agents, or if no agent has a value."""
     last = result.rounds[-1]
     if len(last.y) <= MANY_AGENTS or math.isnan(last.mean):
         return {}

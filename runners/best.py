@@ -1,4 +1,4 @@
-"""python -m runners.best: print or export the best configuration that every agent found."""
+"""python -m runners.best: print or export the best configuration of each agent."""
 
 import argparse
 import json

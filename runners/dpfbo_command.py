@@ -11,7 +11,7 @@ from dpfbo.extras import MissingPackage, needing
 
 @dataclass(frozen=True)
 class Command:
-    """A command of `dpfbo`. module: the module with its `main`. purpose: what --help says."""
+    """A command of `dpfbo`. module: the module whose `main` runs the command. purpose: its description in --help."""
 
     module: str
     purpose: str

@@ -203,8 +203,8 @@ def _facts(experiment: Experiment, run: RunIdentity) -> dict[str, Any]:
 def _outcome(experiment: Experiment, result: Result, spent: Spent) -> dict[str, Any]:
     """Return the entries of the summary about what the run did.
 
-    The best query of each agent is among them unless there are many agents or the noise is not seeded; `runners.best`
-    can read it from rounds.parquet, which is private in any case.
+    The entry `best` lists each agent's best query. It is None if there are more than `SUMMARY_AGENTS` agents, or if the
+    noise is not seeded.
     """
     problem, seeded, best = experiment.problem, experiment.settings.privacy.seeded, None
     if seeded and problem.n_agents <= SUMMARY_AGENTS:

@@ -94,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _fitting(party: Any, do: Callable[..., Answer]) -> Any:
     """Return the object that a command acts on: `party`, or its agent for `ask`, `tell` etc. without a trusted server.
 
-    Raises StateError for a command that is for the other kind of study.
+    Raises StateError if the command is only for studies with a trusted server and this one has none, or the reverse.
     """
     trusted = isinstance(party, Agent | Coordinator)
     if (do in (_respond, _requests, _next) and trusted) or (do is _release and not trusted):

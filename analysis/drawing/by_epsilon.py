@@ -30,8 +30,8 @@ LOGARITHMIC_FROM = 12.0  # ratio of largest to smallest epsilon above which the 
 def spent(group: SettingRuns, t: int, accountant: str) -> float | None:
     """Return the epsilon of all releases before the query of round t, 0 if there were none, None if it is not finite.
 
-    It is computed by `accountant` or, if that does not apply, by the setting's own. Raises LoadError if the runs do not
-    record it for round t.
+    The epsilon is computed by `accountant` or, if this accountant does not apply, by the accountant of the setting.
+    Raises LoadError if the runs do not record this epsilon for round t.
     """
     own = captions.accountant_of(group, accountant)
     epsilon = group.epsilon(own)

@@ -202,7 +202,7 @@ def _panel(
 
 
 def _sends_queries(run: Run) -> bool:
-    """Return True if a server finds a run's queries with the shared features, whose length-scale then matters."""
+    """Return True if the run's server finds queries with the shared features; only then their length-scale matters."""
     return run.config["algorithm"].get("server") in ("Server", "PeerExchange")
 
 

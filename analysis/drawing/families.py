@@ -73,7 +73,7 @@ def _references(groups: Sequence[SettingRuns]) -> tuple[Curve, ...]:
 
 
 def _one_of(look: Style, i: int, n: int) -> Style:
-    """Return the look of the i-th of n lines of one method, with dashes that also differ, for lines without markers."""
+    """Return the look of the i-th of n lines of one method; their dashes differ, since some lines have no markers."""
     return stretched(variants(look, n)[i], i)
 
 
@@ -119,9 +119,10 @@ def _alike(
     title: str, members: Sequence[SettingRuns], x_of: Mapping[str, float], text: str, knows: str = "",
     among: Sequence[SettingRuns] = (),
 ) -> tuple[CurveFamily, ...]:  # fmt: skip
-    """Return a family for each combination of the keys that are not swept, named by the keys that differ.
+    """Return a family of `members` for each combination of values of the keys that are not swept.
 
-    among: further settings in which differing keys are sought, so that families of several titles look alike.
+    A family's name states the values in which the combinations differ. among: further settings whose combinations are
+    counted, so that a combination has the same look under each title.
     """
     rest = {g.label: {k: v for k, v in g.first.flat.items() if k not in SWEPT} for g in (*among, *members)}
     keys = telling([*rest.values()])

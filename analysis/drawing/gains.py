@@ -1,7 +1,8 @@
 """Gains of sharing compared with tuning alone, by the number of agents, for each epsilon.
 
-Each problem has a panel. A point compares a setting with `local`, the same optimiser alone with the same first points:
-it is the difference of the metric averaged over rounds 1..T, paired by seed. It is above 0 if sharing helps.
+Each problem has a panel. A point compares a setting with `local`, in which the agents share nothing, but use the same
+optimiser and the same first points. The gain is the difference of the metric averaged over rounds 1..T, paired by seed.
+A gain above 0 means that sharing helps.
 """
 
 import math
@@ -38,9 +39,9 @@ def has_gains(runs: Sequence[Run]) -> bool:
 def table(runs: Sequence[Run]) -> pd.DataFrame:
     """Return a row for each problem, number of agents and setting: its gain over `local`, and the error of the gain.
 
-    gain: in units of the metric, positive if the setting is better. kept: gain divided by the gain of `shared_prior`,
-    which shares without noise; NaN unless the gain of `shared_prior` is above three standard errors. T is the smallest
-    number of rounds of all runs.
+    gain: difference of the metric averaged over rounds 1..T, positive if the setting is better. T is the smallest
+    number of rounds of all runs. kept: gain divided by the gain of `shared_prior`, which shares without noise; NaN
+    unless the gain of `shared_prior` is above three standard errors.
     """
     T = min(run.summary["rounds"] for run in runs)
     found: dict[tuple[object, int, Method], dict[int, float]] = {}

@@ -51,8 +51,8 @@ def page(
     """Make a page with a title, legends and a caption, and with empty axes for each panel.
 
     The axes are in the order of the panels. shared: entries of the legend above all panels. heads: the panels, row by
-    row; None leaves a place empty. columns: panels in a row, all by default. If they would be too narrow side by side,
-    rows have fewer panels and no empty places.
+    row; None leaves a place empty. columns: panels in a row, all by default. If the panels would be too narrow side by
+    side, rows have fewer panels and no empty places.
     """
     u, count = style.unit, sum(head is not None for head in heads)
     width = style.width if count == 1 else style.wide
@@ -104,7 +104,7 @@ def _text(figure: Figure, text: str, x: float, y: float, size: float, vertical: 
 
 @dataclass(frozen=True)
 class _Placed:
-    """A panel's texts broken into lines, empty for an empty place, and the inches above and below its axes."""
+    """The texts of a panel, broken into lines, and the inches that they need above and below the axes."""
 
     title: Sequence[str]
     legend: _Legend

@@ -1,4 +1,7 @@
-"""Regret of an outsourced experiment against claimed and guaranteed epsilon, and against r, the number of columns."""
+"""Regret of an outsourced experiment against claimed and guaranteed epsilon, and against r.
+
+r is the number of columns of the release.
+"""
 
 import math
 from collections.abc import Sequence
@@ -48,7 +51,7 @@ def releases_by_epsilon(groups: Sequence[SettingRuns], t: int, style: PageStyle 
 def releases_by_columns(groups: Sequence[SettingRuns], t: int, style: PageStyle = SCREEN) -> Page | None:
     """Draw regret after round t against r, with a panel for each claimed epsilon; None if there is only one r.
 
-    r is the number of columns of the release. Above each r stands w, the result of `threshold`.
+    r is the number of columns of the release. Above each r stands the threshold w of the singular values (`threshold`).
     """
     found, lower, known = families(groups), groups[0].first.summary["lower_is_better"], published_values(groups)
     ticks = sorted({x for family in found.columns for x in family.x})
@@ -101,7 +104,7 @@ def table(groups: Sequence[SettingRuns], t: int) -> pd.DataFrame:
 
 
 def sigma_min(group: SettingRuns) -> float | None:
-    """Return the smallest singular value of the scaled, centred rows of all runs; None if a run does not record it."""
+    """Return the least singular value of the scaled, centred rows over all runs; None if a run does not record it."""
     values = [run.summary.get("release", {}).get("sigma_min") for run in group.runs]
     return None if None in values else min(values)
 
@@ -139,7 +142,7 @@ def _apart(ticks: Sequence[float]) -> list[float]:
 
 
 def _thresholds(swept: Sequence[SettingRuns]) -> str:
-    """Return a sentence on w and on the smallest singular value of all runs, if they record it."""
+    """Return a sentence on the threshold w and on the smallest singular value of all runs, if they record it."""
     smallest = [s for group in swept if (s := sigma_min(group)) is not None]
     known = f"is {min(smallest):.4g}" if smallest else "is not in these runs"
     text = "If any singular value is below w = 16 √(r ln(2/δ)) / ε · ln(16 r/δ), all are raised"
@@ -147,7 +150,7 @@ def _thresholds(swept: Sequence[SettingRuns]) -> str:
 
 
 def _mark(axes: Axes, swept: Sequence[SettingRuns], ticks: Sequence[float]) -> None:
-    """Write w above each r, and shade the plot from just before the first r at which singular values were raised."""
+    """Write the threshold w above each r, and shade the plot from before the first r with raised singular values."""
     w_of: dict[float, list[str]] = {}
     raised = []
     for group in swept:

@@ -55,7 +55,7 @@ def panels(groups: Sequence[SettingRuns]) -> list[SweepPanel]:
 def _swept(
     name: str, family: Sequence[SettingRuns], centre: SettingRuns, key: str, keys: Sequence[str], rest: Sequence[Curve]
 ) -> SweepPanel:
-    """Return the panel of one key. Tones begin at the centre if it ends the sweep, so that panels draw it alike."""
+    """Return the panel of one key; a sweep that ends at its centre is reversed, so that tones begin at the centre."""
     line = [g for g in family if all(g.first.flat.get(k) == centre.first.flat.get(k) for k in keys if k != key)]
     values = {g.label: g.first.flat.get(key) for g in line}
     if all(isinstance(value, int | float) for value in values.values()):
@@ -72,7 +72,10 @@ def _swept(
 
 
 def _centre(family: Sequence[SettingRuns], keys: Sequence[str]) -> SettingRuns | None:
-    """Return the setting from which each other one differs in one key, if it is in sweeps over both keys; else None."""
+    """Return the setting from which every other setting differs in exactly one of `keys`; None if there is none.
+
+    For each key, at least `SWEPT` settings must differ from the centre.
+    """
     for candidate in family:
         at = candidate.first.flat
         apart = [[k for k in keys if g.first.flat.get(k) != at.get(k)] for g in family if g is not candidate]

@@ -52,7 +52,7 @@ class StatedClaim:
 
     @property
     def tested(self) -> tuple[selection.Case, ClaimTest]:
-        """Case and test, which are the same in equal claims about several figures.
+        """The case and the test, which are equal for the same claim about several figures.
 
         For a claim about an epsilon, the case leaves out the problem's variant.
         """
@@ -78,9 +78,9 @@ class JudgedClaim:
     divided by its standard error, positive if it supports the claim. For agreement with published numbers, it is the
     largest distance to any of them in standard errors, as a negative number. units: number and kind of the independent
     units. kind: "effect", "agreement", "epsilon", "control" or "own". form: form of the test. repeats: id of an earlier
-    claim with the same case (problem and size) and the same test; for a finding of ours also of an earlier one on
-    identical runs; else empty. margin: relative difference within which the verdict is "level". needed: number of units
-    that would decide an undecided claim. p: p-value of the test for "holds".
+    claim with the same case (problem and size) and the same test, or, for a finding of ours, of an earlier finding on
+    identical runs; empty if there is none. margin: relative difference within which the verdict is "level". needed:
+    number of units that would decide an undecided claim. p: p-value of the test for "holds".
     """
 
     id: str
@@ -256,6 +256,6 @@ def printed_epsilon(problem: str, keys: Mapping[str, Any], N: int, T: int) -> fl
 
 
 def figure_number(experiment: str) -> float:
-    """Return the number of a figure of the paper, as a sort key; infinity for other experiments."""
+    """Return the number of the paper's figure that an experiment is about, as a sort key; infinity without a figure."""
     digits = "".join(itertools.takewhile(str.isdigit, experiment.removeprefix("fig")))
     return int(digits) if digits and experiment.startswith("fig") else math.inf

@@ -122,7 +122,7 @@ def _within(margin: float | None, weights: Sequence[float], scale: Sequence[floa
 
 
 def trend(best_first: Sequence[SettingFilter], measure: Measure, margin: float | None = None) -> Comparison:
-    """Test that the measure gets worse from each setting to the next: the least-squares slope over ranks is above 0.
+    """Test that the measure rises along `best_first`: its least-squares slope over the settings' ranks is above 0.
 
     The claim is level if the change from the first to the last is less than `margin` times the mean of the measure.
     """
@@ -255,7 +255,10 @@ ClaimTest = Comparison | Agreement | PrintedEpsilon
 
 
 def with_error(estimate: Estimate, what: str = "differences") -> str:
-    """Format as `0.0209 ± 0.0011`, with two digits of the error; without an error, with three significant digits."""
+    """Format an estimate as `0.0209 ± 0.0011`, with two digits of the error.
+
+    Without an error, the value has three significant digits. what: the compared numbers in words, for an error of 0.
+    """
     if estimate.se is None:
         return number(estimate.value, None)
     if estimate.se == 0:

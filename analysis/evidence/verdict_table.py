@@ -215,7 +215,7 @@ def _cells(finding: JudgedClaim) -> tuple[str, ...]:
 
 
 def _not_run(found: Sequence[JudgedClaim]) -> list[str]:
-    """Return a line for each claim that was not run; claims about a figure without any verdict share one."""
+    """Return a line for each claim that was not run, or one for each figure of an experiment without any verdict."""
     begun = {f.experiment for f in found if f.verdict != NOT_RUN}
     lines = []
     for f in found:

@@ -65,7 +65,7 @@ class Estimate:
         return Estimate(-self.value, self.se, self.df, self.n)
 
     def units_needed(self, level: float) -> float:
-        """Return the number of units that rejects "not above 0" with power `POWER`, if the estimate is the truth."""
+        """Return the number of units that gives a one-sided test at `level` the power `POWER`, if `value` is exact."""
         from scipy.special import ndtri
 
         if not self.se or self.n < FEWEST or self.value <= 0:
@@ -133,7 +133,7 @@ class Evidence:
 
     @property
     def p(self) -> dict[str, float]:
-        """The p-value of each verdict: the largest of its tests if all are needed, Bonferroni's if one suffices."""
+        """The p-value of each verdict: the largest p of its tests if all are needed, Bonferroni's p if one suffices."""
         found = {}
         if self.holds:
             found[HOLDS] = max(d.p for d in self.holds)
@@ -176,8 +176,8 @@ def deviation(ours: Estimate, published: PublishedMean) -> tuple[float | None, f
 
     Both are None if our error is missing or 0. If a published mean has no error, its error is taken to be
     our standard deviation divided by the square root of its number of runs. The degrees of freedom are the smaller of
-    our mean's and the published mean's, or ours if the published mean has no error. Welch's would be too many: two
-    seeds that agree by chance have almost no error, and would pass for an exact number.
+    our mean's and the published mean's, or ours if the published mean has no error. Welch's formula would give too
+    many: two seeds that agree by chance have almost no error, and would pass for an exact number.
     """
     if not ours.se or ours.df is None:
         return None, None

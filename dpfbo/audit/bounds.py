@@ -3,13 +3,14 @@
 This agent is the canary. The trials without its message are one world, those with its message the other. A test decides
 that the canary sent its message if the score of a trial exceeds a threshold. The threshold is chosen on the first half
 of the trials. On the second half, the test's false-positive rate `FPR` and false-negative rate `FNR` get
-Clopper-Pearson upper bounds. Whatever the scores and the server, every (eps, delta)-private mechanism satisfies
+Clopper-Pearson upper bounds. Every (eps, delta)-private mechanism satisfies, for any score,
 
     1 - delta - FNR <= e^eps FPR    and    1 - delta - FPR <= e^eps FNR          (Kairouz, Oh, Viswanath 2015)
 
-so that `eps >= log((1 - delta - FNR) / FPR)`. There are two tests. One has the threshold that maximises this bound, the
-other the threshold whose rates lie farthest below the trade-off curve that the claim promises. If both thresholds are
-equal, there is only one test. The upper bounds on the rates of all tests hold at once, with 95 % confidence.
+so that `eps >= log((1 - delta - FNR) / FPR)`. There are two tests. One has the threshold that maximises this bound. The
+other has the threshold whose rates lie farthest below the trade-off curve that the audited claim promises. If both
+thresholds are equal, there is only one test. The upper bounds on the rates of all tests hold at once, with 95 %
+confidence.
 """
 
 from collections.abc import Sequence
@@ -59,10 +60,10 @@ class Claim:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of many trials for a claim; all bounds hold at once, with 95 % confidence.
+    """The result of testing a claim by many trials; all bounds hold at once, with 95 % confidence.
 
-    without, with_message: scores of the trials without and with one agent's message. tests: for each of two tests,
-    or of one if both would have the same threshold, this threshold and the upper bounds on the two error rates.
+    without, with_message: scores of the trials without and with one agent's message. tests: the threshold of each test,
+    and upper bounds on its two error rates; there is one test instead of two if both would have the same threshold.
     epsilon: lower bound at the claim's delta. broken: a promised (eps, delta) that the error rates contradict, or None.
     """
 
@@ -120,7 +121,7 @@ def upper_bound(count: np.ndarray, trials: int, error: float) -> np.ndarray:
 def _candidates(without: np.ndarray, with_message: np.ndarray) -> np.ndarray:
     """Return candidate thresholds: the largest score, and midpoints of neighbouring scores at quantiles and the median.
 
-    If the scores of the two worlds do not overlap, a threshold thus lies in the middle of the gap.
+    If the scores of the two worlds do not overlap, the midpoint at the median lies in the gap between them.
     """
     scores = np.sort(np.concatenate([without, with_message]))
     last = len(scores) - 1
@@ -132,7 +133,7 @@ def _candidates(without: np.ndarray, with_message: np.ndarray) -> np.ndarray:
 def _rates(
     without: np.ndarray, with_message: np.ndarray, thresholds: np.ndarray, error: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return upper bounds on FPR and on FNR at each threshold; a bound is wrong with probability `error`."""
+    """Return upper bounds on FPR and on FNR at each threshold; a bound is wrong with probability <= `error`."""
     above = len(without) - np.searchsorted(np.sort(without), thresholds, side="right")
     below = np.searchsorted(np.sort(with_message), thresholds, side="right")
     return upper_bound(above, len(without), error), upper_bound(below, len(with_message), error)

@@ -1,8 +1,8 @@
 """The trade-off curve that the events in a ledger promise: the least false-negative rate at each false-positive rate.
 
-`f(alpha)` is the least false-negative rate among all tests of "the canary sent nothing" against "it sent its message"
-whose false-positive rate is alpha (Dong, Roth, Su 2022). A mechanism is (eps, delta)-private iff, for every alpha,
-`f(alpha) >= max(0, 1 - delta - e^eps alpha, e^-eps (1 - delta - alpha))`.
+The canary is one agent. `f(alpha)` is the least false-negative rate among all tests of "the canary sent nothing"
+against "the canary sent its message" with false-positive rate alpha (Dong, Roth, Su 2022). A mechanism is
+(eps, delta)-private iff, for every alpha, `f(alpha) >= max(0, 1 - delta - e^eps alpha, e^-eps (1 - delta - alpha))`.
 """
 
 import math
@@ -57,8 +57,9 @@ class Profile:
 def promised(accountant: Accountant, events: Sequence[dp_accounting.DpEvent]) -> Profile:
     """Return the (eps, delta) pairs that the events of a ledger promise.
 
-    Gaussian mechanisms get the pairs of `gaussian_delta` if all have q = 1. With Poisson sampling, they get the pairs
-    of dp-accounting, rounded towards less privacy. Other events get the accountant's epsilon at 24 deltas.
+    If all events are Gaussian mechanisms without sampling, `gaussian_delta` gives the pairs. If some are
+    Poisson-sampled, dp-accounting gives the pairs, rounded towards less privacy. For other events, and for rounds
+    without noise, the accountant gives epsilon at 24 deltas.
     """
     try:
         rounds = Counter(sampled_gaussian(event) for event in events)

@@ -34,7 +34,7 @@ _SMALLEST_MULTIPLIER = 0.01  # smallest z: below it a round costs an epsilon of 
 
 @dataclass(frozen=True)
 class PartialSum:
-    """The weighted sum of some sampled agents' messages, P x M, with two counts as in `dpfbo.privacy.Diagnostics`."""
+    """The weighted sum of some sampled agents' messages, P x M, and the numbers of clipped and of rejected messages."""
 
     total: Tensor
     n_clipped: int

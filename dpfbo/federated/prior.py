@@ -5,10 +5,11 @@ there, and `H = I - 11'/n_init` the centring matrix. The agent sends
 
     s_n = Psi_n' H q_n / |Psi_n' H q_n|,    so that the sum has sensitivity 1 and nothing is clipped.
 
-The model of agent n's objective has the weights `g + h_n`. All agents share g, with prior covariance `rho kappa_l D_l`;
-h_n is the agent's own, with covariance `(1 - rho) kappa_l D_l`. D_l is the covariance of the weights of GP draws with
-the SE kernel of length-scale l. Let `A_n = Psi_n' H Psi_n`, `A = sum_n A_n` and `Q_l = sum_n A_n D_l A_n`; with
-`kappa_l = N / tr(Q_l)`, the messages' mean squared norm is 1. The model of the released sum b, with noise of sd s, is
+The model of agent n's objective is linear in the features, with the weights `g + h_n`. All agents share g, with prior
+covariance `rho kappa_l D_l`; h_n is the agent's own, with covariance `(1 - rho) kappa_l D_l`. The number rho is the
+shared fraction of the variance. D_l is the covariance of the weights of GP draws with the SE kernel of length-scale l.
+Let `A_n = Psi_n' H Psi_n`, `A = sum_n A_n` and `Q_l = sum_n A_n D_l A_n`; with `kappa_l = N / tr(Q_l)`, the messages'
+mean squared norm is 1. The model of the released sum b, with noise of sd s, is
 
     b ~ N(0, V),    V = kappa_l (rho A D_l A + (1 - rho) Q_l) + s^2 I
 
@@ -132,8 +133,9 @@ def expected_signal(sums: DesignSums, features: NystromFeatures, noise: float) -
     """Return the expected correlation, 0 to 1, between a release's posterior mean and the mean without noise.
 
     The squared correlation is the variance that the posterior mean explains on average, divided by the variance that it
-    explains without noise. Both variances are computed from public numbers, for objectives that share 70 % of their
-    variance and are draws from the model with its middle length-scales.
+    explains without noise. Both variances are computed from public numbers, and summed over the model's length-scales
+    without the first and the last quarter. The objectives are assumed to be draws from the model that share 70 % of
+    their variance.
     """
     D = features.coefficients
     middle = slice(len(D) // 4, len(D) - len(D) // 4)
@@ -158,12 +160,13 @@ def symmetric(triangle: Tensor, M: int) -> Tensor:
 
 
 def known_mean(prior: SharedPrior, n_init: int, t: int) -> KnownMean:
-    """Return the shared mean, its covariance and, for t observations, the prior weights of the models that use them.
+    """Return the shared mean, its covariance, and the prior weights of the models that use this mean.
 
-    A model that uses the shared mean has the prior weight `6 L p_l R (n_init / t)^3`, relative to the model of the same
-    length-scale without that mean. p_l is the probability of this length-scale, one of L. R is the fraction of an
-    objective's variance that the release explains, so a release of pure noise gets almost no weight. Like a user's
-    prior in piBO (Hvarfner et al., ICLR 2022), the mean loses weight with more data, so a misleading mean matters less.
+    After t observations, a model that uses the shared mean has the prior weight `6 L p_l R (n_init / t)^3`, relative to
+    the model of the same length-scale without that mean. p_l is the probability of this length-scale, one of L. R is
+    the fraction of an objective's variance that the release explains, so a release of pure noise gets almost no weight.
+    Like a user's prior in piBO (Hvarfner et al., ICLR 2022), the mean loses weight with more data, so a misleading mean
+    matters less.
     """
     covariance = symmetric(prior.covariance, len(prior.mean))
     weights = _TRUST * (n_init / t) ** 3 * len(prior.evidence) * prior.evidence * prior.explained

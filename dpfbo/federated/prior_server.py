@@ -20,7 +20,7 @@ from dpfbo.gp.nystrom import NystromFeatures
 
 @dataclass(frozen=True)
 class PriorServer(ServerKind):
-    """Adds up the agents' messages by the mechanism, and broadcasts the posterior of the function that they share.
+    """The server that broadcasts the posterior of the agents' shared function, given the noisy sum of their messages.
 
     A lost or unusable message counts as zero in the release. Its agent's initial points still count in the public sums
     over all designs, because it is secret which agents sent a message. Inference is then still post-processing, but the
@@ -56,7 +56,7 @@ class PriorServer(ServerKind):
         return self.infer(broadcast.values, record.sigma), record, diagnostics
 
     def infer(self, values: Tensor, sigma: float) -> SharedPrior:
-        """Infer the prior from a release, 1 x M, whose noise has standard deviation sigma (`prior_after`)."""
+        """Infer the prior from a release, 1 x M, whose noise has standard deviation sigma."""
         return prior_after(values, sigma, self.sums, self.features)
 
     @cached_property

@@ -14,7 +14,7 @@ Schedule = Callable[[int], float]
 
 @dataclass(frozen=True)
 class Constant:
-    """Keeps the noise multiplier constant, `z_t = z` (the paper)."""
+    """Keeps the noise multiplier constant, `z_t = z`, as in the paper."""
 
     def __call__(self, round: int) -> float:
         return 1.0
@@ -24,7 +24,7 @@ class Constant:
 class PowerSchedule:
     """Sets the noise multiplier of round t = 0, 1, .. to `z_t = z (t + 1)^exponent`.
 
-    A positive exponent makes early broadcasts more precise.
+    A positive exponent makes early broadcasts more precise than late ones.
     """
 
     exponent: float = 0.5

@@ -8,6 +8,10 @@ logarithms, if `||f_n|| <= B` in the RKHS and `|k(x, x') - phi(x)^T phi(x')| <= 
     Delta_{n,t} = O~( eps B t^2 + B + sqrt(M) + d_n + sqrt(gamma_t) ),    d_n = max_x |f_1(x) - f_n(x)|
     vartheta_t = (1 - p_t) sum_i sum_{n in C_t} phi_n^(i),    C_t = {n : ||omega_{n,t}||_2 > S / sqrt(P)}
 
+In round t, agent n sends the message omega_{n,t} of M numbers, and follows a broadcast with probability 1 - p_t. This
+agent has the weight phi_n^(i) in region i of P. The mechanism has the sampling probability q, the noise multiplier z
+and the clip norm S. gamma_t is the information gain.
+
 Proposition 1: for constants c1, c2 and any eps < c1 q^2 T and delta > 0, DP-FTS-DE is (eps, delta)-private if
 `z >= c2 q sqrt(T log(1 / delta)) / eps`.
 
@@ -89,8 +93,8 @@ def clipped(messages: Tensor, norm: float) -> Tensor:
 def vartheta(follow: Tensor, weights: Tensor, in_C: Tensor) -> Tensor:
     """Return Theorem 1's `vartheta_t = (1 - p_t) sum_i sum_{n in C_t} phi_n^(i)` for t = 1..T.
 
-    follow: T, the probabilities 1 - p_t; weights: T x P x N, phi_n^(i); in_C: T x N, True for the agents in C_t, whose
-    messages are clipped.
+    follow: T, the probabilities 1 - p_t that an agent follows a broadcast; weights: T x P x N, phi_n^(i); in_C: T x N,
+    True for the agents in C_t, whose messages are clipped.
     """
     return follow * (weights * in_C[:, None]).sum((1, 2))
 
@@ -110,8 +114,8 @@ def psi(follow: Tensor, weights: Tensor, q: float, Delta: Tensor, sigma: Tensor,
     """Return Theorem 1's `psi_t = (1 - p_t) P (phi_max Delta_t / q + sigma_t sqrt(M))`, T.
 
     In the paper, `sigma_t = z S phi_max / q`. phi_max is the largest weight of a round. follow: T, the probabilities
-    1 - p_t; weights: T x P x N; q: the sampling probability; Delta: T, the sums of `Delta_{n,t}` over the agents n;
-    sigma: T; n_features: M.
+    1 - p_t that an agent follows a broadcast; weights: T x P x N; q: the sampling probability; Delta: T, the sums of
+    `Delta_{n,t}` over the agents n; sigma: T, the noise's standard deviations sigma_t; n_features: M.
     """
     phi_max = weights.amax((1, 2))
     return follow * weights.shape[1] * (phi_max * Delta / q + sigma * math.sqrt(n_features))
@@ -123,9 +127,9 @@ def explicit_agent_errors(
 ) -> Tensor:  # fmt: skip
     """Return `Delta_{n,t}` with constants, T x N: `|phi(x)^T omega_n - f_1(x)| <= Delta_{n,t}` for all x, n and t.
 
-    This holds with probability at least `1 - 3 delta / 8` for `lam = 1 + 2 / T` and R-sub-Gaussian observation noise.
-    Here k is n_observations, nu_n is the mean of the message omega_n, and mu_n is the posterior mean of agent n's GP.
-    Each line ends with the difference that it bounds:
+    These bounds hold with probability at least `1 - 3 delta / 8`, for `lam = 1 + 2 / T` and R-sub-Gaussian observation
+    noise. Here k is n_observations, nu_n is the mean of the message omega_n, and mu_n is the posterior mean of agent
+    n's GP. Each line ends with the difference that it bounds:
 
         Delta_{n,t} = eps k / lam (1 + k / lam) (B + R sqrt(2 log(16 N k_T / delta)))      |phi^T nu_n - mu_n|
                     + B + R sqrt(2 (gamma + 1 + log(8 N / delta)))                         |mu_n - f_n|
@@ -138,8 +142,7 @@ def explicit_agent_errors(
     Line 3: the covariance of omega_n is `lam Sigma^-1 <= I`, and M standard normals have a norm above `sqrt(M) + u`
     with a probability of at most `exp(-u^2 / 2)`.
 
-    gamma, n_observations: T; entry t belongs to the messages in the broadcast that round t may follow. confidence: B,
-    R, delta. d: N.
+    gamma, n_observations: T; entry t is for the messages of round t - 1. confidence: B, R, delta. d: N.
     """
     k, N, scale = n_observations, len(d), confidence
     largest = scale.norm_bound + scale.noise_sd * math.sqrt(2 * math.log(16 * N * float(k.max()) / scale.delta))

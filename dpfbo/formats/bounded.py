@@ -173,7 +173,7 @@ def _array(archive: zipfile.ZipFile, name: str, kinds: str, ndim: int | None, mo
 
 
 def _opened_member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
-    """Open a stored or deflated file of a zip. Others raise ValueError, because they unpack a whole block at a time."""
+    """Open a stored or deflated file of a zip. Raises ValueError for other compressions, which unpack whole blocks."""
     if archive.getinfo(name).compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise ValueError(f"{name} must be stored or deflated")
     return archive.open(name)

@@ -82,7 +82,7 @@ class Journal:
             (self.folder / name).unlink(missing_ok=True)
 
     def copied(self) -> "Journal":
-        """Return a copy in memory, which is like a backup of the folder."""
+        """Return a copy in memory of all events, and of the bytes that this journal keeps in memory."""
         copy = Journal(None, "", self.events[0])
         copy.events, copy._blobs = list(self.events), dict(self._blobs)
         return copy

@@ -9,8 +9,10 @@ theory.json     written by `runners.theory` for a finished run
 checkpoint/     finished rounds, while the run goes on or after it was interrupted
 progress.json   last finished round, while the run goes on or after it was interrupted
 failures.log    failed evaluations with their tracebacks, if there are any
-preemptions.jsonl  a line for every time that the node or the process of a sweep's trial went away
-rounds.zip, lineage.json, earlier/  see `runners.identity`
+preemptions.jsonl  one line for each time that a sweep lost the node or the process of this run
+rounds.zip      finished rounds, from which a run with more rounds may continue (`runners.identity`)
+lineage.json    digests of the setting without its number of rounds
+earlier/        the records of runs that were repeated
 """
 
 import fcntl
@@ -177,7 +179,7 @@ class RunFolder:
             return None
 
     def preemptions(self) -> int:
-        """Return how often the node or the process of the run went away, as its sweep noted."""
+        """Return the number of preemptions in preemptions.jsonl; 0 if the file is absent or cannot be read."""
         try:
             return read_plain(self.preemptions_path, MOST_RECORD).count(b"\n")
         except (OSError, ValueError):

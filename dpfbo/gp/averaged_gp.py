@@ -168,9 +168,9 @@ class AveragedGP:
     ) -> tuple[Tensor, Tensor] | None:
         """Find each agent's grid row of largest expected improvement (n) and `Fitted.shared` (n) by compiled code.
 
-        index: n x t, grid rows of the observations; psi: G x M, features of the grid. A row is -1 if the compiled code
-        could not find it; the caller then has to use tensor operations. Returns None for acquisition `ts`, without
-        compiled code, or if the grid is too large to tabulate its kernels.
+        Rows that the agent has observed are excluded. index: n x t, grid rows of the observations; psi: G x M, features
+        of the grid. A row is -1 if the compiled code could not find it; the caller then has to use tensor operations.
+        Returns None for acquisition `ts`, without compiled code, or if the grid is too large to tabulate its kernels.
         """
         if self.acquisition != "ei" or len(grid.points) > _MOST_POINTS or not computes(y, grid.points):
             return None
@@ -208,7 +208,10 @@ class AveragedGP:
         return torch.cat([plain, known.own * plain + common[:, None]], 1)
 
     def _log_prior(self, known: KnownMean | None, r: Tensor) -> Tensor:
-        """Return the log prior weights of all models, J x R; -inf where a kernel and a factor r do not match."""
+        """Return the log prior weights of all models, J x R.
+
+        The SE kernels are used with r = 0, the kernels with `KnownMean.covariance` with r > 0; other models get -inf.
+        """
         l = torch.tensor(self.lengthscales, dtype=r.dtype, device=r.device)
         prior = (-0.5 * ((l.log() - _LENGTH[0]) / _LENGTH[1]).square())[:, None]  # L x 1
         if known is not None:
@@ -339,14 +342,17 @@ def _improvements() -> Tensor:
 
 @lru_cache(maxsize=4)
 def _tables(grid: Grid, lengthscales: tuple[float, ...]) -> tuple[calls.GridColumns, Tensor]:
-    """Return the order of the columns of a grid's tables, and the kernels between its points, L x G x W."""
+    """Return the W columns of a grid's kernel tables, and the SE kernels of L length-scales, L x G x W."""
     order = calls.GridColumns.of(grid)
     return order, scaled_kernels(grid.unit_points, grid.unit_points, lengthscales)[..., order.rows].contiguous()
 
 
 @lru_cache(maxsize=2)
 def _common_table(covariance: Tensor, psi: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the shared function's covariances between grid points, G x W, and its variances, W. psi: G x M."""
+    """Return the shared function's covariances between all grid points and the points `rows`, G x W, and variances, W.
+
+    psi: G x M, the features of the grid points.
+    """
     columns = psi[rows]
     return psi @ covariance @ columns.mT, ((columns @ covariance) * columns).sum(1)
 

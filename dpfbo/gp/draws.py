@@ -38,8 +38,8 @@ class ConfidenceScale:
 
     By Theorem 2 of Chowdhury and Gopalan (2017), `|f - mu| <= beta_t sd` for all t and x with probability at least
     1 - delta / 4. The share delta / 4 is the maintainers' reading of Algo. 2. In the theorem, gamma is the largest
-    information gain of any t - 1 observations. Here gamma is the gain of the agent's own observations. It is no
-    larger, and the theorem's proof starts from it. The bound needs `noise = 1 + 2 / T`
+    information gain of any t - 1 observations. Here gamma is the gain of the agent's own observations. This gain is no
+    larger than the largest one, and the theorem's proof starts from this gain. The bound needs `noise = 1 + 2 / T`
     (`dpfbo.federated.theory.regularization`) and a kernel that is given, not fitted.
 
     Args:
@@ -200,9 +200,11 @@ def exact_draw_on_grid(
         f = f0 + k(grid, x) (K + noise I)^-1 (y - f0(x) - e)
 
     The prior draw f0 is a random Fourier series on a circle; its kernel equals the SE kernel on [0, 1] to 1e-10. Agents
-    whose length-scales lie in one octave, (l / 2, l] for a power l of 2, share the circle, whose length is `1 + 7 l`,
-    and its Fourier basis. index: n x t, the rows of the observed points; y: n x t; noise: n; e: n x t, drawn noise;
-    normals: maps (log2 l, rows of agents, size) to the standard normals of f0, len(rows) x size.
+    whose length-scales lie in the same octave (l / 2, l], where l is a power of 2, share one circle of length
+    `1 + 7 l` and one Fourier basis.
+
+    index: n x t, the rows of the observed points; y: n x t; noise: n; e: n x t, drawn noise; normals: maps
+    (log2 l, rows of agents, size) to the standard normals of f0, len(rows) x size.
     """
     L = hyperparameters.gram_cholesky(grid[index][..., None], hyper, noise)
     octave = _octaves(hyper)

@@ -151,7 +151,8 @@ class FeatureFunction:
     def on_product(self, left: Tensor, right: Tensor) -> Tensor:
         """Evaluate at all pairs `(left_i, right_j)` of points, left: a x D1, right: b x D2; `B x ab`, j fastest.
 
-        If each function has its own map, an angle is p + q, with p from left and q from right, and g = `A / sqrt(N)`:
+        If each function has its own map, every angle is a sum p + q, where p depends only on left and q only on right.
+        The value is `g = A / sqrt(N)`, with sums over the M features:
 
             A = sum (w cos p) cos q - (w sin p) sin q
             N = M - sum cos^2 p - sum cos^2 q + 2 sum cos^2 p cos^2 q - 2 sum (cos p sin p) (cos q sin q)

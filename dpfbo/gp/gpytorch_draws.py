@@ -1,7 +1,8 @@
 """Draws from the posteriors of the agents' GPs by GPyTorch, and their maximisers.
 
 On a grid, or at random candidates if there are discrete axes, a draw is `mean + R z` with standard normals z and the
-posterior covariance `R R^T`. In a box it is a function, by Matheron's rule with a prior draw f0 (Wilson et al. 2020):
+posterior covariance `R R^T`. In a box without discrete axes, a draw is a function. Matheron's rule computes it
+from a prior draw f0 and the observations y at the points X (Wilson et al. 2020):
 
     f(u) = f0(u) + k(u, X) v,    v = (K + noise I)^-1 (y - f0(X) - e),    e ~ N(0, noise I)
 """
@@ -219,7 +220,10 @@ def _best(points: Tensor, values: Tensor) -> Tensor:
 
 
 def _root(covariance: Tensor, variance: Tensor) -> Tensor:
-    """Return R with `R R^T = covariance + _JITTER variance I`, by Cholesky, or from the positive eigenvalues alone."""
+    """Return R with `R R^T = covariance + _JITTER variance I`.
+
+    If that matrix has no Cholesky factor, its negative eigenvalues are replaced by 0.
+    """
     diagonal = (_JITTER * variance)[:, None].expand(-1, covariance.shape[1])
     C = covariance + torch.diag_embed(diagonal)
     R, info = torch.linalg.cholesky_ex(C)

@@ -75,7 +75,7 @@ def squared_distances(a: Tensor, b: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Terms:
-    """The terms, N each, of the log likelihood and of its derivatives by log l (index `l`) and log eta (index `n`).
+    """The terms, N each, of the log likelihood and of its derivatives in log l (index `l`) and log eta (index `n`).
 
     The module's docstring defines A, a, l and eta. A_i and A_ll are first and second derivatives of A.
 
@@ -127,7 +127,7 @@ def terms(lengthscale: Tensor, eta: Tensor, D2: Tensor, y: Tensor) -> Terms:
 
 
 def log_likelihood(k: Terms, variance: Tensor, t: int) -> tuple[Tensor, Tensor]:
-    """Return `L / t`, the log likelihood per observation, and its gradient by log (l, variance, noise).
+    """Return `L / t`, the log likelihood per observation, and its gradient in the logs of (l, variance, noise).
 
     `L / t` has N entries, -inf where `k.ok` is False; the gradient is N x 3. l: the length-scale; t: the number of
     observations.
@@ -139,7 +139,7 @@ def log_likelihood(k: Terms, variance: Tensor, t: int) -> tuple[Tensor, Tensor]:
 
 
 def profile(theta: Tensor, D2: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return `-L / t` (see `log_likelihood`) at the best variance, with its gradient and Hessian by theta.
+    """Return `-L / t` (see `log_likelihood`) at the best variance, with its gradient and Hessian in theta.
 
     The shapes are N, N x 2 and N x 2 x 2. theta: N x 2, the logarithms of length-scale and eta = noise / variance;
     D2: N x t x t squared distances; y: N x t.

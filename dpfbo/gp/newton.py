@@ -25,7 +25,11 @@ TINY = 1e-300
 
 @dataclass(frozen=True)
 class Limits:
-    """A problem ends if its next step is predicted to gain at most `decrease`, or after `evaluations` steps."""
+    """The limits at which a problem ends.
+
+    decrease: a problem ends if its next step is predicted to gain at most this much. evaluations: the largest number of
+    steps.
+    """
 
     decrease: float
     evaluations: int
@@ -68,8 +72,8 @@ def minimize(
     stays there with value infinity.
 
     data: tensors with one row per problem, which are passed to the function. group: B, the group of each problem, if
-    only the best problem of each group matters. A problem then ends as soon as `HOPE` times its predicted decrease
-    would not reach its group's best value.
+    only the best problem of each group matters. A problem then ends as soon as its value, minus `HOPE` times the
+    predicted decrease of its next step, is above the best value in its group.
     """
     (B, D), device = x0.shape, x0.device
     if B == 0:
@@ -127,7 +131,7 @@ def _moved(function: Function, b: _Problems, d: Tensor, length: Tensor, running:
 
 
 def _step(x: Tensor, g: Tensor, H: Tensor, radius: Tensor, fixed: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute the next step of each problem, b x D, and its length, b; coordinates near a bound ahead move to it."""
+    """Compute the next step of each problem, b x D, and its length, b."""
     D = x.shape[1]
     room = torch.where(g > 0, fixed[:, :D], fixed[:, D : 2 * D]) - x
     held = room.abs() <= torch.minimum(fixed[:, 2 * D : 3 * D], radius[:, None])

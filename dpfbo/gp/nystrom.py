@@ -21,7 +21,8 @@ _JITTER = 1e-4  # added to the diagonal of the kernel matrix of the inducing poi
 def scaled_kernels(a: Tensor, b: Tensor, lengthscales: Sequence[float]) -> Tensor:
     """Compute SE kernels whose length-scales grow with the dimension, `exp(-|x - x'|^2 / (2 l^2 D / 3))`.
 
-    Distances in the unit cube grow like sqrt(D) with the dimension D, so with this scaling the same l serve every D.
+    Distances in the unit cube grow like sqrt(D) with the dimension D, so with this scaling the same length-scales suit
+    every D.
 
     Args:
         a: Points in the unit cube, or in the embedding of a `MixedBox`, `... x n x D`.
@@ -92,9 +93,9 @@ class NystromFeatures:
 
     @cached_property
     def coefficients(self) -> Tensor:
-        """The covariance of the weights w of a GP draw f under each of the L kernels, L x M x M.
+        """The prior covariance of the weights w under each of the L kernels, L x M x M.
 
-        The weights are `w = R^-1 f(U)`, so that `psi . w` equals f at the points U.
+        The weights of a GP draw f are `w = R^-1 f(U)`, so that `psi . w` equals f at the points U.
         """
         K = scaled_kernels(self.inducing, self.inducing, self.lengthscales)
         half = torch.linalg.solve_triangular(self.root, K, upper=False)  # R^-1 K_l

@@ -61,8 +61,8 @@ def minimize(
     gradient is tried before the problem counts as converged. A problem that is not finite at x0 stays there.
 
     step: B, the length of steps along the gradient, and of the longest Newton step. group: B, the group of each
-    problem, if only the best problem of each group matters. A problem then ends as soon as `_HOPE` times its predicted
-    decrease would not reach its group's best value.
+    problem, if only the best problem of each group matters. A problem then ends as soon as its value, minus `_HOPE`
+    times the predicted decrease of its next step, is above the best value in its group.
     """
     function = _padded(function)
     x, rows = x0.clamp(lower, upper), torch.arange(len(x0), device=x0.device)
@@ -119,7 +119,7 @@ def _padded(function: Function) -> Function:
 
 
 def _direction(b: _Batch, lower: Tensor, upper: Tensor, step: Tensor, newton: bool) -> Tensor:
-    """Return descent directions, b x D; a coordinate close to a bound that descent would cross moves to it."""
+    """Return the descent direction of each problem, b x D."""
     near = torch.minimum(_projected_gradient(b, lower, upper), _NEAR * (upper - lower).amax(1))[:, None]
     to_lower, to_upper = (b.x - lower <= near) & (b.g > 0), (upper - b.x <= near) & (b.g < 0)
     held = to_lower | to_upper
@@ -133,7 +133,10 @@ def _direction(b: _Batch, lower: Tensor, upper: Tensor, step: Tensor, newton: bo
 
 
 def _newton(H: Tensor, g: Tensor, held: Tensor, longest: Tensor) -> Tensor:
-    """Return `-|H|^-1 g` on coordinates that are not held; |H| has absolute eigenvalues, to descend at saddles, too."""
+    """Return `-|H|^-1 g` on the coordinates that are not held, b x D, shortened to at most `longest`.
+
+    |H| is H with absolute eigenvalues, so that the step descends at a saddle point, too.
+    """
     free = (~held).to(g.dtype)
     values, vectors = eigh(free[:, :, None] * H * free[:, None, :] + torch.diag_embed(1 - free))
     values = values.abs()
@@ -155,7 +158,7 @@ def eigh(matrices: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _projected_gradient(b: _Batch, lower: Tensor, upper: Tensor) -> Tensor:
-    """Return the largest entry of each projected gradient, b; NaN if one entry is NaN, which ends the problem."""
+    """Return the largest absolute entry of each projected gradient, b; a NaN entry gives NaN and ends the problem."""
     return ((b.x - b.g).clamp(lower, upper) - b.x).abs().amax(1)
 
 
@@ -194,7 +197,10 @@ def _trial(function: Function, b: _Batch, step: Tensor, lower: Tensor, upper: Te
 
 
 def _bfgs(old: _Batch, new: _Batch) -> Tensor:
-    """Update the estimated Hessians by BFGS where `s.d` is positive; start a new estimate after a gradient step."""
+    """Update the estimated Hessians by BFGS where the curvature along the step is positive.
+
+    After a step along the negative gradient, the update starts from a multiple of the identity.
+    """
     s, d = new.x - old.x, new.g - old.g
     sd, dd = (s * d).sum(1), (d * d).sum(1)
     good = sd > 1e-10 * s.norm(dim=1) * d.norm(dim=1)

@@ -1,4 +1,4 @@
-"""Draws from the weight-space posterior under random features, such as an agent's message (Dai et al. 2021, eq. 2).
+"""Posterior draws of the weights of random features; an agent's message can be such a draw (Dai et al. 2021, eq. 2).
 
 Let `Phi` be the `t x M` features of t observations y, `lam` the noise variance, and `K = Phi Phi^T + lam I`. The
 posterior is `omega ~ N(nu, lam Sigma^-1)` with `Sigma = Phi^T Phi + lam I` and `nu = Sigma^-1 Phi^T y`. Matheron's rule
@@ -46,8 +46,9 @@ def _failed(L: Tensor, info: Tensor) -> Tensor:
 def sample_weights(Phi: Tensor, L: Tensor, y: Tensor, w0: Tensor, e: Tensor) -> Tensor:
     """Compute posterior draws omega of the weights by Matheron's rule, N x M.
 
-    Phi: N x t x M; L: N x t x t, the Cholesky factor of `Phi Phi^T + lam I`; y: N x t; w0: N x M prior draws;
-    e: N x t noise draws. With w0 = 0 and e = 0 a draw is the posterior mean nu.
+    Phi: N x t x M, the features; L: N x t x t, the Cholesky factor of `Phi Phi^T + lam I` with noise variance lam;
+    y: N x t, the observations; w0: N x M prior draws; e: N x t noise draws. With w0 = 0 and e = 0, omega is the
+    posterior mean.
 
     Example:
         >>> Phi, y = torch.eye(2)[None], torch.tensor([[1.0, 2.0]])
@@ -60,9 +61,9 @@ def sample_weights(Phi: Tensor, L: Tensor, y: Tensor, w0: Tensor, e: Tensor) -> 
 
 
 def mean_weights(Phi: Tensor, L: Tensor, y: Tensor) -> Tensor:
-    """Compute posterior means of the weights, `nu = Sigma^-1 Phi^T y = Phi^T K^-1 y`; shapes as in `sample_weights`.
+    """Compute posterior means of the weights, `nu = Phi^T (Phi Phi^T + lam I)^-1 y`, N x M.
 
-    The module's docstring defines Sigma and K.
+    The arguments are those of `sample_weights`.
     """
     v = torch.cholesky_solve(y.unsqueeze(-1), L)  # N x t x 1
     return (Phi.mT @ v).squeeze(-1)

@@ -1,4 +1,4 @@
-"""An Optuna sampler with which a site uses the private prior and keeps its Optuna study, storage and dashboard."""
+"""An Optuna sampler by which a site's agent chooses parameters; the site keeps its Optuna study and storage."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -29,9 +29,10 @@ class AgentSampler(BaseSampler):
     failed trial counts as the worst value so far. An enqueued trial counts as an evaluation of the parameters with
     which it was enqueued.
 
-    No other trial gets the point of a trial in state RUNNING. Initial points are the exception: if all initial points
-    without a value belong to running trials, a new trial evaluates one of them again. The trials of a process that has
-    died stay in state RUNNING, so they must be ended (by Optuna's heartbeats or by `study.tell(number, state=FAIL)`).
+    While a trial is in state RUNNING, no other trial gets the same point. Initial points are the exception: if all
+    initial points without a value belong to running trials, a new trial evaluates one of them again. The trials of a
+    process that has died stay in state RUNNING, so they must be ended (by Optuna's heartbeats or by
+    `study.tell(number, state=FAIL)`).
 
     Args:
         agent: The site's agent. If it has a folder, a restarted process continues from there.
@@ -46,7 +47,7 @@ class AgentSampler(BaseSampler):
 
     Guarantee:
         The guarantees of `dpfbo.Agent` and `dpfbo.Coordinator` apply: their messages and broadcasts are used unchanged.
-        The message of the private prior uses only trials whose parameters the agent chose.
+        The message of the private prior (algorithm `dp_prior`) uses only trials whose parameters the agent chose.
 
     Example:
         >>> import dpfbo, optuna

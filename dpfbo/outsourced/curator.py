@@ -52,8 +52,8 @@ class Curator:
     Guarantee:
         Only the transform's release and the measurements leave the curator. The release is charged to the ledger (on
         disk if the ledger has a path) before `release` returns it; the transform states the neighbouring
-        relation and the sensitivity. Measurements are not covered: each reveals the objective at a row that the modeler
-        chose.
+        relation and the sensitivity. Measurements are not covered: each reveals the objective at a row of the candidate
+        that the modeler chose.
 
     Raises:
         LedgerError: `release` cannot charge the ledger.
@@ -103,9 +103,11 @@ class Curator:
         return self._released
 
     def resume(self, values: Tensor) -> None:
-        """Restore the release and its candidates' rows, from the same seed or from the curator's own file.
+        """Restore the rows of each candidate in a resumed run, after checking that the release is still the same.
 
-        Raises ValueError if the release differs from `values`, which means that data, code or file have changed.
+        values: the values that were released. The release is read from the curator's own file, or made again from the
+        same seed. Raises ValueError if the file has none, or if its values differ from `values`, which means that data,
+        code or file have changed.
         """
         made = self.kept.load(0) if self.kept else self._new()[:2]
         if made is None or not torch.equal(made[0].values, values):
@@ -113,7 +115,7 @@ class Curator:
         self._candidate_rows = self.transform.candidate_rows(values, made[1], self.problem.table)
 
     def _kept_or_new(self) -> tuple[Release, Sequence[int] | None, Diagnostics | None]:
-        """Return (release, row order, diagnostics): an interrupted curator's, or else new ones, which are then kept."""
+        """Return (release, row order, diagnostics); a release from the curator's file comes without diagnostics."""
         if self.kept and (made := self.kept.load(0)) is not None:
             return *made, None
         release, order, private = self._new()

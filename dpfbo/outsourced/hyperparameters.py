@@ -78,13 +78,13 @@ def fit(x: Tensor, y: Tensor, start: Belief) -> Belief:
 
 
 def profile(theta: Tensor, x: Tensor, y: Tensor) -> tuple[float, Tensor, float]:
-    """Return the L of `fit` at the optimal mean mu, its gradient in `theta`, and mu.
+    """Return the log likelihood L of `fit` at the optimal mean mu, the gradient of L in `theta`, and mu.
 
         dL/dtheta_i = sum((a a^T - A^-1) * dA/dtheta_i) / 2,   a = A^-1 (y - mu)
 
-    This is eq. 5.9 of Rasmussen and Williams (2006); mu adds no term, because dL/dmu is 0 at the optimal mean. L is
-    -inf if A is not positive definite. theta: logarithms of length-scale, variance and noise; x: m x d, centred to
-    limit rounding errors; y: m.
+    This is eq. 5.9 of Rasmussen and Williams (2006); mu adds no term, because dL/dmu is 0 at the optimal mean. `fit`
+    defines A. L is -inf if A is not positive definite. theta: logarithms of length-scale, variance and noise; x: m x d,
+    centred to limit rounding errors; y: m.
     """
     m = len(x)
     lengthscale, variance, noise = theta[:1].exp(), theta[1].exp(), theta[2].exp()

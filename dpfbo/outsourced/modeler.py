@@ -4,7 +4,7 @@ At step t it asks the curator to measure the candidate
 
     argmax mean(z) + sqrt(beta_t) sd(z),    beta_t = 2 ln(m t^2 pi^2 / (6 delta')),    delta' = delta_ucb / 2
 
-over all m candidates (Srinivas et al. 2010, Theorem 1, finite domains).
+over all m candidates; `Policy` sets delta_ucb (Srinivas et al. 2010, Theorem 1, finite domains).
 """
 
 import math
@@ -30,7 +30,8 @@ class Policy:
     Args:
         policy: `gp_ucb`; or `random` to choose candidates uniformly at random, as a control.
         delta_ucb: An upper bound on the probability that GP-UCB's confidence bounds ever fail; beta_t follows from it.
-        noise_aware: True to account for `Candidates.input_variance` in the kernel until the first fit by `ml`.
+        noise_aware: True if the kernel accounts for the variance of the difference between a candidate and the measured
+            input (`Candidates.input_variance`), until the first fit by `ml`.
         repeat: False to measure each candidate at most once. True to measure it at most `Candidates.counts` times
             (rounded, at least 1), or without a limit if the counts are unknown. Once all candidates have reached their
             limits, the limits no longer apply.
@@ -77,8 +78,9 @@ class Kernel:
 def noise_aware_kernel(candidates: Candidates, belief: Belief) -> tuple[Tensor, Kernel]:
     """Return the points divided by length-scales, and the SE kernel convolved with the distribution of the inputs.
 
-    Let z and z' be candidates, and v their `input_variance`. Two inputs `z + e, z' + e'` with independent
-    `e, e' ~ N(0, diag v)` have the expected covariance
+    Let z and z' be candidates, l the length-scale, and v the variance of the difference between a candidate and the
+    measured input (`input_variance`). Two inputs `z + e, z' + e'` with independent `e, e' ~ N(0, diag v)` have the
+    expected covariance
 
         variance prod_k (l^2 / (l^2 + 2 v_k))^(1/2) exp(-sum_k (z_k - z'_k)^2 / (2 (l^2 + 2 v_k)))
 
@@ -150,7 +152,7 @@ class CandidatePosterior:
 
 
 def beta(t: int, m: int, delta_ucb: float) -> float:
-    """Return beta_t (see the module's docstring) for step t >= 1 and m candidates."""
+    """Return `beta_t = 2 ln(m t^2 pi^2 / (6 delta'))`, `delta' = delta_ucb / 2`, for step t >= 1 and m candidates."""
     return 2 * math.log(m * t**2 * math.pi**2 / (6 * delta_ucb / 2))
 
 
@@ -191,7 +193,7 @@ class Modeler:
             self._posterior.observe(index, y)
 
     def _limits(self) -> Tensor | None:
-        """Return the largest number of measurements of each candidate: 1 without `repeat`, else its rounded count."""
+        """Return the largest number of measurements of each candidate (see `Policy.repeat`); None for no limit."""
         if not self._policy.repeat:
             return torch.ones_like(self._measured)
         counts = self._candidates.counts

@@ -25,10 +25,10 @@ from dpfbo.checks import SettingError
 
 
 def fewest_columns(n: int, nu: float, mu: float) -> int:
-    """Return the least number r of released columns that Theorem 2 (see the module's docstring) requires for n rows.
+    """Return the least number r of released columns that Theorem 2 requires for n rows, `r >= 8 ln(n^2 / mu) / nu^2`.
 
-    nu: the relative error of squared distances; mu: the probability of a larger error. Raises SettingError for n < 2,
-    nu outside (0, 1/2], or mu outside (0, 1].
+    The module's docstring states the theorem. nu: the relative error of squared distances; mu: the probability of a
+    larger error. Raises SettingError for n < 2, nu outside (0, 1/2], or mu outside (0, 1].
     """
     checks.integer("n", n, minimum=2)
     checks.probability("mu", mu)

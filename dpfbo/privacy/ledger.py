@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 class Ledger:
     """Keeps the charges of all releases in their order, in a JSON-lines file or in memory.
 
-    A charge with a round and digest that are recorded already is not recorded again, because a run that is repeated
-    or resumed with equal inputs and seed releases the same bytes. Other bytes are a new release and are charged, even
-    in the same round. An incomplete last line is ignored, because its broadcast was never sent.
+    A charge whose round and digest are already recorded is not recorded again: a run that is repeated or resumed with
+    equal inputs and seed releases the same bytes. Other bytes are a new release and are charged, even in the same
+    round. An incomplete last line is ignored, because its broadcast was never sent.
 
     Threads, `Ledger` objects and processes may charge one file concurrently: a charge locks the file (`fcntl.flock`)
     while it reads what others added, appends its line and syncs it. Reading takes no lock and changes nothing.
-    `charges` and `events` follow the file at each call; after it is deleted, they return what was read before,
-    and any further charge is refused. Within `locked`, first check the budget and then charge, so that no other process
-    charges in between.
+    `charges` and `events` read new lines of the file at each call. After the file is deleted, they return what was read
+    before, and any further charge is refused. Within `locked`, first check the budget and then charge, so that no other
+    process charges in between.
 
     Every line is checked field by field, and by a digest that is chained to all lines before it
     (`dpfbo.privacy.ledger_lines`). The removal of lines at the end is detected only by this object, a checkpoint

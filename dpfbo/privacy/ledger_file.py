@@ -1,8 +1,8 @@
-"""Opening, locking, reading and appending to the file of a ledger.
+"""Open, lock, read and append to a ledger file.
 
-The lock is an `flock` on the file itself (`locked_file`). It is held for one charge or for a whole run, and ends with
-its holder's process. Only the holder writes. An incomplete last line that the holder finds therefore comes from an
-interrupted write.
+A process locks the file with `flock` before writing to the file. The process keeps the lock for one charge or for a
+whole run, and loses the lock when the process ends. Only the process that holds the lock writes. If this process finds
+an incomplete last line, an earlier write was interrupted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LOCK_SECONDS = 60.0  # time to wait while other processes charge the file
 
 
 class LedgerError(RuntimeError):
-    """The ledger cannot be read, or contradicts the release that is to be charged; nothing may be released."""
+    """The ledger cannot be read or written, or contradicts the release to be charged; nothing may be released."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,9 @@ def read_file(
 ) -> tuple[LedgerLines, SeenFile]:
     """Return the lines of a file, and its present state.
 
-    known: the charges that the file had before. covers: the run that its first line named before; None if it named
-    none. Raises LedgerError if a known charge or the name of the run is missing, or a line is unreadable or modified.
+    known: the charges that the file had at the last read or write. covers: the run that line 1 named at that time; None
+    if line 1 named no run. Raises LedgerError if the file is too large, lacks a known charge, no longer names that run,
+    or has an unreadable or modified line.
     """
     status = os.fstat(file.fileno())  # read before the content, so that the next call notices later changes
     _check_size(path, status)

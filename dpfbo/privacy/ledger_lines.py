@@ -1,6 +1,6 @@
 r"""The lines of a ledger file, each with a digest that is chained to all lines before it.
 
-The first line of a run's ledger names the run (`LedgerCoverage`); every other line is a charge.
+The first line of a run's ledger names the run (`LedgerCoverage`); every other line is the charge for one broadcast.
 
     chain_k = sha256(chain_{k-1} + entries_k),  chain_0 = sha256("dpfbo ledger\n")
 
@@ -81,7 +81,8 @@ def read_lines(content: bytes) -> LedgerLines:
 def entries_of(line: bytes, number: int) -> dict[str, Any] | None:
     """Return the JSON fields of a line; None if it cannot be read. Raises LineFault for the format of a newer version.
 
-    A charge without `format` or `chain` counts as readable, because a repair can still use its q and z.
+    A charge without `format` or `chain` counts as readable, because a repair can still use the charge's sampling
+    probability and noise multiplier.
     """
     if len(line) > LONGEST:
         return None
@@ -113,7 +114,7 @@ def is_coverage(found: dict[str, Any]) -> bool:
 def entry_of(found: dict[str, Any], number: int) -> Charge | LedgerCoverage:
     """Build the charge, or the identity of the ledger's run, from the JSON fields of a line.
 
-    Raises LineFault for invalid fields, and for a run in another line than line 1.
+    Raises LineFault if a field is invalid, or if another line than line 1 names a run.
     """
     values = {name: value for name, value in found.items() if name not in ("format", "chain")}
     if isinstance(values.get("subset"), list):
@@ -128,7 +129,7 @@ def entry_of(found: dict[str, Any], number: int) -> Charge | LedgerCoverage:
 
 
 def _checked_chain(line: bytes, number: int, entry: Charge | LedgerCoverage, chain: object, before: str) -> str:
-    """Return the chain of a line. Raises LineFault if it does not follow from `before`, or other bytes were changed."""
+    """Return the chained digest of a line. Raises LineFault if the digest or any other byte of the line is wrong."""
     written, right = chained(entry, before)
     if chain is None:
         raise LineFault(f"line {number} has no chain: somebody added or edited it")

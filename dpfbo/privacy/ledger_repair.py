@@ -1,4 +1,7 @@
-"""Repair of a damaged ledger: damaged lines are charged at the largest q and the smallest z of all readable lines."""
+"""Repair of a damaged ledger: every damaged line is charged at the worst values that any readable line has.
+
+The worst values are the largest sampling probability q and the smallest noise multiplier z.
+"""
 
 import hashlib
 import re
@@ -21,9 +24,10 @@ class RepairedLedger:
 
     content: the bytes of the new file. charges: its charges. raised: the numbers of the lines that were modified or do
     not follow from the line before. unreadable: the numbers of unreadable lines. missing: the rounds without a line.
-    All lines in `raised` and `unreadable` and all rounds in `missing` are charged at the largest q and smallest z of
-    all readable lines. torn: True if an incomplete last line was left out; its broadcast was never sent. unbound: True
-    if the new file names no run, because the line that named it was modified or several lines named different runs.
+    All lines in `raised` and `unreadable` and all rounds in `missing` are charged at the largest sampling probability q
+    and the smallest noise multiplier z of all readable lines. torn: True if an incomplete last line was left out; its
+    broadcast was never sent. unbound: True if the new file names no run, because the line that names the run was
+    modified or several lines name different runs.
     """
 
     content: bytes
@@ -48,12 +52,12 @@ class _ReadLine:
 def repaired(content: bytes) -> RepairedLedger | None:
     """Make a valid ledger from the lines of a damaged one; return None if `content` has no fault.
 
-    Every readable charge stays, with its digest. A line that is unreadable or modified, and a round without a line, are
-    charged at the largest q and the smallest z of all readable lines. If a removed line leaves no gap between the
-    rounds, its charge stays lost.
+    Every readable charge stays, with its digest. Unreadable lines, modified lines and rounds without a line are charged
+    at the largest sampling probability q and the smallest noise multiplier z of all readable lines. If a removed line
+    leaves no gap between the rounds, its charge stays lost.
 
-    Raises LineFault if no line is intact (nothing then bounds the costs), if the costs of the charges have no
-    order (`worst`), if too many rounds are missing, or if a line has the format of a newer version.
+    Raises LineFault if no line is intact, because nothing then bounds the costs. Also raises LineFault if the charges
+    have no worst case (see `worst`), if too many rounds are missing, or if a line has the format of a newer version.
     """
     try:
         read_lines(content)
@@ -91,9 +95,10 @@ def repaired(content: bytes) -> RepairedLedger | None:
 
 
 def worst(charge: Charge, others: Sequence[Charge]) -> Charge:
-    """Return `charge` at the largest q and smallest z of `charge` and `others`.
+    """Return `charge` with the largest sampling probability q and smallest noise multiplier z of all given charges.
 
-    Raises LineFault if the charges are of several kinds, whose costs have no order.
+    If one of the charges is not private (its z is None), the result is not private either. Raises LineFault if the
+    charges differ in `relation` or in the N of `subset`, because their costs then have no order.
     """
     everything = [charge, *others]
     if len({(one.relation, None if one.subset is None else one.subset[1]) for one in everything}) > 1:
@@ -108,7 +113,10 @@ def worst(charge: Charge, others: Sequence[Charge]) -> Charge:
 
 
 def _read(content: bytes) -> tuple[list[_ReadLine], bool, set[LedgerCoverage | None]]:
-    """Return the lines of charges, True if a torn last line was left out, and the named runs (None: modified line)."""
+    """Return the lines with charges, True if an incomplete last line was left out, and the runs that lines name.
+
+    If the line that names a run was modified, the run counts as None.
+    """
     parts, torn = _ENDS.split(content), False
     if entries_of(parts[-1], len(parts)) is None and is_torn(parts[-1]):
         torn = parts.pop() != b""

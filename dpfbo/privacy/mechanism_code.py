@@ -1,9 +1,9 @@
 """Digests of the source files that determine sampling, clipping, noise and charge.
 
-Checkpoints and a server's journal keep these digests, and a resumed run compares them (`changed`), because other code
-would be another mechanism under the same privacy claim. Of the accountants, only `analytic_gaussian` is
-covered, because it also sets noise; the others analyse the whole ledger anew each time. The code of other packages is
-not covered.
+Checkpoints and a server's journal keep these digests. A resumed run compares them with the present code (`changed`),
+because other code would be another mechanism under the same privacy claim. The accountant `analytic_gaussian` is
+covered, because it also sets noise. The other accountants are not covered, because they analyse the whole ledger anew
+each time. The code of other packages is not covered.
 """
 
 import hashlib

@@ -141,10 +141,11 @@ class PrivacyPlan:
     def calibrate_noise(
         self, events_of: Callable[[float], Events], target: float, least: float = 1.0, guess: object = None
     ) -> float:
-        """Return the least noise multiplier, to four digits, whose events cost at most `target`; ValueError if none.
+        """Return the least noise multiplier, to four digits, with epsilon at most `target`; ValueError if none.
 
-        least: the smallest ratio of a round's multiplier to the result (1 if every round uses the result itself).
-        guess: a candidate, which is tried first.
+        events_of: the function from a noise multiplier to the events of all releases. least: the smallest ratio of a
+        round's multiplier to the result (1 if every round uses the result itself). guess: a candidate, which is tried
+        first.
         """
         epsilon_of = self._cost(events_of)
         if calibrate.is_noise_multiplier(guess, epsilon_of, target, least):
@@ -152,11 +153,17 @@ class PrivacyPlan:
         return calibrate.noise_multiplier(epsilon_of, target, least)
 
     def calibrate_sampling(self, events_of: Callable[[float], Events], target: float) -> float:
-        """Return the largest sampling probability, to four digits, that costs at most `target`; ValueError if none."""
+        """Return the largest sampling probability, to four digits, with epsilon at most `target`; ValueError if none.
+
+        events_of: the function from a sampling probability to the events of all releases.
+        """
         return calibrate.sampling_probability(self._cost(events_of), target)
 
     def calibrate_rounds(self, events_of: Callable[[int], Events], target: float) -> int:
-        """Return the largest number of rounds that cost at most `target`; ValueError if it is 0 or too large."""
+        """Return the largest number of rounds with epsilon at most `target`; ValueError if it is 0 or too large.
+
+        events_of: the function from a number of rounds to the events of all releases.
+        """
         return calibrate.rounds(self._cost(events_of), target)
 
     def _cost(self, events_of: Callable[..., Events]) -> Callable[[float], float]:

@@ -28,7 +28,7 @@ class Diagnostics:
     """Secret numbers about one release; epsilon does not cover these numbers.
 
     Together with the public broadcast, the norms of sum and noise reveal facts about the sum. Servers and curators
-    therefore return them only in a simulation, never if the operating system draws the noise.
+    therefore return these numbers only in a simulation, never if the noise comes from the operating system's entropy.
 
     Args:
         signal: The L2 norm of the sum.

@@ -30,9 +30,9 @@ class BotorchFunction(GeneratedProblem):
     f is BoTorch's `function` (its negative if BoTorch minimises it), minus its mean and divided by its standard
     deviation over a Sobol sequence. top is the maximum of f, found by a search from its published maximiser; if BoTorch
     states none, top is the best value of f in the sequence. fold reflects points at the faces of the cube. g_n is a
-    smooth random function with length-scale 0.3 and N(0, 1) values. The exponential is positive, so if top is f's
-    maximum, top is also the maximum of every y_n, at a point of its own. Where f is near its mean 0, the exponential
-    adds about -perturbation g_n.
+    smooth random function with length-scale 0.3 and N(0, 1) values. The exponential is positive. So if top is f's
+    maximum, top is also the maximum of every y_n, attained where fold(u - shift_n) is f's maximiser. Where f is near
+    its mean 0, the exponential adds about -perturbation g_n.
 
     Points x are in BoTorch's bounds; values are computed on the CPU. The metric is noiseless simple regret in units of
     the function's standard deviation; for a function without a stated maximiser it is the noiseless best value so far.
@@ -125,7 +125,7 @@ class BotorchFunction(GeneratedProblem):
 
     @cached_property
     def _maximiser(self) -> Tensor | None:
-        """The best unit-cube point, D, that searches from BoTorch's published maximisers find; None if it has none."""
+        """The best unit-cube point, D, of searches from BoTorch's published maximisers; None if none is published."""
         if self._botorch._optimizers is None:
             return None
         low, high = self._botorch.bounds

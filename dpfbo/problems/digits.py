@@ -32,8 +32,9 @@ _WIDEST = 16  # pixels; wider images are averaged over blocks of 2 x 2 pixels
 class Digits(ScoreProblem):
     """Tunes a CNN for the handwritten digits of each writer; y is its accuracy on the writer's held-out images.
 
-    A writer's images (pixels in [0, 1]) are split once, stratified by digit. Points x are (learning rate, learning-rate
-    decay, L2 penalty) in [1e-7, 0.02]^3. The metric is the validation error, 1 - best y so far.
+    A writer's images (pixels in [0, 1]) are split once into training and validation images, stratified by digit. Points
+    x are (learning rate, learning-rate decay, L2 penalty) in [1e-7, 0.02]^3. The metric is the validation error,
+    1 - best y so far.
 
     The paper gives only the ranges; the rest is our choice: 14 x 14 pixels, the network of `objectives.cnn`, SGD with
     momentum 0.9 and 16 images per step at the rate `learning rate / (1 + decay * step)`, and an L2 penalty on the

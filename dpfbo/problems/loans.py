@@ -28,11 +28,12 @@ _FINISHED = ("Fully Paid", "Charged Off")  # last words of the status, also afte
 class Loans(candidates.OneCurator):
     """Maximises investors' return over LendingClub's loans of 2007-2011, in place of the paper's unknown 36000 loans.
 
-    A candidate is a finished loan that states an income and to which investors committed at least `amount[0]`. The
+    The candidates are finished loans with a stated income and at least `amount[0]` USD committed by investors. The
     features are the logarithms of the committed amount (USD), the interest rate (percent) and the annual income (USD);
     the value is the investors' return, (paid back - committed) / committed. The table has the n_rows loans of lowest
-    rank, in the order of ranks. A record's rank is random and depends only on subset_seed and its position in the file,
-    so replacing one record replaces at most one row (with n_rows=None, it may add or remove a row instead).
+    rank, in the order of ranks. The rank of a record of the file is random and depends only on subset_seed and the
+    record's position. Replacing one record of the file therefore replaces at most one row of the table (with
+    n_rows=None, it may add or remove a row instead).
 
     The metric is simple regret in units of signal_sd. As in the authors' code, every measurement of a loan gives its
     return in the table. Most of a return is chance (noise_sd is several times signal_sd): compare a method's regret

@@ -78,17 +78,17 @@ OWN_FILE = "csv"
 class Property(candidates.OneCurator):
     """Minimises, over the locations of sold property, the logarithm of a location's mean price per square metre.
 
-    The paper's data, 2004 private properties in Singapore, are not public. Each record of the file has a random rank,
-    which depends only on subset_seed and the record's position; the rank of a location is the lowest rank of its
-    records. The table has the n_rows locations of lowest rank, in the order of ranks. If one record is replaced,
+    The paper's data, a list of 2004 private properties in Singapore, are not public. Each record of the file has a
+    random rank, which depends only on subset_seed and the record's position; the rank of a location is the lowest rank
+    of its records. The table has the n_rows locations of lowest rank, in the order of ranks. If one record is replaced,
     prices change at no more than two locations, the old record's and the new record's. At most one location of the
     table is replaced by another (with n_rows=None, one may be added or removed instead). In total, at most two rows
     change.
 
     Features are the distances east and north of the centre of the public bounds, in km; the length of a degree of
     longitude is taken at the middle latitude. The metric is simple regret in units of signal_sd. As in the authors'
-    code, every measurement of a location returns its price in the table, and the regret is relative to the cheapest
-    location in the table, so it includes the noise of the prices.
+    code, every measurement of a location returns the location's price in the table. The regret is relative to the
+    cheapest location in the table and therefore includes the noise of the prices.
 
     Args:
         source: `king_county`, house sales in King County (Seattle), 2014 to 2015; `singapore`, resales of public

@@ -31,7 +31,7 @@ _SENT: dict[type | None, type] = {  # the class of the broadcasts of each server
 
 @dataclass
 class _Asked:
-    """A point that `ask` returned. y: its value, larger is better; None until `tell` receives it, or if it failed."""
+    """A point that `ask` returned. y: its value, larger is better; None before `tell` and for a failed evaluation."""
 
     round: int
     u: list[float]
@@ -50,8 +50,8 @@ class Agent:
     In round 0, `ask` returns the `n_init` initial points one after another; they do not depend on data. In round t >= 1
     every call returns one point; several can be evaluated in parallel. If a broadcast is to follow, the round ends with
     a message: a vector for the server, computed from the observations. The points equal those of `dpfbo.run_study` bit
-    for bit if each round t >= 1 has one point, its value is told before the message is made, and the round's broadcast
-    is received before the next `ask`.
+    for bit under two conditions. First, each round t >= 1 has one point, and its value is told before the message is
+    made. Second, each round's broadcast is received before `ask` returns a point of the next round.
 
     An agent that maximises the expected improvement chooses further points as if each pending point had returned the
     mean of the agent's observed values (the constant liar of Ginsbourger, Le Riche, Carraro 2010). Other agents use
@@ -168,8 +168,8 @@ class Agent:
             n: The number of configurations to evaluate in parallel; None for a single one, not in a list.
 
         Raises:
-            StateError: An initial point has no value yet, the message of round 0 must be made first, or initial points
-                are left, but fewer than n.
+            StateError: An initial point has no value yet, the message of round 0 must be made first, or only 1 to n - 1
+                initial points are left.
         """
         if n is None:
             return self._ask()

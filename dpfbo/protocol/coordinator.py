@@ -174,8 +174,9 @@ class Coordinator:
         """Return the broadcast of a round, after the ledger is charged for it.
 
         Args:
-            round: The round to release, or a released round, whose bytes are returned again. None stands for the round
-                in progress or, as long as none of its messages has arrived, for the round before.
+            round: The round in progress, or an earlier round to return its bytes again. While the server waits for the
+                first message of the round in progress, None stands for the round before. Otherwise, None stands for
+                the round in progress.
             missing_ok: True to release without the messages that have not arrived. They count as zero vectors and
                 cannot be added later.
 
@@ -222,7 +223,10 @@ class Coordinator:
         return self._server is not None and self._server.uses_messages
 
     def _messages(self, t: int) -> list[Tensor | None] | None:
-        """Return each agent's vector, None if it did not arrive before the round was closed; None without messages."""
+        """Return each agent's vector, or None for a lost message.
+
+        If the server uses no messages, return None instead of a list.
+        """
         if not self._uses_messages:
             return None
         messages: list[Tensor | None] = [None] * self.study.n_agents

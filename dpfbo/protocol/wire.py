@@ -2,7 +2,7 @@
 
 8 bytes   DPFBO + version (3 digits)
 4 bytes   length of the header, big-endian
-header    JSON: kind, study, round, agent (of a message), and name and shape of each array
+header    JSON: kind, study, round, agent (null for a broadcast), and the name and shape of each array
 arrays    float64, little-endian, one after the other; nothing may follow
 """
 
@@ -25,7 +25,7 @@ _BROADCASTS = {c.__name__: c for c in (RegionVectors, AgentVectors, Points, Shar
 
 
 class WireError(ValueError):
-    """The bytes are not a message or broadcast of this study; the error text is one sentence."""
+    """The bytes are not a valid message or broadcast of this study."""
 
 
 @dataclass(frozen=True)

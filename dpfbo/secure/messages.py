@@ -41,7 +41,7 @@ _PER_SITE, _LONGEST = 600, 10_000  # in bytes; `SumTerms.longest` is the size li
 
 
 class SumError(WireError):
-    """The bytes are not a valid request or answer of this secure sum. The error text is one sentence."""
+    """The bytes are not a valid request or answer of this secure sum."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,10 @@ def keyed(values: dict[int, bytes]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Advert:
-    """A site's public keys in one attempt, for shares and for masks, and the commitment to its own mask's seed."""
+    """A site's two public keys in one attempt, and the commitment to the seed of its own mask.
+
+    cipher: the public key for the encryption of shares. mask: the public key for pair masks.
+    """
 
     cipher: bytes
     mask: bytes

@@ -140,7 +140,7 @@ class SecureSite:
         self._journal.close()
 
     def _vector(self) -> Tensor:
-        """Round the site's message to integer steps and add a share of the noise (with rng `os`, always a new one)."""
+        """Return the site's clipped message, rounded to integer steps, plus a share of the noise."""
         study, mechanism = self.study, _mechanism(self.study)
         M = study.agents.message_size
         message = wire.read_message(self.agent.unmasked_message(_ROUND), study.digest, M)[2]

@@ -119,11 +119,12 @@ def shares(seed: bytes, threshold: int, n: int) -> list[bytes]:
 
 
 def coefficients(sites: Sequence[int]) -> dict[int, int]:
-    """Return Lagrange's coefficients at 0, with which the shares of exactly `threshold` sites add up to a seed.
+    """Return Lagrange's coefficients at 0 for the given sites, of which there must be exactly `threshold`.
 
-    Site v has the share at x_v = v + 1, so that its coefficient is the product of x_w / (x_w - x_v) over the other
-    sites w. These numbers are public, and computing them once serves the seeds of all sites; `shamirs.interpolate`
-    would compute them anew for each seed, and a secure sum of 100 sites would take 1.6 times as long.
+    A seed is the sum of these sites' shares, each multiplied by its site's coefficient, modulo a prime. Site v has the
+    share at x_v = v + 1, so its coefficient is the product of x_w / (x_w - x_v) over the other sites w. The
+    coefficients are public and the same for the seeds of all sites. `shamirs.interpolate` would compute them anew for
+    each seed, and a secure sum of 100 sites would take 1.6 times as long.
     """
     return {v: math.prod((w + 1) * pow(w - v, -1, _PRIME) for w in sites if w != v) % _PRIME for v in sites}
 

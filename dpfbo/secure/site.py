@@ -1,4 +1,4 @@
-"""One site's part in a secure sum: it answers the server's requests, and may be restarted between two requests."""
+"""One site's part in a secure sum: the site answers requests, and may be restarted between two requests."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class SumSite:
 
     In each attempt the site draws its noisy vector and the keys of its masks once, and writes both to disk before it
     sends the public keys. Even if the folder is replaced by an older copy, each key masks only one vector. All masks
-    depend on the set of sites whose shares have arrived: if copies of a site mask its vector for different sets, their
-    masks differ.
+    depend on the set of sites whose shares have arrived. Two processes that run the site from copies of its folder
+    therefore use different masks for different sets.
 
     Args:
         terms: The public parameters of the sum.
@@ -217,7 +217,7 @@ class SumSite:
         return messages.consent(messages.view(adverts), secret["shared"], U3)
 
     def _adverts(self, request: ServerRequest) -> dict[int, Advert]:
-        """Return the verified public keys of U1. Raises SumError if this site's own keys are missing or differ."""
+        """Verify and return the sites' public keys. Raises SumError if this site's own keys are missing or differ."""
         terms, found = self._terms, {}
         for v, entry in messages.by_site(request.payload, "adverts", terms.noise.n_sites).items():
             if not isinstance(entry, list) or len(entry) != 2:
@@ -248,7 +248,7 @@ class SumSite:
         return Advert(cipher, mask, commitment(self._terms, attempt, self.site, bytes.fromhex(secret["self"])))
 
     def _pair_key(self, attempt: int, secret: dict[str, Any], advert: Advert, sender: int, receiver: int) -> bytes:
-        """Compute the key that encrypts shares between this site and the site of `advert`, in one direction."""
+        """Compute the key that encrypts shares from `sender` to `receiver`; `advert` has the other site's keys."""
         private = primitives.agreement_key(bytes.fromhex(secret["cipher"]))
         return primitives.agreed(private, advert.cipher, self._terms.purpose(attempt, "shares", sender, receiver))
 
@@ -278,8 +278,8 @@ class Masks:
     """The masks of one attempt. U1: the digest of all public keys (`view`). U2: the sites whose shares have arrived.
 
     Every mask depends on U1 and U2. Otherwise a server could query several copies of a site and cancel the site's pair
-    masks: if y(U) is the site's vector, masked for the set U of sites, and v runs over the n other sites of U2, then
-    `sum_v y(U2 - v) - (n - 1) y(U2)` would have no pair mask.
+    masks. Let y(U) be the site's vector, masked for the set U of sites, and let v run over the n other sites of U2.
+    Then `sum_v y(U2 - v) - (n - 1) y(U2)` would have no pair mask.
     """
 
     terms: SumTerms

@@ -27,7 +27,11 @@ def quotient(x: Tensor, y: float) -> Tensor:
 
 
 class Axis(Conditional, ABC):
-    """A parameter as an axis: each value has a number in natural units, and each number a coordinate in [0, 1]."""
+    """A parameter as an axis of the search space.
+
+    Each value has a number in natural units: the value itself, or its index on a categorical or ordinal axis. Each
+    number has a coordinate in [0, 1].
+    """
 
     @property
     def size(self) -> int | None:
@@ -130,8 +134,8 @@ class _Interval(Axis):
     def _grid(self) -> tuple[float, float, float]:
         """The a, b and c for which `(a + k b) / c` is the k-th value of an axis with a step.
 
-        They are whole numbers, which avoids rounding errors: 0.1 + 2 x 0.1 is (1 + 2) / 10 = 0.3. Where whole numbers
-        would exceed 2^53, they are `lower`, `step` and 1.
+        Whole numbers avoid rounding errors: 0.1 + 2 x 0.1 is (1 + 2) / 10 = 0.3. If whole numbers would exceed 2^53, a
+        is `lower`, b is `step` and c is 1.
         """
         lower, step = map(_decimal, (self.lower, self.step))
         c = math.lcm(lower.denominator, step.denominator)

@@ -113,10 +113,11 @@ class Grid(_InBox):
 
     @cached_property
     def screening(self) -> tuple[Tensor, Tensor] | None:
-        """The points in c clusters: the row of each centre (c) and the rows of each cluster's points (c x w).
+        """The division of the grid into c clusters; None on grids of at most 512 points.
 
-        None on grids of at most 512 points. A point belongs to the cluster of the nearest centre. A cluster of fewer
-        than w points is padded with its centre.
+        The first tensor has the row of each cluster's centre in `points`, c. The second has the rows of each cluster's
+        points, c x w, where w is the size of the largest cluster; a smaller cluster is padded with its centre. A point
+        belongs to the cluster of the nearest centre.
         """
         G = len(self.points)
         if G <= SCREENED:
@@ -144,9 +145,10 @@ class Grid(_InBox):
 
     @cached_property
     def _lookup(self) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
-        """The tables of `index_of`: the values and the sorted codes of each axis, and the first row of each rank.
+        """The tables of `index_of`: the distinct values and the sorted codes of each axis, and grid rows.
 
-        A point's code at an axis combines its rank by the previous axes and the index of its value on this axis.
+        Two points have the same code at an axis if they agree on this axis and on all axes before it. The last tensor
+        has the first grid row with each code of the last axis.
         """
         rank, axes = torch.zeros(len(self.points), dtype=torch.long, device=self.points.device), []
         for axis in range(self.dimension):

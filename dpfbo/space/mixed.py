@@ -1,11 +1,11 @@
 """Boxes with discrete axes (whole numbers, ordered levels, unordered choices) and perhaps continuous ones.
 
-A discrete value owns an interval of its axis in the unit cube; its coordinate is one point of the interval. Features
-and kernels are evaluated after points are snapped to these coordinates (Garrido-Merchan and Hernandez-Lobato 2020). An
-unordered choice is embedded as a scaled one-hot vector, so two different choices have distance APART. An SE kernel of
-length-scale l between them is `exp(-APART^2 / (2 l^2))`, the Hamming (overlap) kernel. Where the conditions of an
-axis do not hold, the axis is inactive, and points are moved to its middle. Points that differ only on inactive axes are
-therefore the same point.
+Each value of a discrete axis corresponds to an interval of the axis in the unit cube; the value's coordinate is one
+point of that interval. Features and kernels are evaluated after points are snapped to these coordinates
+(Garrido-Merchan and Hernandez-Lobato 2020). An unordered choice is embedded as a scaled one-hot vector, so two
+different choices have distance APART. An SE kernel of length-scale l between them is `exp(-APART^2 / (2 l^2))`, the
+Hamming (overlap) kernel. Where the conditions of an axis do not hold, the axis is inactive, and points are moved to its
+middle. Points that differ only on inactive axes are therefore the same point.
 """
 
 import math
@@ -74,7 +74,7 @@ class MixedBox:
         return torch.stack(columns, -1)
 
     def imputed(self, u: Tensor) -> Tensor:
-        """Move unit-cube points, `... x D`, to the middle of the axes that are inactive at them."""
+        """Move each unit-cube point, `... x D`, to the middle of each axis that is inactive at the point."""
         return torch.where(self.active(u), u, self._middle.to(u)) if self.conditions else u
 
     @cached_property
@@ -84,7 +84,7 @@ class MixedBox:
         return self._changed(middle, [self.axes[i].natural(middle[i]) for i in self.discrete])
 
     def snap(self, u: Tensor) -> Tensor:
-        """Move unit-cube points, `... x D`, to their values on discrete axes and to the middle of inactive axes."""
+        """Snap unit-cube points, `... x D`, to discrete values, and move them to the middle of inactive axes."""
         return self.imputed(self._changed(u, [self.axes[i].natural(u[..., i]) for i in self.discrete]))
 
     def snap_within(self, u: Tensor, lower: Tensor, upper: Tensor) -> Tensor:

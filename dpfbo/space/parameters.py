@@ -56,10 +56,11 @@ _KINDS: dict[str, type[Any]] = {
 class Space:
     """A search space of named parameters. A configuration is a dict with the value of every active parameter.
 
-    A parameter with a condition, `when={"kernel": "rbf"}` or `when={"depth": [2, 3], "kernel": "rbf"}`, is active only
-    where every parameter that `when` names is active and has the value, or one of the values in the list. A value that
-    is itself a list must be wrapped in another list. The parameters that `when` names must be categorical, ordinal or
-    integer. A configuration leaves inactive parameters out, and its point lies in the middle of their axes.
+    A parameter may have a condition, such as `when={"kernel": "rbf"}` or `when={"depth": [2, 3], "kernel": "rbf"}`. The
+    parameter is then active only where every parameter that `when` names is active and has the given value, or one of
+    the listed values. A value that is itself a list must be wrapped in another list. The parameters that `when` names
+    must be categorical, ordinal or integer. A configuration leaves inactive parameters out, and its point lies in the
+    middle of their axes.
 
     Args:
         parameters: The parameters by name. A parameter can also be given as a dict, as in a YAML file, such as
@@ -126,7 +127,7 @@ class Space:
         return requirements(self.parameters, (Categorical, Ordinal, Integer))
 
     def _unmet(self, name: str, numbers: Mapping[str, float]) -> str | None:
-        """Return the parameter whose value makes `name` inactive, or None. numbers: those of its parents' values."""
+        """Return a parameter whose value makes `name` inactive, or None. numbers: values in natural units, by name."""
         required = self._requirements[name].items()
         return next((parent for parent, allowed in required if numbers[parent] not in allowed), None)
 

@@ -69,8 +69,9 @@ class Regions:
     def bounds(self, region: Tensor, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
         """Return the lower and upper corner of a closed box inside each region, both `... -> ... x D`.
 
-        Upper corners lie 1e-9 below a face that regions share. In single precision, upper and lower corners lie 1e-6
-        from such a face, so that rounding cannot carry a point across.
+        An upper corner lies 1e-9 below each upper face that its region shares with another region. In single precision,
+        upper and lower corners lie 1e-6 from each shared face, so that rounding cannot move a point into another
+        region.
         """
         if self.P == 1:
             corner = torch.zeros(*region.shape, self.dimension, dtype=dtype, device=region.device)

@@ -169,7 +169,7 @@ class Algorithm:
 
 @dataclass(frozen=True)
 class Preset:
-    """Settings of the named algorithms that depend on the problem; the defaults are those of `problem=custom`.
+    """The problem-dependent settings of the named algorithms; the defaults are those for a custom objective.
 
     Args:
         M: The number of random features of the messages.

@@ -54,7 +54,10 @@ class BestTable(list[Best]):
     """
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a dict for each agent: agent, value, round and active parameters (`x.<name>` if the name is taken)."""
+        """Return a dict for each agent, with the keys agent, value, round and the names of the active parameters.
+
+        A parameter with the name agent, value or round has the key `x.<name>`.
+        """
         return [
             {"agent": best.agent, "value": best.value, "round": best.round}
             | {f"x.{name}" if name in _COLUMNS else name: value for name, value in _parameters(best)}

@@ -163,7 +163,7 @@ def checked_ledger(study: Study, ledger: Ledger | None, level: int) -> Ledger:
 
     Warns if the release of a private prior will have little signal.
 
-    level: the `stacklevel` for a warning at the user's call.
+    level: the `stacklevel` with which the warning names the user's line of code.
 
     Raises SettingError if real releases (rng `os`) have no ledger on disk, and LedgerError if a private algorithm's
     ledger cannot be written.

@@ -99,7 +99,7 @@ class StopRules:
 
 @dataclass
 class Evaluations:
-    """All evaluations of one study: an `EvaluationRecord`, the argument `record` of `dpfbo.problems.Custom`.
+    """All evaluations of one study, as an `EvaluationRecord` for the argument `record` of `dpfbo.problems.Custom`.
 
     journal: contains the evaluations of earlier processes; new evaluations are appended before callbacks are called.
     progress: True shows a progress bar; None shows it only in a notebook, or if standard error is a terminal.
@@ -172,7 +172,7 @@ class Evaluations:
         ]
 
     def close(self) -> None:
-        """Close the progress bar and unlock the journal, whose files are deleted if there is no evaluation."""
+        """Close the progress bar and unlock the journal; delete the journal's files if there is no evaluation."""
         self._bar.close()
         if not self.made and self.journal.folder is not None:
             self.journal.forget(FILE)

@@ -1,4 +1,4 @@
-"""`optimize` runs a study of the caller's own function in one call, which can be interrupted and continued."""
+"""Run a study of the caller's own function in one call, `optimize`; the study can be interrupted and continued."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence

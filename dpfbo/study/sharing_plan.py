@@ -1,4 +1,8 @@
-"""The expected signal of a private prior's release, computed before any evaluation and without any privacy cost."""
+"""The signal that a private prior's release is expected to carry despite its noise.
+
+The signal is the correlation of the released mean with the mean of a release without noise. It is estimated from public
+settings alone, before any evaluation and without any privacy cost.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -75,7 +79,9 @@ def plan(
     delta: float | None = None,
     seed: int = 0,
 ) -> SharingPlan:
-    """Estimate how much signal the release of `dp_prior` will carry, from public settings alone.
+    """Estimate the signal of the release of `dp_prior`, from public settings alone.
+
+    The signal is the correlation of the released mean with the mean of a release without noise, from 0 to 1.
 
     Args:
         space: Named parameters, or a domain such as `Box`.

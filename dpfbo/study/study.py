@@ -140,7 +140,7 @@ class Study:
 
     @property
     def trust(self) -> str:
-        """`server`, or `nobody` if the sites add the noise and mask their messages."""
+        """The party that agents trust: `server`, or `nobody` if the sites add the noise and mask their messages."""
         return "nobody" if isinstance(self.mechanism, DistributedGaussian) else "server"
 
     @cached_property
@@ -200,7 +200,7 @@ class Study:
 
     @cached_property
     def outlook(self) -> SharingPlan | None:
-        """The expected signal of a private prior's release; None for other algorithms and for negligible noise."""
+        """The result of `dpfbo.plan` for this study; None without a private prior, and for negligible noise."""
         epsilon = self.plan.epsilon() if self.algorithm.private and self.algorithm.has_prior else None
         if not epsilon or epsilon > _NO_NOISE:
             return None
@@ -239,7 +239,7 @@ class Study:
 
     @cached_property
     def plan(self) -> PrivacyPlan:
-        """The broadcasts of a run that no budget stops, and their costs.
+        """The broadcasts that a run makes unless a budget stops it, and their costs.
 
         Raises SettingError if the noise over- or underflows, or if rng is `os` and the accountant computes only an
         approximation. Raises UnsupportedEvent if the accountant cannot analyse the mechanism.
@@ -279,7 +279,7 @@ class Study:
 
     @property
     def broadcasts(self) -> int:
-        """The number of broadcasts of a run that no budget stops."""
+        """The number of broadcasts that a run makes unless a budget stops it."""
         stop = self.algorithm.broadcasts
         return self.rounds if stop is None else min(stop, self.rounds)
 
@@ -341,8 +341,8 @@ class Study:
 def _canonical(value: Any) -> str:
     """Return a text that determines a value: class paths, field names, and tensors by shape, dtype and SHA-256.
 
-    A field with `named` in its metadata, added by a later version, appears only if it differs from its default, so that
-    older studies keep their digest. Raises SettingError, named after the class, for an object of any other kind.
+    A field with `named` in its metadata was added by a later version. Such a field appears only if its value differs
+    from its default, so that older studies keep their digest. Raises SettingError for an object of any other kind.
     """
     for kind in (bool, int, float, str):
         if isinstance(value, kind):

@@ -132,7 +132,7 @@ class StudyFolder:
         }  # fmt: skip
 
     def _config(self, found: "Optimization") -> dict[str, Any]:
-        """Return the settings as plain data, with the names of a run's configuration."""
+        """Return the settings as plain data, under the keys of a run's configuration."""
         study, a, m = self.study, self.study.algorithm, self.study.mechanism
         return {
             "seed": study.seed, "rounds": study.rounds, "n_init": study.n_init,

@@ -1,9 +1,11 @@
 """Search every file of a real run for numbers that are functions of a sum without its noise.
 
-The search makes two runs with privacy.rng=os. Both release the same numbers, because `FixedRelease`, which takes the
-place of their noise, ignores the sum. The second run loses many messages, so that its sums, subsets of agents and
-counts differ from those of the first. A file must not have a column of the server's private numbers, or any number that
-`_secrets` computes from a sum. Its contents in the two runs may differ only in times.
+The search makes two runs with privacy.rng=os. `FixedRelease` takes the place of the noise and ignores the sum, so both
+runs release the same numbers. The second run loses many messages, so that its sums, subsets of agents and counts differ
+from those of the first.
+
+No file may have a column of the server's private numbers, or a number that `_secrets` computes from a sum. The files of
+the first run may differ from those of the second only in times.
 """
 
 import io
@@ -93,8 +95,8 @@ def _with_fixed_release(composition: Composition, notes: Path, lossy: bool) -> C
 def search(overrides: Sequence[str], rounds: int = ROUNDS, on_step: Callable[[], None] = lambda: None) -> FileSearch:
     """Make two runs with the given overrides in a temporary folder, and search their files for secret numbers.
 
-    The runs evaluate the real objective. on_step: called after each of a run's `rounds + 1` rounds. Raises ValueError
-    if the algorithm claims no privacy.
+    The runs evaluate the real objective. on_step: called after each round, `rounds + 1` times in each run. Raises
+    ValueError if the algorithm claims no privacy.
     """
     with tempfile.TemporaryDirectory(prefix="audit") as scratch:
         place = Path(scratch)
@@ -110,7 +112,7 @@ def search(overrides: Sequence[str], rounds: int = ROUNDS, on_step: Callable[[],
 
 
 def _left(cfg: DictConfig, place: Path, lossy: bool, on_step: Callable[[], None]) -> Path:
-    """Make one run; return a folder of its sums (`notes`) and files (`results`, with copies made in the last round)."""
+    """Make one run; return a folder with the run's sums in `notes` and its files in `results`."""
     folder, results = place / ("lossy" if lossy else "whole"), place / "results"
     (folder / "notes").mkdir(parents=True)
     world = _with_fixed_release(Composition.of(cfg), folder / "notes", lossy)
@@ -127,9 +129,9 @@ def _left(cfg: DictConfig, place: Path, lossy: bool, on_step: Callable[[], None]
 
 
 def _secrets(notes: Path) -> np.ndarray:
-    """Return absolute values of functions of saved sums s and noise n = release - s, over all and by region, sorted.
+    """Return sorted absolute values of functions of each saved sum s and its noise n = release - s.
 
-    Values that nearly equal public ones are left out; there are some if s is nearly 0, or one message at the clip norm.
+    Integers, and values that nearly equal a public number, are left out, because any file may hold them.
     """
     found, public = list[float](), list[float]()
     for path in notes.glob("*.npz"):
@@ -204,7 +206,7 @@ def _table(name: str, content: bytes) -> pa.Table:
 
 
 def _entries(name: str, content: bytes) -> dict[str, Any] | None:
-    """Return entries by place, without times, of JSON, JSON lines or the `meta` of a checkpoint's round; else None."""
+    """Return the entries of JSON, JSON lines or a checkpoint's `meta` by path of keys, without times; else None."""
     if name.endswith(".json"):
         return dict(_flat(json.loads(content)))
     if name.endswith(".jsonl"):
@@ -233,7 +235,7 @@ def _names(name: str, content: bytes) -> set[str]:
 
 
 def _numbers(name: str, content: bytes) -> np.ndarray:
-    """Return absolute values of all numbers: decimals in text, eight bytes at any place, columns of tables."""
+    """Return absolute values of all numbers: decimals in text, columns of tables, and any eight bytes as a float."""
     found = [np.array([float(text) for text in _DECIMAL.findall(content)])]
     found += [np.frombuffer(content[i : len(content) - (len(content) - i) % 8], dtype="<f8") for i in range(8)]
     columns = (column.combine_chunks() for column in _table(name, content).columns)
@@ -254,7 +256,7 @@ def _among(numbers: np.ndarray, others: np.ndarray, tolerance: float = _SAME) ->
 
 
 def _parts(name: str, content: bytes) -> dict[str, Any]:
-    """Return the content of a file by place, without times."""
+    """Split a file's content by archive member and path of keys, without times."""
     parts: dict[str, Any] = {}
     for leaf, inner in _leaves(name, content):
         entries = _entries(leaf, inner)

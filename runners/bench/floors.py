@@ -108,10 +108,10 @@ def appended(n: int, k: int, M: int, D: int) -> Work:
 
 
 def message(n: int, k: int, s: RunShape, rates: Rates) -> Work:
-    """Count the operations for an agent's message after n observations, k of them new; only sampled agents draw one.
+    """Count the operations for an agent's message after n observations, k of them new.
 
-    The cheaper of two ways counts: all agents update their Cholesky factors in every round, or only sampled agents
-    compute theirs from all their points.
+    Only sampled agents draw a message. Either all agents update their Cholesky factors in every round, or each sampled
+    agent computes its factor from all its points; the cheaper way counts.
     """
     if s.lengthscales:  # scores of the design, whose features are Nystroem features
         return k * (nystrom(s) + work(flops=2 * s.M)) if k > 1 else work()

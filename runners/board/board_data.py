@@ -46,7 +46,8 @@ class BoardData:
     def best(self, key: str, name: str) -> dict[str, Any] | None:
         """Return each agent's best query in a setting, at most `MOST_ROWS` rows; None if no experiment has this key.
 
-        The entry `words` explains missing rows and may be empty. Without `private`, real releases have no rows.
+        The entry `words` explains missing rows and may be empty. On a board without private records, real releases have
+        no rows.
         """
         with self._lock:
             folder = next((folder for folder in self._experiments() if folder.key == key), None)
@@ -109,7 +110,7 @@ class BoardData:
 
 
 def _short(seed: int, best: dict[str, Any], objective: str) -> dict[str, Any]:
-    """Return an agent's best query, with numbers and short texts as values. objective: new name for `value`."""
+    """Return an agent's best query, with numbers and short texts as values. objective: the new name of key `value`."""
     row: dict[str, Any] = {"seed": seed}
     for key, value in best.items():
         given, text = rounded(value, 5), "" if value is None else str(value)[:MOST_LETTERS]

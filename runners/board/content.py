@@ -1,4 +1,4 @@
-"""The board's content as JSON, by experiment and setting; it lists no trials, so that 10,000 of them stay cheap."""
+"""The board's content as JSON, by experiment and setting. It does not list trials, of which there may be 10,000."""
 
 import math
 from collections import Counter
@@ -79,7 +79,10 @@ def hidden(setting: ReadSetting, private: bool) -> str | None:
 
 
 def _listed(settings: Sequence[ReadSetting], private: bool, find: str) -> list[ReadSetting]:
-    """Return the settings of the table: all in their order or, if too many, the running ones and then the best."""
+    """Return the settings of the table: all of them or, if there are too many, some whose label contains `find`.
+
+    Settings with a running trial then come first, and better settings before worse ones.
+    """
     if len(settings) <= LISTED:
         return list(settings)
 
@@ -93,7 +96,7 @@ def _listed(settings: Sequence[ReadSetting], private: bool, find: str) -> list[R
 
 
 def _row(setting: ReadSetting, private: bool, draw: bool, notes: list[str]) -> dict[str, Any]:
-    """Return a row of the table, with its curve if it is drawn. notes: receives the note on its epsilon."""
+    """Return a setting's row of the table, with its curve if `draw`. notes: a list that gets the note on epsilon."""
     facts, why_hidden = _facts_of(setting), hidden(setting, private)
     visible = why_hidden is None
     under_way = [r.round or 0 for r in setting.readings if r.phase in ("running", "interrupted")]
@@ -123,7 +126,7 @@ def _facts_of(setting: ReadSetting) -> TrialFacts:
 
 
 def _mean(setting: ReadSetting, phases: Collection[str]) -> dict[str, Any] | None:
-    """Return mean, standard error and number n of the current metrics of seeds in some phases; None for no seed."""
+    """Return mean, standard error and number n of the current metrics of all seeds in `phases`; None if n is 0."""
     known = [r.mean for r in setting.readings if r.phase in phases and r.mean is not None]
     if not known:
         return None
@@ -141,7 +144,7 @@ def _spread(setting: ReadSetting) -> dict[str, float | None]:
 
 
 def _curve(setting: ReadSetting, visible: bool) -> dict[str, Any] | None:
-    """Return for each round mean and standard error over its n seeds, and the largest epsilon before the round."""
+    """Return, by round, the metric's mean over n seeds, its standard error, and the largest epsilon spent before."""
     found = [r.curve for r in setting.readings if r.phase in _COUNTED and r.curve is not None]
     if not found:
         return None

@@ -21,7 +21,7 @@ _SETTLED_SECONDS = 5.0  # a list of trials is reused if its folders have not cha
 class ReadSetting:
     """The trials of one setting with the contents of their files.
 
-    name: the setting's hash; T is appended if trials with this hash differ in T.
+    name: the setting's hash. If trials with this hash differ in their number of rounds T, T is appended.
     """
 
     name: str

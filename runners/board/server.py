@@ -31,7 +31,10 @@ def is_loopback(host: str) -> bool:
 
 
 class BoardServer(ThreadingHTTPServer):
-    """A server of one board. With private records its address holds a secret, since all local users reach loopback."""
+    """A server of one board.
+
+    If the board shows private records, its address contains a secret, because all users of this machine reach loopback.
+    """
 
     daemon_threads = True
 

@@ -101,7 +101,7 @@ def _count(value: object) -> int | None:
 
 
 def _facts(given: dict[str, Any]) -> TrialFacts:
-    """Return the facts in a summary or a progress file; a value of a wrong type becomes None or, if a flag, True."""
+    """Return the facts in a summary or a progress file; a value of a wrong type becomes None, or True for a flag."""
     readers: dict[Any, Callable[[object], Any]] = {
         str | None: text, float | None: number, bool: lambda value: value is not False
     }  # fmt: skip
@@ -145,8 +145,8 @@ def limits_in_config(path: Path) -> dict[str, float | None]:
 def epsilon_curve(path: Path, rounds: int, n_charges: int | None) -> list[float | None]:
     """Return the epsilon before each of the `shown_rounds` of a finished run, from its server.parquet.
 
-    Before the first release it is None if the ledger also has charges of earlier runs. Raises UnreadableFile if the
-    file cannot be read.
+    If the ledger also has charges of earlier runs, the epsilon before the first release is None. Raises UnreadableFile
+    if the file cannot be read.
     """
     try:
         if path.stat().st_size > MOST_BYTES:

@@ -47,7 +47,7 @@ def composing() -> Iterator[None]:
 def command_line(overrides: Sequence[str], multirun: bool = False) -> Iterator[DictConfig]:
     """Compose a configuration with the node `hydra`, check the classes in that node, and yield the configuration.
 
-    With `multirun`, this is the configuration of the first run. Hydra's plugins are allowed, because Hydra imports all
+    With `multirun`, the configuration is that of the first run. Hydra's plugins are allowed, because Hydra imports all
     installed plugins anyway. Raises HydraException for overrides that do not compose, and ValueError for a launcher,
     callback or logger that is not allowed.
     """
@@ -73,7 +73,7 @@ def _first(override: Override) -> str:
 
 
 class Composer:
-    """Composes many configurations that differ in values, faster than Hydra; use it within `composing`.
+    """A faster `hydra.compose` for many configurations that differ in values; use it within `composing`.
 
     Hydra composes files only once for each choice of the groups' options; other values are set in a copy of the result.
     """

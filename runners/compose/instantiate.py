@@ -20,8 +20,8 @@ def check_targets(tree: Any, allow: object = (), option: str = "allow=[{}]") -> 
     """Raise ValueError if a `_target_` in a plain tree is not allowed or cannot be used.
 
     allow: names of packages or modules. option: the option that would allow a refused name, for the error message. A
-    target is imported only if it is allowed. An allowed package must define it, as a class or, outside of dpfbo, as a
-    function.
+    target is imported only if it is allowed. It must be a class that an allowed package defines. Outside of dpfbo, it
+    may also be a function.
     """
     allowed = (*_OWN, *allowed_names(allow))
     for key, target in _targets(tree, ""):

@@ -97,7 +97,7 @@ class OutsourcedExperiment:
         return OutsourcedResult()
 
     def kept_release(self, checkpoint: Checkpoint) -> ReleaseFile:
-        """Return the file in which the checkpoint keeps a release for a restart, if its noise has no seed."""
+        """Return the checkpoint's file for a release whose noise has no seed; a restart reads the release from it."""
         return checkpoint.curator_file()
 
     def curator(self, ledger: Ledger, checkpoint: Checkpoint | None = None) -> Curator:

@@ -66,7 +66,7 @@ def no_setting(word: str) -> str:
 
 
 def _meant(name: str) -> str:
-    """Suggest keys for an unknown one: of another option of its group, with the same last part, or the nearest."""
+    """Return the end of an error message, which suggests known keys for an unknown key."""
     group, _, rest = name.partition(".")
     having = [option for option in groups().get(group, []) if rest and rest in _keys_of(group, option)]
     if having:

@@ -1,7 +1,8 @@
 """The settings of a run: one tree of frozen dataclasses, made once from the composed configuration (`typed`).
 
-The rule of a field is written next to its type, and `typed` applies it; objects of the library, such as an OwnGP, check
-themselves. Fields marked `OUTSIDE` are not part of the setting: runs that differ only in these have the same setting.
+The rule that checks a field's value is written next to the field's type, and `typed` applies it. Objects of the
+library, such as an OwnGP, check their own values. Fields marked `OUTSIDE` are not part of the setting: runs that differ
+only in these have the same setting.
 """
 
 from collections.abc import Callable

@@ -100,7 +100,7 @@ def _with_theory(cfg: DictConfig) -> DictConfig:
 
 
 def _check_fits(cfg: DictConfig) -> None:
-    """Raise ValueError for a federated algorithm with an outsourced problem or vice versa, which might not resolve."""
+    """Raise ValueError if a federated algorithm is combined with settings of outsourced runs, or vice versa."""
     preset, a, outsourced = cfg.problem.get("preset") or {}, cfg.algorithm, is_outsourced(cfg)
     if outsourced:
         for name in ("weights", "acquisition"):
@@ -175,7 +175,10 @@ def section(cls: type[T], node: Any, key: str, made: Mapping[str, Make]) -> T:
 
 
 def _check_names(node: Any, key: str, required: dict[str, bool]) -> None:
-    """Raise ValueError unless the node has all names whose value in `required` is True, and none outside `required`."""
+    """Raise ValueError if the node lacks a required name, or has an unknown one.
+
+    required: the known names, with True for each name that the node must have.
+    """
     if not isinstance(node, dict):
         *names, last = required
         raise ValueError(f"{key} must have {', '.join(names)} and {last}, got {node!r}")

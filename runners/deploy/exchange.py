@@ -96,7 +96,7 @@ class Exchange:
         return {"awaited": sorted(self._awaited), "connected": sorted(self._connected)}
 
     def _requests(self, now: float) -> dict[int, bytes]:
-        """Return the server's requests by site; a change counts as progress."""
+        """Return the server's requests by site. If they have changed, the timeout of the step starts again."""
         if (requests := self._server.requests()) != self._awaited:
             self._awaited, self._since = requests, now
         return requests

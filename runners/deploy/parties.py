@@ -1,4 +1,4 @@
-"""The interface between a protocol and its transport: bytes in both directions, for a site and for the server."""
+"""The interface between a protocol and its transport, which carries bytes between the server and the sites."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of a deployment: the operator's project, and the public files that it shares with the sites."""
+"""The files of a deployment: the operator's project folder, and the public files that the operator gives to sites."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Project:
 
     @property
     def failure(self) -> Path:
-        """The file with the error that ended the ServerApp, one sentence."""
+        """The file with one sentence about the error that ended Flower's ServerApp."""
         return self.server / "failure.txt"
 
     @property
@@ -144,7 +144,7 @@ def make_project(args: argparse.Namespace) -> Project:
     """Make a project from the options of `init`; the folder appears complete or not at all.
 
     Raises:
-        SettingError: An option is out of range, or the algorithm sends nothing.
+        SettingError: An option is invalid, or the agents of the algorithm send no messages.
         StateError: The folder exists already.
     """
     study, described = described_by(args)
@@ -190,7 +190,7 @@ def _write(folder: Path, args: argparse.Namespace, study: Study, described: dict
 
 
 def _write_certificates(tls: Path, shared: Path, hosts: Sequence[str], args: argparse.Namespace) -> bool:
-    """Write the server's certificate, and its authority's for the sites. Returns True if the sites need the latter."""
+    """Write the server's certificate. If the sites need the authority's certificate, write it, too, and return True."""
     if args.certificate is None:
         make_certificates(tls, hosts)
         os.replace(tls / AUTHORITY, shared / AUTHORITY)

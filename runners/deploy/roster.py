@@ -22,7 +22,7 @@ class SiteRoster:
     Args:
         n_agents: The number of sites of the study.
         sites: The public keys by number, 0..N-1.
-        names: The names of the sites by number, for people.
+        names: Human-readable names of the sites, by number.
 
     Raises:
         StateError: A number lies outside 0..N-1, two sites have a key in common, or a name is not one short line.

@@ -20,7 +20,7 @@ class ExecutorError(RuntimeError):
 
 @dataclass(frozen=True)
 class Spent:
-    """The cost of the charges in a run's ledger. epsilons: by accountant; None if not finite."""
+    """The privacy cost of a run's ledger. epsilons: the epsilon by each accountant; None if it is not finite."""
 
     epsilons: dict[str, float | None]
     n_charges: int
@@ -32,10 +32,11 @@ class Spent:
 
 @dataclass(frozen=True)
 class Deployment:
-    """The placed parts of one run, federated or outsourced.
+    """One run, federated or outsourced, whose parts are placed in processes.
 
-    run: runs the remaining rounds with at most the given number of broadcasts (None: all), and calls `on_round` after
-    each round. spent: reads the ledger. placed: returns the entry `executor` of summary.json.
+    run: called as `run(on_round, broadcasts)`, runs the remaining rounds and calls `on_round` after each. `broadcasts`
+    is the largest number of broadcasts of a federated run; None for no limit. spent: reads the ledger. placed: returns
+    the entry `executor` of summary.json.
     """
 
     run: Callable[[OnRound, int | None], object]

@@ -43,7 +43,12 @@ def sha256_of(path: Path) -> str:
 
 
 def download(file: DataFile, target: Path, console: Console) -> None:
-    """Download and check `file`; store it, its member or its table. Raises FetchError, OSError or MissingPackage."""
+    """Download `file`, check its checksum, and store it as `target`.
+
+    If `file.member` is set, only that member of the archive is stored. If `file.make` is set, the table that it makes
+    from the downloads is stored.
+    Raises FetchError, OSError or MissingPackage.
+    """
     parts = [target.with_name(f"{target.name}{n or ''}.part") for n, _ in enumerate(file.downloads)]
     for source, part in zip(file.downloads, parts, strict=True):
         resumed = part.exists()
@@ -128,7 +133,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def _unpack(path: Path, member: str, target: Path) -> None:
-    """Write the file named `member`, from any folder of a tar.bz2 archive whose checksum was right, to `target`.
+    """Unpack the file named `member`, from any folder of a tar.bz2 archive, to `target`.
 
     Raises ValueError if the archive is damaged or has no such file, OSError if the disk refuses.
     """

@@ -44,7 +44,8 @@ def settled(folder: RunFolder) -> bool:
 def check_ledger(folder: RunFolder, n_charges: int, seeded: bool) -> None:
     """Raise ResultsError if a summary states more charges than the ledger has: the ledger was lost or truncated.
 
-    Summaries of repeated runs are checked only for real releases, because a simulation's ledger is moved with them.
+    Summaries in the folder `earlier` are checked only if `seeded` is False (real releases). In a simulation, the ledger
+    was moved there together with its summary.
     """
     earlier = [] if seeded else folder.path.glob(f"{EARLIER}/*/{SUMMARY}")
     for path in (folder.path / SUMMARY, folder.path / BEFORE, *earlier):
@@ -64,7 +65,7 @@ def reopen(folder: RunFolder) -> None:
 
 
 def put_aside(folder: RunFolder, with_ledger: bool) -> Path:
-    """Move the records of a finished run to the folder `earlier/k`; return the folder. Copies precede all removals."""
+    """Move the records of a finished run to the folder `earlier/k`: copy all, then remove them. Return the folder."""
     earlier, k = folder.path / EARLIER, 1
     while (earlier / str(k)).exists():
         k += 1

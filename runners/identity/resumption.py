@@ -25,11 +25,13 @@ def resumed(
 
     The finished rounds are the first rounds of the checkpoint, and the ledger holds all their broadcasts. If nothing
     was sent in the checkpoint's last round, because a shorter run ended there, that round does not count as finished,
-    and `result.observed` gets its observations. The earlier epsilon is that of all charges in the ledger except those
-    of the finished rounds; in a simulation, it is the epsilon of no charges. The number of broadcasts is that of the
-    whole run, finished rounds included.
+    and `result.observed` gets its observations.
 
-    An empty ledger is bound to `run`; any other ledger must belong to `run`. Unusual facts are logged.
+    The earlier epsilon is that of all charges in the ledger except those of the finished rounds. In a simulation, it is
+    the epsilon of no charges. The number of broadcasts is that of the whole run, finished rounds included.
+
+    run: the identity of the run. It is written to the ledger if the ledger is empty and the run has releases to charge.
+    Raises LedgerError if the ledger names another run.
     """
     settings, seeded = experiment.settings, experiment.settings.privacy.seeded
     anew, summary = settings.again or not settings.resume, finished.summary_of(folder)

@@ -27,7 +27,7 @@ _LOOK = {**look.LOOK, "legend.frameon": False, "pdf.fonttype": 42}
 
 
 def grids(run: PlannedRun) -> dict[str, list[float]]:
-    """Return the values of each panel: the run's own value and, on each side, logarithmically spaced values."""
+    """Return the values on each panel's x-axis: the run's own value and logarithmically spaced values on each side."""
     ends = {
         "z": (max(run.z / 4, SMALLEST_NOISE), min(4 * run.z, LARGEST_NOISE)),
         "q": (run.q / 8, min(1.0, 8 * run.q)),

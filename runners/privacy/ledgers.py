@@ -110,8 +110,8 @@ def _plan(files: dict[str, list[Charge]], charges: Sequence[Charge], delta: floa
 def verified(path: Path) -> str:
     """Check a ledger by its own lines and by the records in its folder; return a sentence if it is whole.
 
-    Records are a checkpoint, summaries and server.parquet of a run, and the journal of a server. Raises LedgerError for
-    a ledger that is not whole, or lacks a broadcast that a record lists.
+    The records are a run's checkpoint, summaries and server.parquet, and a server's journal. Raises LedgerError if the
+    ledger is not whole, or lacks a broadcast that a record lists.
     """
     ledger = opened(path)
     if path.name == LEDGER:
@@ -161,10 +161,11 @@ def _broadcasts(folder: Path) -> Iterator[tuple[str, list[int]]]:
 
 
 def repaired(path: Path) -> str:
-    """Replace a damaged ledger by a whole one, and keep the damaged one beside it under a new name; return a sentence.
+    """Replace a damaged ledger by a whole one; return a sentence about the changes.
 
-    `dpfbo.privacy.ledger_repair` determines the charges and their costs. A whole ledger stays as it is. Raises
-    LedgerError if no intact line shows what the damaged ones cost, or if a run or a server is writing to the ledger.
+    The damaged ledger is kept in the same folder under a new name. A ledger that is whole already stays as it is.
+    `dpfbo.privacy.ledger_repair` determines the charges and their costs. Raises LedgerError if no intact line shows
+    what the damaged ones cost, or if a run or a server is writing to the ledger.
     """
     if not path.is_file():
         raise LedgerError(f"ledger {path} does not exist, or is not a file")
@@ -193,7 +194,7 @@ def repaired(path: Path) -> str:
 
 
 def _changes(whole: RepairedLedger) -> list[str]:
-    """Describe each kind of change."""
+    """Describe what the repair of a ledger changed, with one phrase for each kind of change."""
     numbered = {
         "modified lines, charged at the largest q and smallest z": whole.raised,
         "unreadable lines, charged at the largest q and smallest z": whole.unreadable,

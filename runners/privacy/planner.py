@@ -1,4 +1,4 @@
-"""The privacy plan of a run that the command line describes: equal rounds, each charged at its noise multiplier."""
+"""The privacy plan of a run that the command line describes, in which all rounds have the same q and z."""
 
 from __future__ import annotations
 

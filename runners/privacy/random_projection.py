@@ -1,6 +1,7 @@
-"""PO-GP-UCB's projection to r columns: which r raise no singular value, and what Theorems 2 and 3 say.
+"""The random projection of PO-GP-UCB to r columns: for which r it raises no singular value, and Theorems 2 and 3.
 
-No singular value is raised if `sigma_min >= w(r)`.
+Before the projection, PO-GP-UCB raises the singular values of the rows if the smallest one, sigma_min, is below the
+threshold w(r). `dpfbo.outsourced.theory` states the theorems and their source.
 """
 
 import math

@@ -21,7 +21,7 @@ class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[mi
 
 
 def _text(dumper: Any, value: Any) -> yaml.ScalarNode:
-    """Represent a string, in quotes if OmegaConf, unlike YAML 1.1, would read it as another type, such as `1e-3`."""
+    """Represent a value as a string, in quotes if it looks like a number, or like the truth values `y` and `n`."""
     text = str(value)
     style: str | None = "'"
     if text.lower() not in ("y", "n"):

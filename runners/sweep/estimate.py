@@ -173,7 +173,7 @@ class _Enough(Exception):
 
 
 def _probe(setting: PlannedSetting) -> TrialCost:
-    """Run the first rounds of a trial in a temporary folder; return the cost per round, with a share of the start."""
+    """Run a trial's first rounds in a temporary folder; return the cost per round, including a share of start-up."""
     seen: list[float] = []
 
     def stop(done: Round) -> None:

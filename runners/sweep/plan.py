@@ -265,7 +265,10 @@ def _check_space(space: Space, entries: Any) -> None:
 
 
 def _check_comparable(settings: Sequence[PlannedSetting], options: SweepOptions) -> None:
-    """Refuse a search or scheduler, which uses the metrics of trials, unless all are simulations of one problem."""
+    """Raise SweepError if a requested search or scheduler cannot use these settings.
+
+    Both need simulations of one problem. A scheduler also needs runs that are longer than its grace period.
+    """
     asked = {"sweep.search": options.search, "sweep.scheduler": options.early_stopping}
     for key in (key for key, wanted in asked.items() if wanted is not None):
         problems = ((s.problem, s.metric, s.cfg.problem.get("function")) for s in settings)
@@ -281,7 +284,7 @@ def folder_of(cfg: DictConfig) -> Path:
 
 
 def _adapt(cfg: DictConfig, options: SweepOptions, seed: int) -> None:
-    """Turn a composed configuration, in place, into that of a trial with this seed, next to other trials."""
+    """Turn a sweep's composed configuration, in place, into that of a single trial with this seed."""
     OmegaConf.set_struct(cfg, False)
     del cfg["seeds"], cfg["scale"], cfg["sweep"], cfg["launcher"]
     cfg.seed = seed
@@ -335,7 +338,9 @@ def _combinations(entries: Any, given: dict[str, list[str]]) -> list[tuple[str, 
 
 
 def _labels(groups: Sequence[Sequence[tuple[str, ...]]], algorithms: Sequence[str]) -> list[str]:
-    """Return a label for each setting: the overrides that not all settings share; for a single setting, its groups.
+    """Return a label for each setting: its overrides, without those that all settings share.
+
+    The label of a single setting consists of its choices of configuration groups, such as `ts` for `algorithm=ts`.
 
     groups: for each setting, all combinations of overrides that yield it; only overrides in all of these count.
     """

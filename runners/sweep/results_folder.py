@@ -32,7 +32,7 @@ def results(folder: str | Path) -> "pd.DataFrame":
     Columns: label, setting (its hash), seed, state, stopped_by, round, mean and se (mean and standard error of the
     metric over the agents after that round), epsilon/ACCOUNTANT (at delta, NaN if not finite), delta, seconds, error,
     path (of the run folder), and config/KEY for every key in which settings differ. A key whose value depends on the
-    seed has no column. Until a setting has a finished trial, its values are read from its overrides.
+    seed has no column. Until a setting has a finished trial, its config/KEY values are read from its overrides.
 
     Args:
         folder: The experiment's folder, such as `results/mine`.

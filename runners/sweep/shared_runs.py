@@ -44,9 +44,8 @@ class TrialOnce:
 def command_lines(arguments: Sequence[str]) -> list[list[str]]:
     """Split a command line that names several experiments, such as experiment=fig2a,fig2b, into one line for each.
 
-    An experiment that lists others in `sweep.experiments` is replaced by them; its other options under `sweep` apply to
-    each of them.
-    Raises SweepError if the experiments cannot be combined.
+    If an experiment lists others in `sweep.experiments`, the listed experiments take its place. Its other options under
+    `sweep` apply to each listed experiment. Raises SweepError if the experiments cannot be combined.
     """
     given = {name_of(a): a.partition("=")[2] for a in arguments}
     asked = [name.strip() for name in given.get("experiment", "").split(",")]

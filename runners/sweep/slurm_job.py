@@ -162,7 +162,7 @@ def _ray_node(args: argparse.Namespace, *options: str) -> Iterator[subprocess.Po
 
 
 def _wait_for_nodes(count: int, seconds: float) -> None:
-    """Wait until Ray has `count` nodes, or until `seconds` have passed."""
+    """Wait for the head of the Ray cluster, and then until `count` nodes have joined or `seconds` have passed."""
     import ray
 
     give_up, there = time.monotonic() + max(seconds, _HEAD_SECONDS), 0

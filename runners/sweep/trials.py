@@ -33,10 +33,10 @@ _LONGEST_NAME, _LARGEST_SEED = 200, 10**18  # limits of the names of settings' a
 
 @dataclass(frozen=True)
 class Trial:
-    """One setting with one seed.
+    """A run of an experiment: one setting (a configuration without its seed) with one seed.
 
-    label: the setting's overrides, shortened. setting: the setting's hash. rounds, metric, rng (`privacy.rng`): None if
-    unknown.
+    label: the setting's overrides, shortened. setting: the setting's hash. rounds, metric, rng: the number of rounds,
+    the name of the metric, and `privacy.rng`; each is None if unknown.
     """
 
     label: str
@@ -53,7 +53,10 @@ class Trial:
         return self.setting, self.seed
 
     def folder(self, experiment: Path, labelled: Sequence[str] | None = None) -> RunFolder:
-        """Return the trial's run folder, given its experiment's folder. labelled: see `identity.places.find_run`."""
+        """Return the trial's run folder, given its experiment's folder.
+
+        labelled: names of the folders `LABEL-SETTING` of this setting; None to list them here.
+        """
         if (experiment / self.setting).exists():
             return RunFolder(experiment / self.setting / str(self.seed))
         return trial_folder(experiment, self.setting, self.seed, self.rounds, labelled)
@@ -123,7 +126,7 @@ def state(folder: RunFolder) -> TrialState:
 
 
 def _stopped(stopped: dict[str, Any], reached: dict[str, Any]) -> TrialState:
-    """Return the state of a trial that a scheduler stopped; progress.json may be some rounds behind."""
+    """Return the state of a trial that a scheduler stopped; stopped.json may be newer than progress.json."""
     values = {name: stopped[name] for name in ("round", "mean") if isinstance(stopped.get(name), int | float)}
     return TrialState("interrupted", **{**reached, **values}, stopped_by=str(stopped.get("by")))
 

@@ -46,8 +46,9 @@ Planned = tuple[PlannedSetting, Trial]
 def cluster(options: SweepOptions) -> Iterator[None]:
     """Connect to Ray, or start it on this machine, and disconnect or shut it down at the end of the block.
 
-    A connection that this process already has is used and kept. Raises ConnectionError if there is no Ray at the
-    address, ValueError if no node can ever hold a trial.
+    If this process is connected to Ray already, its connection is used and kept. Raises ConnectionError if Ray cannot
+    be reached or started. Raises ValueError if no node has the CPUs and GPUs that one trial needs, or if `options.ray`
+    is given although this process is connected already.
     """
     if ray.is_initialized():
         if options.ray:
@@ -138,7 +139,7 @@ def _scheduler(stopping: EarlyStopping, settings: Sequence[PlannedSetting]) -> T
 class _SeedBySeed(FIFOScheduler):
     """A scheduler that compares only trials of the same seed, because an easy seed would win with any setting.
 
-    The median rule keeps all results of all trials, so each result is first reduced to the two numbers that it reads.
+    Each result is reduced to `round` and `mean` before a rule reads it, because the median rule stores all results.
     """
 
     def __init__(self, make: Callable[[], TrialScheduler]) -> None:
@@ -233,7 +234,7 @@ class _TensorBoard(tune.Callback):
         self._planned, self._writer, self._writers = planned, SummaryWriter, dict[str, SummaryWriter]()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return no state, as in `_Listener`."""
+        """Return no state, because this callback is never restored."""
         return {}
 
     def on_trial_result(

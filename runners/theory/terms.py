@@ -71,7 +71,7 @@ class RebuiltRun:
 
     @property
     def checkable(self) -> bool:
-        """True if the subsets S_t can be drawn again, to compare the replay with the record."""
+        """True if the random subsets S_t of the agents can be drawn again, to compare the replay with the record."""
         settings = self.experiment.settings
         return settings.privacy.seeded and settings.dropout.deadline is None
 
@@ -120,7 +120,10 @@ def read(folder: Path, data_dir: Path | None = None, allow: Sequence[str] = ()) 
 
 
 def _by_agent(column: pa.ChunkedArray, e: FederatedExperiment) -> Tensor:
-    """Reshape a column of rounds.parquet to N x (n_init + T) x D; it has n_init rows per agent, then one each round."""
+    """Reshape a column of rounds.parquet to N x (n_init + T) x D.
+
+    The column has first n_init rows for each agent, then for each round one row for each agent.
+    """
     N, n_init = e.problem.n_agents, e.agents.n_init
     numbers = column.combine_chunks()
     plain = numbers.flatten() if pa.types.is_list(numbers.type) else numbers
@@ -130,7 +133,7 @@ def _by_agent(column: pa.ChunkedArray, e: FederatedExperiment) -> Tensor:
 
 
 def clipped_sets(run: RebuiltRun) -> Tensor:
-    """Recompute the messages; return for every broadcast C_t, the agents whose messages are clipped (broadcasts x N).
+    """Recompute the messages, and return the sets C_t of agents with clipped messages, as booleans (broadcasts x N).
 
     If the subsets S_t of the agents can be drawn again, the number of clipped messages from each S_t is compared with
     the recorded one. Raises ValueError if the two differ.

@@ -63,7 +63,7 @@ def log_experiment(
     again: log also runs that were logged before, as new W&B runs. only: folders of the runs to log, None for all; the
     summary covers the whole experiment. console: shows a progress bar for several runs, if it is a terminal. settings:
     the settings `tracker.wandb` for the summary; None for those of the first run. With `artifacts: true` in
-    `settings`, the records of the runs are logged, too. ended: see `log_summary`.
+    `settings`, the records of the runs are logged, too. ended: text of the alert that a sweep ended, empty for none.
     """
     found = LoggedExperiment()
     if mode == "disabled":
@@ -103,7 +103,7 @@ def log_sweep(
 ) -> None:
     """If W&B is installed, log the runs in `finished` that were not logged before, and the summary of the sweep.
 
-    settings: `tracker.wandb` of the sweep. ended: see `log_summary`.
+    settings: `tracker.wandb` of the sweep. ended: text of the alert that the sweep ended, empty for none.
     """
     if importlib.util.find_spec("wandb") is not None:
         log_experiment(experiment, settings["mode"], only=finished, console=console, settings=settings, ended=ended)

@@ -92,7 +92,7 @@ def _combinations(space: Space) -> list[tuple[str, ...]]:
 
 
 def _metric(found: Sequence[Composition], method: str) -> dict[str, Any]:
-    """Return the metric that W&B optimises, or nothing if it is hidden or its goals differ between runs.
+    """Return the metric that W&B optimises, with its goal; empty if it is hidden or only some runs minimise it.
 
     Raises SweepError for random and bayes unless all runs are comparable simulations that show their metric.
     """
@@ -115,7 +115,7 @@ def _parameter(values: Interval | tuple[str, ...]) -> dict[str, Any]:
 
 
 def _number(word: str) -> int | float | str:
-    """Return the number whose text is this word, so that agents pass the same word on; else the word."""
+    """Return the number that Python prints as exactly this word, else the word, so that W&B passes on the same text."""
     try:
         value = json.loads(word)
     except ValueError:

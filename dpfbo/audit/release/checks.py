@@ -76,7 +76,10 @@ def row_order(releases: Sequence[Made], rows: Tensor) -> str:
 
 
 def _order_against(order: Sequence[int], values: Tensor, rows: Tensor) -> Tensor:
-    """Return the correlations of the places in a release with those in the table, the values (n x d) and the noise."""
+    """Return correlations of each row's place in a release with its place in the table, the values and the noise.
+
+    values: the released values, n x d.
+    """
     there = torch.tensor(order)
     noise, place = values - rows[there], torch.arange(len(rows), dtype=torch.float64)
     flat = noise.flatten()

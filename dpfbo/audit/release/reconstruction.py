@@ -42,9 +42,11 @@ class Reconstruction:
 def reconstructions(values: Tensor, rows: Tensor) -> tuple[Reconstruction, ...]:
     """Return the rows as three attackers reconstruct them from released values (n x r).
 
-    The first knows d + 1 of the rows (n x d), far apart. It fits an affine map from the first d principal components of
-    the release (or fewer, if the release has a lower rank) to these rows. Without noise and with r >= d, these
-    components span the column space of the centred rows, and the map is exact; if r < d, d - r directions stay unknown.
+    The first knows d + 1 of the rows (n x d), which lie far apart. It fits an affine map from the first d principal
+    components of the release (or fewer, if the release has a lower rank) to these rows. Without noise and with r >= d,
+    these components span the column space of the centred rows, and the map is exact. If r < d, the map leaves d - r
+    directions unknown.
+
     The second knows the best affine map from the release to the rows: no other has a smaller mean square error over all
     rows. The third needs no release: it takes the mean row for every row.
     """

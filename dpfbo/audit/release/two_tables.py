@@ -1,8 +1,9 @@
 """Attacks on a curator by an adversary who must decide which of two neighbouring tables was released.
 
-The adversary knows both tables, all settings and the secret order of released rows. One attack uses that the release of
-`random_projection`, `Z = X_c W`, lies in the column space of the centred rows X_c. The other is a likelihood ratio, for
-transforms that add Gaussian noise to a function of the table.
+The adversary knows both tables, all settings and the secret order of released rows. One attack tests in which table's
+column space a release lies: the release of `random_projection` is `Z = X_c W` for some matrix W, and lies in the column
+space of the centred rows X_c. The other attack is a likelihood ratio, for transforms that add Gaussian noise to a
+function of the table.
 """
 
 import math
@@ -54,8 +55,9 @@ class AttackResult:
     """The result of an attack on the claim of a release.
 
     verdict: `without` holds the scores of the table's releases, `with_message` those of the neighbour's releases.
-    disjoint: True if every release lay in the column space of its own table, up to rounding, and a thousand times
-    farther from the other's. The two distributions then do not overlap, so that delta is 1 for every epsilon.
+    disjoint: True if every release lay, up to rounding, in the column space of its own table, and its distance from the
+    other table's column space was over a thousand times as large. The two distributions then do not overlap, so that
+    delta is 1 for every epsilon.
     """
 
     attack: Attack
@@ -150,7 +152,7 @@ def _likelihood(transform: GaussianNoise | Histogram, table: Table, neighbour: T
 
 
 def _moved(table: Table, distance: float) -> Table:
-    """Return the table with its most central row moved along the longest axis of the public box, across the centre."""
+    """Return the table with its most central row moved along the longest axis of the public box, towards the centre."""
     which = int(table.rows.square().sum(1).argmin())
     axis = max(range(len(table.names)), key=lambda k: table.upper[k] - table.lower[k])
     rows = table.rows.clone()
@@ -159,10 +161,11 @@ def _moved(table: Table, distance: float) -> Table:
 
 
 def _longest_row_pair(table: Table, distance: float) -> tuple[Table, Table]:
-    """Return a table whose longest row exceeds all others by `distance`, and a neighbour where it exceeds none.
+    """Return two neighbouring tables: one row is longer than all others in the first, but not in the second.
 
-    A transform that scales by the longest row thus changes all rows. The row is the longest one inside the public box.
-    In both tables, all other rows are shortened to at most the length that this row has in the neighbour.
+    The row is the table's longest one inside the public box. In the second table it is shortened by `distance`, or to
+    half its length if that is longer. In both tables, all other rows are shortened to at most this length. A transform
+    that scales by the longest row therefore changes all rows between the two tables.
     """
     lengths = table.rows.norm(dim=1)
     inside = (within(table.rows, table.public)[0] == table.rows).all(1)
@@ -176,7 +179,7 @@ def _longest_row_pair(table: Table, distance: float) -> tuple[Table, Table]:
 
 
 def _mirrored(table: Table) -> Table:
-    """Return the table with its longest row mirrored at the centre of the public box, into another cell."""
+    """Return the table with its longest row mirrored at the centre of the public box."""
     which = int(table.rows.square().sum(1).argmax())
     rows = table.rows.clone()
     rows[which] = torch.tensor([table.lower, table.upper], dtype=rows.dtype).sum(0) - rows[which]

@@ -1,4 +1,7 @@
-"""Checks of what sites refuse to an active server, which may send anything and restore sites' folders from copies."""
+"""Checks that the sites of a secure sum resist an active server.
+
+Such a server may send anything, and may restore a site's folder from a copy.
+"""
 
 import numpy as np
 
@@ -13,7 +16,7 @@ _UNUSED = 0xFC  # bits of a share's first byte that are always zero: a share has
 
 
 def signed_survivors(target: SumTarget) -> str:
-    """Check that no site helps to unmask unless `threshold` sites signed the same list of survivors as it did.
+    """Check that a site helps to unmask the sum only if `threshold` sites have signed its list of survivors.
 
     The survivors are the sites whose masked vectors the server has received. `threshold` is `target.noise.threshold`.
     """
@@ -32,7 +35,7 @@ def signed_survivors(target: SumTarget) -> str:
 
 
 def _two_lists(target: SumTarget) -> int:
-    """Show two halves of the sites different lists of survivors, then the signatures; return the number of refusals."""
+    """Show each half of the sites another list of survivors; check that all refuse to unmask; return their number."""
     if not target.noise.max_dropouts:
         return 0
     run, N = SumRun(target).until("survivors"), target.n_sites
@@ -87,8 +90,8 @@ def signed_keys(target: SumTarget) -> str:
 def one_vector(target: SumTarget) -> str:
     """Check that one key masks one vector only: sites restarted, or restored from a copy, send the same vector again.
 
-    If another set of sites takes part, a restored site must use other masks. Otherwise, copies of two sites, each made
-    to leave the other site out, would reveal the mask that the two share.
+    If another set of sites takes part, a restored site must use other masks. Otherwise, the server could restore a copy
+    of a site, leave out another site, and learn the mask that the two share from the difference of the two vectors.
     """
     run, N = SumRun(target).until("masked"), target.n_sites
     copies = [journal.copied() for journal in run.journals]
@@ -112,7 +115,7 @@ def one_vector(target: SumTarget) -> str:
 
 
 def _masked(run: SumRun, n: int, shares: dict[str, str], site: SumSite) -> np.ndarray:
-    """Return the masked vector of site n, made by `site` (itself or a copy) from the shares of some sites."""
+    """Return the masked vector that `site`, which is site n or a copy of it, makes from the shares of some sites."""
     answer = run.answer(n, "masked", {"shares": shares}, site)
     if answer is None:
         raise ClaimBroken(f"site {n} does not mask among {len(shares) + 1} sites")

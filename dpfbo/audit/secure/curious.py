@@ -30,7 +30,7 @@ _POWER = 0.99  # probability of detecting shares of variance sigma^2 / N, unless
 
 
 def right_sum(target: SumTarget) -> str:
-    """Check that the server learns the sum of the remaining vectors if no site, or the maximum number, drops out."""
+    """Check that the server learns the sum of the vectors of all sites, or of all but `max_dropouts` missing sites."""
     for gone in {0, target.noise.max_dropouts}:
         run = SumRun(target).until("masked").until(None, absent=range(gone))
         total = sum(run.vectors[1, n] for n in run.server.survivors)
@@ -119,8 +119,9 @@ def _left_of_pairs(run: SumRun) -> tuple[dict[tuple[int, int], np.ndarray], np.n
 def two_worlds(target: SumTarget) -> str:
     """Check that a server cannot tell whether site 0, the canary, sends zeros or a loud vector that site 1 cancels.
 
-    The canary's masked numbers must have the same distribution in both worlds. After its vector is subtracted, as many
-    numbers must lie near zero as if they were uniform. Each answer must have the same length in both worlds.
+    In the worlds with zeros and with the loud vector, the canary's masked numbers must have the same distribution, and
+    each answer the same length. After the canary's vector is subtracted from its masked numbers, as many numbers must
+    lie near zero as if they were uniform.
     """
     worlds, lengths = [], []
     for loud in (0, _LOUD):
@@ -187,7 +188,10 @@ def _rank(bits: np.ndarray) -> int:
 
 
 def noise_shares(target: SumTarget) -> str:
-    """Check that noise shares have variance sigma^2 / (N - max_dropouts - colluders) and are uncorrelated."""
+    """Check that noise shares have variance sigma^2 / (N - max_dropouts - colluders) and are uncorrelated.
+
+    sigma is the standard deviation that epsilon requires of the sum's noise, and N the number of sites.
+    """
     noise, mechanism, N, M = target.noise, target.mechanism, target.n_sites, target.size
     sigma = mechanism.multiplier(0) * (1.0 + 2.0 ** -(BITS + 1) * math.sqrt(M)) * 2.0**BITS
     wanted = sigma**2 / (N - noise.max_dropouts - noise.colluders)
@@ -237,7 +241,7 @@ def _share_near(rows: np.ndarray) -> np.ndarray:
 
 
 def _near(rows: np.ndarray) -> float:
-    """Return the p-value, over rows (k x M), of one in 256 numbers being near zero, as in uniform rows."""
+    """Return the p-value of the counts of numbers near zero in rows (k x M); uniform rows have one in 256 of them."""
     return two_sided(_share_near(rows), rows.shape[1], _NEAR / 2.0**32)
 
 

@@ -43,7 +43,7 @@ _SAME = 1e-3  # tolerated relative difference of a record's epsilon, which may u
 def accountant(rounds: RepeatedRounds) -> str:
     """Check that the accountant's epsilon is at least the exact epsilon, and not far above it.
 
-    dp-accounting gives a lower bound on the exact epsilon by rounding its privacy losses down, and an upper bound by
+    dp-accounting gives a lower bound on the exact epsilon by rounding privacy losses down, and an upper bound by
     rounding them up; under replace-one, there is no upper bound. The accountant `Pld` uses neither bound, so that the
     comparison is not circular.
     """
@@ -76,7 +76,7 @@ def _cases(rounds: RepeatedRounds, opposite: bool) -> list[tuple[list[dp_account
 def _compared(
     accountant: Accountant, events: tuple[dp_accounting.DpEvent, ...], delta: float, opposite: bool
 ) -> tuple[tuple[float, ...], tuple[float, float]]:
-    """Return the accountant's epsilons of the events, by `epsilon` and by `curve`, and bounds on the exact epsilon."""
+    """Return the accountant's epsilons, from its methods `epsilon` and `curve`, and bounds on the exact epsilon."""
     said = (accountant.epsilon(list(events), delta), accountant.curve(list(events), delta)[-1])
     kinds = Counter((q, z or 0.0) for q, z, _ in map(round_parameters, events))
     return said, epsilon_interval(tuple(kinds.items()), delta, said[0], opposite)
@@ -141,7 +141,7 @@ class _InMemory:
 def kept(rounds: RepeatedRounds) -> str:
     """Check that the release kept for a restart is the one that was broadcast, bit for bit, and is charged only once.
 
-    Whether the server was killed before the charge or after it, it must send the same numbers again after a restart.
+    After a restart, the server must send the same numbers again, whether it was killed before or after the charge.
     """
     t, memory, ledger = rounds.examined[0], _InMemory(), Ledger()
     server = replace(rounds.target.summing, epsilon=NoEpsilon(), kept=memory, budget=None)

@@ -77,7 +77,7 @@ def excess_found(q: float, n_agents: int, draws: int) -> float:
 
 
 def law_of_choice(rounds: RepeatedRounds) -> str:
-    """Check how many agents are chosen, and how often each agent and each pair, against the charged distribution."""
+    """Check the number of chosen agents, and the frequency of each agent and pair, against the charged distribution."""
     target = rounds.audited
     N, T = target.shape[0], target.rounds
     q, _, subset = round_parameters(rounds.charge(rounds.examined[0]).event())
@@ -132,9 +132,9 @@ def _sizes(sizes: np.ndarray, N: int, q: float) -> float:
 def noise(rounds: RepeatedRounds) -> str:
     """Check that the noise has the charged standard deviation in each region and feature, whatever agents send.
 
-    With the same randomness, a release must equal the release for zero vectors, which is noise alone, if all messages
-    are NaN, if all are late, or if S_t is empty. If all messages are long along the first feature, the two releases
-    must agree in all other features. Noise that no seed repeats gets statistical tests instead.
+    The release for zero vectors is noise alone. With the same randomness, the release divided by its sigma must be the
+    same if all messages are NaN, if all are late, or if no agent is chosen. If all messages are long along the first
+    feature, it must be the same in all other features. Noise that no seed repeats gets statistical tests instead.
     """
     p, t = dict[str, float](), rounds.examined[0]
     for name, target, messages, late, first in _sent(rounds.audited):
@@ -178,7 +178,7 @@ def _sent(target: Target) -> Iterator[tuple[str, Target, Tensor, Tensor | None, 
 
 
 def _deviation(name: str, values: Tensor) -> dict[str, float]:
-    """Return p-values for deviation 1 of standardised noise (draws x P x M), in each region and in each feature."""
+    """Return p-values for standard deviation 1 of noise (draws x P x M), in each region and in each feature."""
     squares, p = values.square().numpy(), dict[str, float]()
     for axes, place in (((0, 2), "region {}"), ((0,), "region {}, feature {}")):
         sums = squares.sum(axes)

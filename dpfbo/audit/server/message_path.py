@@ -1,4 +1,4 @@
-"""Checks of the private prior that start from the agents' observations, with the real agents and the real server.
+"""Checks of a server of the private prior (`PriorServer`) with real agents, from their observations to the release.
 
 Two neighbouring worlds differ in some or all observations of one agent. In both, the initial points must be those of
 the public design. The messages of the other agents must not differ between the worlds.
@@ -85,7 +85,7 @@ def _check_server(server: PriorServer, public: PriorServer, points: Tensor) -> N
 
 
 def own_data(rounds: RepeatedRounds) -> str:
-    """Check that an agent's observations change its own message alone, and the release by no more than is claimed."""
+    """Check that an agent's observations change only its own message, and move the release by no more than claimed."""
     target, worst, words = rounds.target, 0.0, "no agent was ever in S_t"
     if target.agents is None:
         return f"{_NOT_ASKED}: their messages may be anything"

@@ -52,7 +52,7 @@ def public_server(server: PriorServer) -> PriorServer:
 
 
 def post_processing(rounds: RepeatedRounds) -> str:
-    """Check that every broadcast is a function of the release and public settings alone, under fixed releases."""
+    """Check, with fixed releases, that every broadcast is a function of the release and public settings alone."""
     target, compared = rounds.target, 0
     if not isinstance(target.server, PriorServer):
         return "the broadcast is the release and nothing else"
@@ -80,7 +80,7 @@ def _check_held(rounds: RepeatedRounds, server: PriorServer, t: int, values: Ten
 
 
 def _check_replay(rounds: RepeatedRounds, t: int) -> None:
-    """Check that replays without inference, which the other checks use, have the same release and charge."""
+    """Check that a round without inference, as other checks run it, has the release and charge of a whole round."""
     label, messages = (_NAME, rounds.seed, t), rounds.crowd
     whole, whole_ledger = rounds.target.whole_round(seeded(*label), t, messages)
     short, short_ledger = rounds.target.run_round(seeded(*label), t, messages)

@@ -19,7 +19,7 @@ class RepeatedRounds:
     """Single rounds of one target, each under a numbered seed: equal numbers give equal randomness.
 
     audited: the given target. target: the same, with Gaussian noise in place of discrete noise, which no seed repeats.
-    thorough: the statistical checks draw many more samples, for up to an hour.
+    thorough: True to let the statistical checks draw many more samples, for up to an hour.
     """
 
     def __init__(self, target: Target, seed: int = 0, thorough: bool = False) -> None:

@@ -86,9 +86,9 @@ class _ChangedData:
 class Target:
     """A server under audit in rounds 0 to rounds - 1, with the accountant and the delta of its claim.
 
-    server: replays run copies of it, each with its own entropy source and ledger. For speed, all copies cache each
-    round's weights and the list of its lost messages, and compute no epsilon. agents: the agents of a server of the
-    private prior, if they are audited, too.
+    server: the server, of which each replay runs a copy with its own entropy source and ledger. For speed, the copies
+    share a cache of each round's weights and lost messages, and compute no epsilon. agents: the agents of a server of
+    the private prior, if they are audited, too.
 
     Raises ValueError for a server without a private mechanism or without noise, rounds < 1 or delta outside (0, 1).
     """

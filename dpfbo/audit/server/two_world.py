@@ -32,10 +32,11 @@ _PILOTS = 64  # measured rounds in all, but at least 16 runs
 
 @dataclass(frozen=True)
 class Replay:
-    """The verdict of a replay on the claim that its ledgers make.
+    """The result of a two-world replay: many runs of a server with and without one agent's messages.
 
-    varying: True if the charges differ between trials; they must not depend on data or chance. opposite: True if the
-    canary sends the opposite message in world 0, False if it sends the zero vector.
+    verdict: the verdict on the claim that an accountant derives from the runs' ledgers. varying: True if the charges
+    differ between trials; they must not depend on data or chance. opposite: True if, in the world without its message,
+    the agent sends the opposite message; False if it sends the zero vector there.
     """
 
     verdict: Verdict
@@ -48,9 +49,10 @@ class Replay:
 
 
 def replay(target: Target, trials: int, seed: int = 0, on_trial: Callable[[], None] = lambda: None) -> Replay:
-    """Run the real server `trials` times in each world, each time with new randomness, and judge its claim.
+    """Run the server `trials` times in each of two worlds, which differ in one agent's messages; judge the claim.
 
-    on_trial: called after one run in each world. Raises ValueError for fewer than 20 trials.
+    Each run has new randomness. on_trial: called after one run in each world. Raises ValueError for fewer than 20
+    trials.
     """
     checks.integer("trials", trials, minimum=FEWEST)
     system = isinstance(target.summing.entropy, SystemEntropy) or not target.seedable
@@ -73,7 +75,10 @@ def replay(target: Target, trials: int, seed: int = 0, on_trial: Callable[[], No
 
 
 def _message(target: Target, seed: int) -> Tensor:
-    """Return all agents' messages, N x M: a long one of the canary, which has the largest weights over all rounds."""
+    """Return all agents' messages, N x M: a long message of the canary, and zero vectors of the others.
+
+    The canary is the agent with the largest weights over all rounds.
+    """
     N, _, M = target.shape
     agent = int(torch.stack([target.weights(t).square().sum(0) for t in range(target.rounds)]).sum(0).argmax())
     direction = torch.from_numpy(np.random.Generator(np.random.PCG64(seed)).standard_normal((N, M))[agent])
@@ -85,6 +90,8 @@ def _message(target: Target, seed: int) -> Tensor:
 @dataclass(frozen=True)
 class _Score:
     """The score of a run as a function of its projections `<r_t, directions[t]>`, with measured v_t, sigma_t and q.
+
+    r_t is the release of round t; `measured` explains v_t, sigma_t and q.
 
     directions: v_t / sigma_t^2 of each round, P x M. halves: |v_t|^2 / (2 sigma_t^2) of each round.
     """

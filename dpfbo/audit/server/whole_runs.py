@@ -1,7 +1,7 @@
 """Checks of whole runs: every release follows from its charge, weights and messages, and no randomness is repeated.
 
 `every_round` checks that releases consist of what the mechanism's `choose` and `noise.add` draw. Other checks may thus
-draw S_t and the noise by these methods alone, at a tenth of the cost of a release.
+draw S_t (the agents chosen in round t) and the noise by these methods alone, at a tenth of the cost of a release.
 """
 
 import math
@@ -32,8 +32,8 @@ _MOST_COMPARED = 200_000  # most samples of noise that are searched for equal on
 def every_round(rounds: RepeatedRounds) -> str:
     """Check that each release is `sum_n phi_n clip(omega_n, C) / q` over n in S_t, plus noise of the charged sigma.
 
-    S_t is the set of chosen agents, phi_n are the weights of agent n, omega_n is its message, and C the norm to which
-    messages are clipped.
+    S_t is the set of chosen agents, and q the charged sampling probability. phi_n are the weights of agent n, omega_n
+    is its message, and C the norm to which messages are clipped.
     """
     target, worst = rounds.target, 0.0
     N, C = target.shape[0], target.message_norm
@@ -136,7 +136,7 @@ def _twice(noise: np.ndarray, step: float) -> float:
 
 
 def _same_choice(rounds: RepeatedRounds, q: float) -> float:
-    """Return the p-value, over all pairs of rounds, of S_t sharing as many agents as independent subsets do."""
+    """Return the p-value, over all pairs of rounds, of the number of agents in both S_t, for independent choices."""
     charged, N = rounds.charged, rounds.target.shape[0]
     if len(charged) < 2:
         return 1.0
@@ -149,7 +149,7 @@ def _same_choice(rounds: RepeatedRounds, q: float) -> float:
 
 
 def _choice_and_noise(rounds: RepeatedRounds) -> float:
-    """Return the p-value, over agents and features, of no correlation of S_t with the noise and its absolute value."""
+    """Return the p-value, over agents and features, of the largest correlation of S_t with noise or absolute noise."""
     t = rounds.charged[0]
     members = np.array([_chosen(rounds, run, t)[:_AGENTS] for run in range(_DRAWS)], dtype=float)
     noises = np.array([standard_noise(rounds, run, t).flatten().numpy() for run in range(_DRAWS)])

@@ -139,7 +139,7 @@ class Agents:
         return "gpytorch" not in (self.own_draw.method, self.own_gp.fit) and not self.own_gp.extensions
 
     def agents_at_once(self, device: torch.device) -> int:
-        """Return the number of agents whose tensors in one step fit the memory for a block of agents on this device."""
+        """Return the number of agents whose tensors fit into the memory that one step may use on this device."""
         M, capacity = self.features.size, self.n_init + self.rounds
         wide = max(M, self.own_draw.n_features) * capacity + capacity**2
         if isinstance(self.domain, Grid):
@@ -200,7 +200,10 @@ class Agents:
         return self._new(state, u, source, t)
 
     def _improving(self, gp: AveragedGP, state: AgentsState, broadcast: Broadcast | None, t: int) -> Query:
-        """Return the queries of agents with averaged GPs; source `server`: models with its prior have most weight."""
+        """Return the queries of round t of agents with averaged GPs.
+
+        A query has the source `server` if models with the server's prior have over half of the probability, else `own`.
+        """
         known = self._known_mean(state, broadcast)
         grid = self.domain if isinstance(self.domain, Grid) else None
         fast = None
@@ -240,7 +243,7 @@ class Agents:
         return fitted.log_expected_improvement(locate(u))[:, 0].exp() * state.y.std(1, correction=0)
 
     def _slowly(self, gp: AveragedGP, state: AgentsState, known: KnownMean | None, t: int) -> tuple[Tensor, Tensor]:
-        """Return the maximisers (n x D) and the probability of models with the known mean (n), by tensor operations."""
+        """Return the points to query (n x D) and the probability of models with the server's prior (n)."""
         fitted, locate = self._fitted(gp, state, known)
         shift = self.acquisition.shift(self.domain, self.streams, "acquisition", t, state.ids.device)
         if gp.acquisition == "ts":

@@ -1,8 +1,9 @@
 """The state of a block of agents: observations and hyper-parameters.
 
-An agent needs `(n_init + T) (D + 1)` numbers of 8 bytes and its hyper-parameters; on a grid, each observation needs 4
-more bytes. Features and Cholesky factors are computed block by block when they are needed: storing them would take a
-hundred times the memory, and reading them would take as long as computing them.
+An agent with n_init initial points and T rounds in D dimensions needs `(n_init + T) (D + 1)` numbers of 8 bytes, and
+its hyper-parameters. On a grid, each observation needs 4 more bytes. Features and Cholesky factors are computed block
+by block when they are needed: storing them would take a hundred times the memory, and reading them would take as long
+as computing them.
 """
 
 from dataclasses import dataclass
@@ -75,7 +76,7 @@ class AgentsState:
                 setattr(self, name, torch.cat([old, old.new_zeros(len(old), more, *old.shape[2:])], 1))
 
     def replace_values(self, agents: Tensor, y: Tensor) -> None:
-        """Set all observations so far of some agents to one value each. agents: n, booleans; y: n."""
+        """Replace all observations of each agent that is True in `agents` (n) by this agent's entry of y (n)."""
         self.all_y[:, : self.count] = torch.where(agents[:, None], y[:, None], self.y)
 
     def select(self, rows: Tensor) -> "AgentsState":

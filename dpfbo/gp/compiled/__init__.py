@@ -1,1 +1,1 @@
-"""Compiled C code for the most expensive steps on a CPU: how it is built and called (see docs/results/speed.md)."""
+"""Build and call compiled C code for the most expensive steps on a CPU (see docs/results/speed.md)."""

@@ -116,11 +116,13 @@ def _padded(basis: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class GridColumns:
-    """The grid points that the columns of kernel tables stand for: the centres of `Grid.screening`, then its clusters.
+    """The columns of a grid's kernel tables, each of which stands for one grid point.
 
-    Without screening, the columns are all points of the grid. rows: the grid row of each of the W columns;
-    columns: for each of the G grid rows, one of its columns; coarse: the number of columns before the first cluster;
-    width: the number of columns of each cluster, 0 without screening.
+    With `Grid.screening`, the cluster centres come first, then the points of each cluster. Without screening, the
+    columns are all points of the grid. Some points are repeated as padding.
+
+    rows: the grid row of each of the W columns; columns: for each of the G grid rows, one of its columns; coarse: the
+    number of columns before the first cluster; width: the number of columns of each cluster, 0 without screening.
     """
 
     rows: Tensor
@@ -147,15 +149,16 @@ def grid_improvements(
     factors: Tensor, prior: Tensor, index: Tensor, z: Tensor, improvement: Tensor, kept: int,
     least_weight: float, clusters: int,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Find the grid rows of largest expected improvement (n) and the probabilities of models with the known mean (n).
+    """Find each agent's grid row of largest expected improvement (n) and probability of models with the known mean (n).
 
-    The method is that of `averaged_gp`. order: the W columns of the tables; plain: L x G x W, tables of the SE kernels
-    of L length-scales; common: the shared function's covariances, G x W, and variances, W, or None; mean: W, the known
-    mean; prior: J x R, the models' log prior weights, for R factors and J pairs of kernel and noise variance; index:
-    n x t, rows of the grid; z: n x t, observations after `AveragedGP.transformed`; improvement: 8193 values of
-    `phi(u) + u Phi(u)`, u in [-16, 16]. The `kept` most probable models are averaged, without those below
-    `least_weight` times the largest probability. A row is -1 if no expected improvement reaches 1e-50, or if a
-    covariance matrix is not positive definite.
+    The method is that of `averaged_gp`. Rows that the agent has observed are excluded. The `kept` most probable models
+    are averaged, without those below `least_weight` times the largest probability. A row is -1 if no expected
+    improvement reaches 1e-50, or if a covariance matrix is not positive definite.
+
+    order: the W columns of the tables; plain: L x G x W, tables of the SE kernels of L length-scales; common: the
+    shared function's covariances, G x W, and variances, W, or None; mean: W, the known mean; prior: J x R, the models'
+    log prior weights, for R factors and J pairs of kernel and noise variance; index: n x t, rows of the grid; z: n x t,
+    observations after `AveragedGP.transformed`; improvement: 8193 values of `phi(u) + u Phi(u)`, u in [-16, 16].
     """
     (n, t), (L, G, W) = index.shape, plain.shape
     if index.min() < 0 or index.max() >= G:

@@ -53,8 +53,8 @@ def singular_values(rows: Tensor) -> Tensor:
 class RandomProjection(AsRows):
     """Releases `Z = X_c M / sqrt(r)`, n x r, with a d x r matrix M of standard normals, as published (Algo. 1).
 
-    X_c is the scaled, centred table. If its least singular value is below w (`threshold`), all are raised first. The
-    published claim of privacy does not hold if n > d + 1; the module's docstring says why.
+    X_c is the scaled, centred table. If its least singular value is below w (`threshold`), all its singular values are
+    raised first. The published claim of privacy does not hold if n > d + 1; the module's docstring says why.
 
     Args:
         r: The number of columns of Z.

@@ -98,7 +98,7 @@ def accountant_named(name: str) -> Accountant:
 
 
 def default_delta(n_agents: int) -> float:
-    """Return the paper's delta, N^-1.1 (Sec. 5), which is large for few agents.
+    """Return the delta of the DP-FTS-DE paper, N^-1.1 (Sec. 5), which is large for few agents.
 
     Args:
         n_agents: N.
@@ -135,7 +135,8 @@ def accounted_multiplier(z: float) -> float:
 def sampled_gaussian(event: dp_accounting.DpEvent) -> tuple[float, float]:
     """Return (q, z) of a Poisson-sampled Gaussian event, or (1, 0) of an event without noise.
 
-    z is capped and rounded by `accounted_multiplier`. Raises UnsupportedEvent for any other event.
+    q is the sampling probability, and z the noise multiplier, capped and rounded by `accounted_multiplier`. Raises
+    UnsupportedEvent for any other event.
     """
     import dp_accounting  # here: it imports SciPy, and an agent's process needs neither
 
@@ -152,7 +153,7 @@ def sampled_gaussian(event: dp_accounting.DpEvent) -> tuple[float, float]:
 
 
 def kinds_of(events: Sequence[dp_accounting.DpEvent]) -> list[tuple[float, float]]:
-    """Return `sampled_gaussian` of each event, computed once for each distinct event object."""
+    """Return (q, z) of each event as `sampled_gaussian` does, computed once for each distinct event object."""
     known = {id(event): event for event in events}
     kinds = {i: sampled_gaussian(event) for i, event in known.items()}
     return [kinds[id(event)] for event in events]

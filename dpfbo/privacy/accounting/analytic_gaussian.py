@@ -48,7 +48,10 @@ class AnalyticGaussian:
 
 @lru_cache(maxsize=1024)
 def noise_multiplier(epsilon: float, delta: float) -> float:
-    """Return the least z, rounded up to eight digits, for an (epsilon, delta)-private release; ValueError if none."""
+    """Return the least noise multiplier, rounded up to eight digits, that makes a release (epsilon, delta)-private.
+
+    Raises ValueError if no multiplier does.
+    """
     import dp_accounting  # here: it imports SciPy
 
     checks.positive("epsilon", epsilon)

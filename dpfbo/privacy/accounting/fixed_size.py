@@ -35,8 +35,8 @@ class FixedSize(AdditiveAccountant):
 
     Epsilon is never above the exact epsilon of the same events without sampling (Balle, Wang 2018). Without sampling,
     events of multipliers m_t equal one Gaussian of multiplier m, `1 / m^2 = sum_t 1 / m_t^2`. The epsilon of
-    this Gaussian is an upper bound with sampling, too: given the subsets, replacing an agent changes a round as it does
-    without sampling, or not at all.
+    this Gaussian is an upper bound with sampling, too: given the subsets, a round whose subset contains the replaced
+    agent changes as it does without sampling, and no other round changes.
     """
 
     relation: ClassVar[str] = REPLACE_ONE
@@ -50,9 +50,9 @@ class FixedSize(AdditiveAccountant):
     def _cost(self, N: int, k: int, multiplier: float) -> np.ndarray:
         """Return Rényi divergences of one event at `ORDERS`, then `1 / multiplier^2`; multiplier 0 means no noise.
 
-        A divergence is the lesser of two bounds: Thm. 27, and `order / (2 multiplier^2)`, the divergence without
-        sampling. The second is lower near k = N, and holds because a mixture over subsets diverges no more than its
-        worst component.
+        A divergence is the lesser of two bounds: that of Thm. 27 (see the class), and `order / (2 multiplier^2)`, the
+        divergence without sampling. The second bound is lower near k = N, and holds because a mixture over subsets
+        diverges no more than its worst component.
         """
         if multiplier == 0:
             return np.full(len(ORDERS) + 1, np.inf)

@@ -31,9 +31,9 @@ class Pld:
     """Composes privacy-loss distributions numerically by FFT (Koskela et al. 2020; Doroshenko et al. 2022).
 
     Guarantee: an upper bound of epsilon for Poisson-sampled Gaussian events (all rounding is pessimistic). A part of
-    delta, 1e-14 plus 1e-16 a round, is reserved for rounding errors; a delta near it makes epsilon loose or infinite.
-    In a curve of more than 200 events, epsilon is computed at no more than 60 of them. Each remaining event gets the
-    next computed epsilon, which is not smaller than its own.
+    delta, 1e-14 plus 1e-16 a round, is reserved for rounding errors; if delta is near this part, epsilon is loose or
+    infinite. In a curve of more than 200 events, epsilon is computed at no more than 60 of them. Each remaining event
+    gets the next computed epsilon, which is not smaller than its own.
     """
 
     relation: ClassVar[str] = ZERO_OUT
@@ -66,7 +66,7 @@ class Pld:
 
 @lru_cache(maxsize=4096)
 def _epsilon_of_all(times: tuple[tuple[tuple[float, float], int], ...], delta: float) -> float:
-    """Return epsilon after rounds of the given kinds and numbers; cached, because calibrations repeat their trials."""
+    """Return epsilon after the given number of rounds of each kind; cached, because calibrations ask for it again."""
     one = _one_round_each(kind for kind, _ in times)
     if any(kind not in one for kind, _ in times):
         return math.inf
@@ -80,7 +80,7 @@ def _composed(
 ) -> PrivacyLossDistribution:
     """Compose the loss `total` with one or more rounds. kinds: the number of rounds of each kind.
 
-    Losses are composed in pairs, so that a long one is not composed with each of many short ones.
+    Losses are composed in pairs, so that a long loss is not composed with many short losses one by one.
     """
     parts = [one[kind] if times == 1 else one[kind].self_compose(times) for kind, times in kinds.items()]
     parts = parts if total is None else [total, *parts]
@@ -91,10 +91,11 @@ def _composed(
 
 
 class _SampledGaussian(GaussianPrivacyLoss):
-    """dp-accounting's privacy loss of a round in one direction, with the deltas of a whole grid of epsilons at once.
+    """dp-accounting's privacy loss of a round in one direction; computes delta for a whole grid of epsilons at once.
 
-    `delta(eps) = U(x) - e^eps L(x)`, with distribution functions U and L of the neighbours' outputs, at x of loss eps.
-    Let `g(eps) = log((e^eps - (1 - q)) / q)`, -inf for eps up to log(1 - q), the least loss of a sampled round. Then
+    `delta(eps) = U(x) - e^eps L(x)`, where U and L are the distribution functions of the outputs for two neighbours,
+    and x is the output whose privacy loss is eps. Let `g(eps) = log((e^eps - (1 - q)) / q)`, -inf for eps up to
+    log(1 - q), the least loss of a sampled round. Then
 
         remove: `U = q N(-1, z^2) + (1 - q) N(0, z^2)`, `L = N(0, z^2)`, `x = -1/2 - z^2 g(eps)`
         add:    `U = N(0, z^2)`, `L = q N(1, z^2) + (1 - q) N(0, z^2)`, `x = 1/2 + z^2 g(-eps)`
@@ -144,7 +145,7 @@ def _losses(q: float, z: float) -> list[_SampledGaussian]:
 
 
 def _interval(losses: Sequence[_SampledGaussian]) -> float:
-    """Return the grid's interval: fine for the smallest loss, about q / z, but coarse enough for the largest."""
+    """Return the grid's interval: fine for the smallest loss, about q / z, but coarse enough to limit its points."""
     fine = min([_INTERVAL, *(0.05 * loss.sampling_prob / loss.standard_deviation for loss in losses)])
     coarse = [_INTERVAL / (2 * loss.standard_deviation) ** 2 for loss in losses if loss.standard_deviation < 0.5]
     return max([fine, _FINEST, *coarse, *((loss.span[1] - loss.span[0]) / _MOST_POINTS for loss in losses)])

@@ -77,9 +77,9 @@ def fit(data: DataSets, settings: Settings, epochs: int, order: Tensor) -> tuple
 
         W <- (1 - lr l2) W - lr / |B| sum_{i in B} (p_i - y_i) x_i^T,    b <- b - lr / |B| sum_{i in B} (p_i - y_i)
 
-    In every epoch, each model splits a permutation of its rows into batches of its own size, of which the last may be
-    smaller; a size of n or more gives gradient descent. Models with more batches per epoch take more steps, while the
-    other models wait. No bit of a model's result depends on the other data sets in the call.
+    In every epoch, each model splits a permutation of its rows into batches of its own batch size; the last batch may
+    be smaller. A batch size of n or more gives gradient descent. A model with fewer batches per epoch takes fewer
+    steps. No bit of a model's result depends on the other data sets in the call.
 
     order: uniform numbers in [0, 1), N x k x epochs x n; an epoch's permutation is the ranks of its n numbers.
     """
@@ -137,6 +137,6 @@ def _descend(
 
 
 def _softmax(logits: Tensor) -> Tensor:
-    """Return the softmax over classes, N x k x C x n; torch.softmax's rounding depends on the number of data sets."""
+    """Return the softmax over classes, N x k x C x n; torch.softmax is not used, because its rounding depends on N."""
     odds = (logits - logits.amax(2, keepdim=True)).exp()
     return odds / odds.sum(2, keepdim=True)

@@ -16,7 +16,7 @@ _function: Objective  # the function that this worker process calls
 
 @dataclass(frozen=True)
 class CallOutcome:
-    """The end of a call of the function.
+    """The outcome of one call of the user's function.
 
     kind: `returned`; `raised` for an error; `ended` if the call's process ended, for example at the time limit.
     result: what the function returned; for the other two kinds, a text that says what happened.

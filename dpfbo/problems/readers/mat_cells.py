@@ -1,4 +1,4 @@
-"""Bounded reads of cell arrays of numbers from MATLAB 5 files, whose tags are checked before scipy reads them."""
+"""Bounded reads of numeric cell arrays from MATLAB 5 files; element tags are checked before scipy reads a file."""
 
 import io
 import math

@@ -75,7 +75,7 @@ def load_federated_emnist(path: Path, n_agents: int, min_images: int) -> list[Wr
 
 
 def _inside(group: Any, name: str, kind: type[Any]) -> Any:
-    """Return a member of an HDF5 group that lies in the same file; raise ValueError for a link or another kind."""
+    """Return the member `name` of an HDF5 group; raise ValueError for a link or an object of another kind."""
     import h5py
 
     if not isinstance(group.get(name, getlink=True), h5py.HardLink) or not isinstance(group[name], kind):

@@ -91,7 +91,7 @@ class SuperLink:
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        """Open the ports. Raises StateError if this takes too long."""
+        """Start to serve the APIs at their ports. Raises StateError if this fails or takes too long."""
         for server, sock in zip(self._servers, (self._inner, self._outer), strict=True):
             thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
             thread.start()

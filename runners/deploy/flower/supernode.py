@@ -55,7 +55,7 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def running_supernode(site: SiteFolder) -> Iterator[SuperNode]:
-    """Run a SuperNode in its own thread until the block ends, then let it finish the answer in progress."""
+    """Run a SuperNode in its own thread until the block ends, then wait up to 30 seconds until it has stopped."""
     node, stop = SuperNode(site), threading.Event()
     thread = threading.Thread(target=node.run, args=[stop], name="supernode", daemon=True)
     thread.start()

@@ -51,7 +51,7 @@ class AgentReport:
 
 @contextmanager
 def _failures() -> Iterator[list[logging.LogRecord]]:
-    """Collect log records of failed evaluations within the block, for the driver, which has the run folder."""
+    """Collect the log records of evaluations that fail within the block."""
     log, handler = logging.getLogger(PROBLEMS), BufferingHandler(sys.maxsize)
     log.addHandler(handler)
     log.propagate = False
@@ -100,7 +100,7 @@ class AgentActor:
         return AgentReport(t, packed(turn.record), self._shard.take_seconds(), cpu_seconds, said), sent
 
     def add_up(self, t: int, rows: Tensor, weights: Tensor, mechanism: Mechanism) -> PartialSum:
-        """Return the weighted sum (P x M) of the messages of round t from the agents `rows` of this shard."""
+        """Return weighted sums of the messages of round t, P x M. rows: k indices of agents; weights: P x k."""
         return self._shard.add_up(t, rows, weights, mechanism)
 
 

@@ -107,8 +107,9 @@ class Layout:
 def layout(executor: RayExecutor, experiment: FederatedExperiment) -> Layout:
     """Divide N agents among actors that fit on the cluster. Raises ExecutorError if they do not fit.
 
-    With `aggregation=auto` the actors add up the messages if these have more than 2 million values in total (N x M,
-    16 MB per round). This changes the order of the additions, and so the last digits of the sums.
+    With `aggregation=auto`, the actors add up the messages if the algorithm needs sums, and if N messages of M values
+    have more than 2 million values in total (16 MB per round). This changes the order of the additions, and so the last
+    digits of the sums.
     """
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     cpus, gpus, memory = (sum(node.get(kind, 0.0) for node in nodes) for kind in ("CPU", "GPU", "memory"))

@@ -204,7 +204,7 @@ def _has_answer(ref: Any) -> bool:
 
 
 def _worker_settings(settings: FederatedSettings, layout: Layout) -> FederatedSettings:
-    """Return the settings for actors, whose objectives with `n_jobs` start one process for each CPU of the actor."""
+    """Return the settings for actors: if the problem has `n_jobs`, it becomes the number of CPUs of an actor."""
     node = settings.problem.node
     if "n_jobs" not in node:
         return settings

@@ -1,8 +1,8 @@
 """Run an outsourced experiment on Ray, with the modeler as an actor that may die at any moment.
 
 The curator runs in the driver, which has the data and the ledger. Only the brief (`dpfbo.outsourced.loop.Brief`), the
-release, indices and measurements reach the modeler's process. The driver replaces a dead actor and repeats the calls,
-with the same answers.
+release, indices and measurements reach the modeler's process. The driver replaces a dead actor and repeats all earlier
+calls, which give the same answers.
 """
 
 import logging

@@ -13,7 +13,7 @@ from dpfbo.federated.mechanism import Mechanism, PartialSum
 
 @dataclass(frozen=True)
 class ShardSums:
-    """The messages of a round that stay in their shards (`dpfbo.federated.mechanism.Contributions`).
+    """The messages of one round, which stay in the shards' actors (`dpfbo.federated.mechanism.Contributions`).
 
     The order of all additions depends only on the chosen agents and the division into shards. firsts: first agent of
     each shard, ascending. shards: handles of their actors.

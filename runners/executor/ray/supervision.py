@@ -129,7 +129,7 @@ class RayActors(ABC):
     def _excused(self, actor: Actor) -> bool:
         """Return True if a death counts as a preemption: the node is gone, drains or is short of memory.
 
-        After `_MOST_EXCUSED` such deaths in one round, a further one counts as the actor's fault, which it may be.
+        After `_MOST_EXCUSED` such deaths in one round, a further one counts as a restart.
         """
         place, alive = self.placements.get(actor.name), {node["NodeID"] for node in ray.nodes() if node["Alive"]}
         lost = place is not None and place.node not in alive
@@ -154,7 +154,7 @@ class RayActors(ABC):
         }  # fmt: skip
 
     def _start(self, actors: Sequence[Actor]) -> None:
-        """Create and start actors; the one that opens the ledger comes last, so that a refused run leaves no ledger."""
+        """Create and start actors. The one with the ledger starts last, so that a run without room leaves no ledger."""
         for actor in actors:
             actor.create()
         for opens_ledger in (False, True):
@@ -169,7 +169,7 @@ class RayActors(ABC):
                     ray.kill(actor.handle)
 
     def _placement(self, actor: Actor, ref: Any) -> Placement:
-        """Return an actor's first answer, its Placement; it may have to wait for free resources."""
+        """Wait for an actor's first answer, its Placement, and return it. Raises ExecutorError after the timeout."""
         limit = self.executor.placement_timeout
         needs = f"{actor.options['num_cpus']:g} CPUs and {actor.options.get('num_gpus', 0):g} GPUs"
         silent = min(limit, _SILENT_SECONDS)

@@ -1,4 +1,4 @@
-"""The keys under `sweep` for a scheduler of Ray Tune that stops trials with poor metrics early."""
+"""Settings `sweep.scheduler` and `sweep.scheduler_options`, by which Ray Tune stops trials with poor metrics early."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields

@@ -23,7 +23,10 @@ SEARCHES, OBJECTIVES = ("optuna", "random"), ("final", "curve")
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """The keys under `sweep` for a search. batch: the number of settings suggested at once, before any has a metric."""
+    """The values of the keys under `sweep` that control a search.
+
+    batch: the number of settings that are suggested at once, before any of them has a metric.
+    """
 
     search: str
     num_samples: int
@@ -79,7 +82,7 @@ def _at_random(seed: int, space: Space, first: int) -> Iterator[Words]:
 def _by_optuna(
     seed: str, space: Space, found: Sequence[tuple[Words, SettingOutcome]], lower_is_better: bool
 ) -> Iterator[Words]:
-    """Yield suggestions of Optuna's TPE sampler; earlier ones of a batch count as poor, so that it is diverse."""
+    """Yield suggestions of Optuna's TPE sampler; those without a metric count as poor, so that a batch is diverse."""
     with needing("optuna", "sweep.search=optuna"):
         import optuna
         from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
