@@ -100,7 +100,7 @@ def check_noise_of_other_lengths(run: "RunIdentity", folder: RunFolder) -> None:
 
 
 def _other_lengths(run: "RunIdentity") -> list[tuple[Path, str]]:
-    """Return folder and family of each run with the same seed, and the same setting but for rounds and perhaps noise.
+    """Return folder and family of each run with the same seed whose setting may differ in rounds and noise alone.
 
     A family is the name of a setting without its rounds. The folders with the longest ledgers come first.
     """
