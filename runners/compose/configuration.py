@@ -47,9 +47,9 @@ def composing() -> Iterator[None]:
 def command_line(overrides: Sequence[str], multirun: bool = False) -> Iterator[DictConfig]:
     """Compose a configuration with the node `hydra`, check the classes in that node, and yield the configuration.
 
-    With `multirun`, the configuration is that of the first run. Raises HydraException for overrides that do not compose,
-    and ValueError for a launcher, callback or logger of a package that is neither Hydra, a plugin of Hydra, nor allowed
-    by the user.
+    With `multirun`, the configuration is that of the first run. Raises HydraException if the overrides do not compose.
+    Raises ValueError for a launcher, callback or logger of a package that is neither Hydra, a plugin of Hydra, nor
+    allowed by the user.
     """
     with composing():
         given = [_first(o) for o in parse_overrides(overrides)] if multirun else list(overrides)
