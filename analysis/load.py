@@ -26,7 +26,10 @@ class LoadError(RuntimeError):
 
 @dataclass(frozen=True)
 class Run:
-    """One finished run. config: `normalised` content of config.yaml; summary: content of summary.json; path: folder."""
+    """One finished run.
+
+    config: the content of config.yaml, after `normalised`. summary: the content of summary.json. path: the run's folder.
+    """
 
     setting: str
     seed: int

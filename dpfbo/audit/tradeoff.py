@@ -77,7 +77,7 @@ def promised(accountant: Accountant, events: Sequence[dp_accounting.DpEvent]) ->
 
 @lru_cache(maxsize=512)
 def _sampled(rounds: Rounds) -> Profile:
-    """Return the pairs of Poisson-sampled Gaussian mechanisms, computed on a finer grid if the losses are small."""
+    """Return the pairs (eps, delta) of Poisson-sampled rounds; small privacy losses are computed on a finer grid."""
     size, smallest = min(q / z for (q, z), _ in rounds), min(z for (_, z), _ in rounds)
     coarse = _INTERVAL / (2 * smallest) ** 2 if smallest < 0.5 else 0.0  # large losses need a coarser grid
     loss = composed(rounds, max(1e-6, min(_INTERVAL, 0.05 * size), coarse), pessimistic=True)

@@ -1,7 +1,7 @@
 """A plain DP-FTS-DE: the paper's Algorithms 1 and 2 in NumPy, agent by agent, with every posterior from scratch.
 
-`python -m runners.bench overhead` compares its times with those of dpfbo, and tests compare its results. The plain loop
-shares problems and settings with dpfbo, but no code of the algorithm.
+`python -m runners.bench overhead` compares the times of this loop with those of dpfbo. Tests compare their results. The
+two have problems and settings in common, but no code of the algorithm.
 """
 
 from dataclasses import dataclass, field
