@@ -28,7 +28,8 @@ class LoadError(RuntimeError):
 class Run:
     """One finished run.
 
-    config: the content of config.yaml, after `normalised`. summary: the content of summary.json. path: the run's folder.
+    config: the content of config.yaml, after `normalised`. summary: the content of summary.json. path: the folder of
+    the run.
     """
 
     setting: str

@@ -165,7 +165,7 @@ class FeatureFunction:
         return batches.in_blocks(lambda rows: self._values_on_product(left, right, rows), n, rows_at_once, left.device)
 
     def _values_on_product(self, left: Tensor, right: Tensor, rows: Tensor) -> Tensor:
-        """Compute `on_product` for the functions `rows`, r x ab."""
+        """Return the values (r x ab) of the r functions with the numbers `rows`, as in `on_product`."""
         S, phases = (v.index_select(0, rows) for v in (self.features.frequencies, self.features.phases))
         w, first, others, space = _rows(self.weights, rows), left, right, self.features.space
         if space is not None:

@@ -184,7 +184,9 @@ class Custom:
         return _of_two(function)
 
     def evaluate(self, agents: Tensor, x: Tensor, streams: Streams, round: int) -> Tensor:
-        """Call the function for each agent and point (see `Problem`). If `on_failure` is `penalty`, failed calls give NaN.
+        """Call the function for each agent and point, as `Problem` says.
+
+        If `on_failure` is `penalty`, failed calls give NaN.
 
         Raises:
             EvaluationError: A call failed, and `on_failure` is `stop`.
