@@ -211,7 +211,10 @@ def planted():
         ),
         ("inference from raw sums", "all but the release comes from the sum without noise", sound(kind=RawSums)),
         ("designs of senders", "public matrices leave out agents that sent nothing", sound(kind=SumsOfSenders)),
-        ("features from messages", "the length-scale that fits the messages best", sound(kind=FeaturesOfMessages)),
+        (
+            "features from messages", "features have the length-scale that fits the messages best",
+            sound(kind=FeaturesOfMessages),
+        ),
         (
             "second release free", "a second, uncharged release over points that depend on messages",
             sound(kind=SecondReleaseFree, rounds=2),

@@ -134,7 +134,8 @@ def noise(rounds: RepeatedRounds) -> str:
 
     The release for zero vectors is noise alone. With the same randomness, the release divided by its sigma must be the
     same if all messages are NaN, if all are late, or if no agent is chosen. If all messages are long along the first
-    feature, it must be the same in all other features. Noise that no seed repeats gets statistical tests instead.
+    feature, it must be the same in all other features. Noise that cannot be repeated by a seed gets statistical tests
+    instead.
     """
     p, t = dict[str, float](), rounds.examined[0]
     for name, target, messages, late, first in _sent(rounds.audited):
