@@ -33,9 +33,10 @@ class SharedPrior:
     """The posterior of the function that all objectives share (`dpfbo.federated.prior`); agents keep it to the end.
 
     values: 1 x M, the release; all other fields are a post-processing of it. mean: M, the posterior mean of the
-    function's weights; covariance: M (M + 1) / 2, the lower triangle of their covariance, both in units of an
-    objective's standard deviation. evidence: L, the probability of each length-scale. shared: the expected fraction of
-    an objective's variance that is shared. explained: the fraction of an objective's variance that the mean explains.
+    function's weights. covariance: M (M + 1) / 2, the lower triangle of their posterior covariance. Mean and covariance
+    are for objectives that are divided by their standard deviation. evidence: L, the probability of each length-scale.
+    shared: the expected fraction of an objective's variance that is shared. explained: the fraction of an objective's
+    variance that the mean explains.
     """
 
     values: Tensor

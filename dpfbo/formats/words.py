@@ -26,7 +26,10 @@ _DECIMALS = 0.1  # a smaller epsilon is shown with two significant digits
 
 
 class Source(IntEnum):
-    """The part of the algorithm that chose a query; tables contain its name, tensors and checkpoints its number."""
+    """The part of the algorithm that chose a query.
+
+    Tables contain the name of a source. Tensors and checkpoints contain its number.
+    """
 
     initial = 0
     own = 1

@@ -159,7 +159,7 @@ def _curve(setting: ReadSetting, visible: bool) -> dict[str, Any] | None:
 
 
 def _epsilon(setting: ReadSetting, facts: TrialFacts, notes: list[str]) -> dict[str, Any] | None:
-    """Return the largest epsilon that any seed spent, even an unfinished or failed one, with its limits."""
+    """Return the largest epsilon that a run of the setting spent, finished or not, with its target and budget."""
     known = [r.epsilon for r in setting.readings if r.epsilon is not None]
     if not known:
         return None
