@@ -225,9 +225,9 @@ class AveragedGP:
 class Fitted:
     """The posteriors of n agents, each under its m most probable models, as `AveragedGP.fit` returns them.
 
-    log_probability: n x m, the models' log posterior probabilities. kernel: n x m, indices of the models' kernels among
-    the C of `AveragedGP.kernels`. best: n, each agent's largest observation after `AveragedGP.transformed`. shared: n,
-    the total probability of all models with the known mean.
+    log_probability: n x m, the models' log posterior probabilities. kernel: n x m, the number of each model's kernel in
+    `AveragedGP.kernels`. best: n, each agent's largest observation after `AveragedGP.transformed`. shared: n, the total
+    probability of all models with the known mean.
     """
 
     gp: AveragedGP

@@ -26,11 +26,12 @@ class Problem(Protocol):
         n_agents: The number of agents N.
         domain: The search space, on the CPU.
         noise_variance: The variance of the observation noise; None if unknown.
-        reference: One value per agent (N, on the CPU), from which the metric subtracts the agent's best value so far:
-            the optimum gives simple regret, 1 gives 1 - AUC. None if the metric is the best value itself.
+        reference: One value per agent (N, on the CPU). The metric is the reference minus the agent's best value so far.
+            If the reference is the optimum, the metric is simple regret; if it is 1, 1 - AUC. None if the metric is the
+            best value itself.
 
-    A problem that negates its objective, because smaller values are better, has an attribute `maximize` that is False;
-    tables then show the values with their original sign.
+    If smaller values of the original objective are better, the problem negates them, and has an attribute `maximize`
+    that is False. Tables then show the original values.
     """
 
     @property

@@ -32,8 +32,9 @@ _MOST_COMPARED = 200_000  # most samples of noise that are searched for equal on
 def every_round(rounds: RepeatedRounds) -> str:
     """Check that each release is `sum_n phi_n clip(omega_n, C) / q` over n in S_t, plus noise of the charged sigma.
 
-    S_t is the set of chosen agents, and q the charged sampling probability. phi_n are the weights of agent n, omega_n
-    is its message, and C the norm to which messages are clipped.
+    S_t is the set of chosen agents. phi_n are the weights of agent n, omega_n is its message, and C the norm to which
+    messages are clipped. sigma (the standard deviation of the noise) and q (the sampling probability) are those of the
+    round's charge in the ledger.
     """
     target, worst = rounds.target, 0.0
     N, C = target.shape[0], target.message_norm
