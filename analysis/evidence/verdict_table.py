@@ -10,7 +10,19 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.evidence.claim import REIMPLEMENTATION, JudgedClaim
-from analysis.evidence.verdicts import CONTRARY, HOLDS, LEVEL, LOOKS, NEAR, NOT_RUN, OPEN, SAME, SHARP, VERDICTS
+from analysis.evidence.verdicts import (
+    CONTRARY,
+    HOLDS,
+    LEVEL,
+    LOOKS,
+    MOST_ADDED,
+    NEAR,
+    NOT_RUN,
+    OPEN,
+    SAME,
+    SHARP,
+    VERDICTS,
+)
 from dpfbo.formats.files import replace_text
 
 WIDTH = 150  # least characters in a line if the output is no terminal
@@ -32,9 +44,10 @@ one of its points is excluded (two-sided). It holds if all points are within {NE
 (from both errors; a missing published one is replaced by our spread over the published number of runs), if ours are as
 precise (as many units, and at most twice the published error or, without one, an error of the difference of less than
 {100 * SHARP:g} % of the number), and if no published effect of its setting has the other sign here. Fewer than three
-units decide nothing. Units that are all equal decide only claims of no harm. Standard errors: the estimate divided by
-its own, positive in support of the claim; for a margin or a band, the distance to the nearer end; for a published
-number, minus the distance."""
+units decide nothing. Seeds are added at most once: as many as the undecided claims need, up to {MOST_ADDED} times the
+planned number. With this rule the second test errs less often than its level allows. Units that are all equal decide
+only claims of no harm. Standard errors: the estimate divided by its own, positive in support of the claim; for a margin
+or a band, the distance to the nearer end; for a published number, minus the distance."""
 
 KINDS = {
     "effect": "published effects",

@@ -17,6 +17,7 @@ import numpy as np
 
 LEVEL = 0.05  # family-wise error rate: chance of any wrong verdict in a family
 LOOKS = 2  # most times that a family is judged: with the seeds it was planned with, and with added ones
+MOST_ADDED = 10  # most units of the second look, as a multiple of the planned ones; whoever adds seeds keeps to it
 POWER = 0.8  # chance of a verdict with the reported number of needed units
 FEWEST = 3  # least number of units that can decide
 

@@ -12,6 +12,7 @@ from analysis.evidence.verdicts import (
     HOLDS,
     LEVEL,
     LOOKS,
+    MOST_ADDED,
     OPEN,
     SAME,
     Estimate,
@@ -72,6 +73,25 @@ def test_equal_differences():
         assert alone(Estimate(9.0, 1.0, 9, 10), mean_of([value] * 10)) == OPEN
     for published in (PublishedMean(0.8, None, 5), PublishedMean(0.1, 0.1, 5)):
         assert agreement((mean_of([0.1] * 5), published)) == OPEN
+
+
+@pytest.mark.parametrize("tests", [1, 18, 60])
+def test_choosing_the_added_units_by_the_first_look_keeps_its_level(tests):
+    """At the number of units that the first look asks for, the second one errs less often than a look may.
+
+    The probability is integrated over the statistic of the first look, which is normal without an effect.
+    """
+    level, planned = ONE_LOOK / tests, 1000
+    limit = stats.norm.isf(level)
+    firsts, width = np.linspace(-limit, limit, 5001, retstep=True)
+    wrong = 0.0
+    for first in firsts:
+        needed = Estimate(abs(first), 1.0, planned - 1, planned).units_needed(level)
+        if planned < needed <= MOST_ADDED * planned:
+            ratio = needed / planned  # the second statistic is (first + sqrt(ratio - 1) * normal) / sqrt(ratio)
+            second = stats.norm.sf((limit * math.sqrt(ratio) - first) / math.sqrt(ratio - 1))
+            wrong += second * stats.norm.pdf(first) * width
+    assert 0.3 * level < wrong < level
 
 
 @pytest.mark.parametrize("n", [3, 5, 20])
