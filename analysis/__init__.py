@@ -1,4 +1,4 @@
-"""Programs that turn result files into tables, figures and verdicts; they need the packages of the extra `analysis`."""
+"""Programs that turn result files into tables, figures and verdicts; they need the extra `analysis`."""
 
 from dpfbo.extras import check_for_program
 

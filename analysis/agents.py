@@ -11,7 +11,7 @@ from analysis.load import LoadError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print a table for each run and, with --out, write pictures; return 1 if this fails for any run, else 0."""
+    """Print a table and, with --out, draw a picture of each run; return 1 after an error, else 0."""
     parser = argparse.ArgumentParser(
         prog="python -m analysis.agents",
         description="Mean and quantiles of the metric over the agents after each round of a run, finished or not.",

@@ -1,4 +1,4 @@
-"""The parsing of command lines and the exit codes that all programs of `analysis` share."""
+"""Parsing of command lines and exit codes, shared by all programs of `analysis`."""
 
 import argparse
 import functools
@@ -14,7 +14,7 @@ P = ParamSpec("P")
 
 
 def parsed(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
-    """Parse `argv`, or the arguments of this process; `results_dir=FOLDER` may stand anywhere among them."""
+    """Parse `argv`, by default that of this process; `results_dir=FOLDER` may stand anywhere in it."""
     parser.add_argument_group(f"{_KEY}=FOLDER", "results folder (default: results)")
     words = list(sys.argv[1:] if argv is None else argv)
     folders = [word for word in words if word.startswith(f"{_KEY}=")]
@@ -24,7 +24,7 @@ def parsed(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argpa
 
 
 def exit_code(main: Callable[P, int]) -> Callable[P, int]:
-    """Decorate `main` so that it prints a LoadError in one line and returns 1, and returns 130 after Ctrl-C."""
+    """Decorate `main` to print a LoadError and return 1, and to return 130 after Ctrl-C."""
 
     @functools.wraps(main)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> int:

@@ -1,4 +1,4 @@
-"""python -m analysis.claims: a verdict on every published claim, from the finished runs in the results folder."""
+"""python -m analysis.claims: a verdict on every published claim, from finished runs."""
 
 import argparse
 import json
@@ -26,7 +26,7 @@ Exit code: 0, 1 if there are no results (nothing is written) or some cannot be r
 
 
 def read(results_dir: Path, experiments: Iterable[str]) -> dict[str, Sequence[Run] | LoadError]:
-    """Return for each experiment its finished runs, or the error if they cannot be read."""
+    """Return the finished runs of each experiment, or the error if they cannot be read."""
     found: dict[str, Sequence[Run] | LoadError] = {}
     finished = finished_experiments(results_dir)
     for name in experiments:
@@ -38,11 +38,10 @@ def read(results_dir: Path, experiments: Iterable[str]) -> dict[str, Sequence[Ru
 
 
 def judge(runs: Mapping[str, Sequence[Run] | LoadError]) -> list[JudgedClaim]:
-    """Return the verdicts on the claims about some experiments, given their runs, in the order of the paper.
+    """Judge the claims about some experiments, given their runs, in the order of the paper.
 
-    A claim is "not run" if one of its settings has no finished run or the runs cannot be read. It stays "not
-    decided" if it is ambiguous which runs belong to one of its settings. The claims about one figure are a family,
-    whose tests are corrected together for multiple testing.
+    A claim is "not run" if a setting has no finished run or the runs cannot be read. It is "not decided" if the runs of
+    a setting are ambiguous. The tests of all claims about one figure are corrected together for multiple testing.
     """
     stated, outcomes = claims(runs), list[Outcome]()
     seen: dict[object, str] = {}  # by the numbers of an own finding: id of the first finding with them
@@ -112,7 +111,7 @@ def shown_in(found: Sequence[JudgedClaim], runs: Sequence[Run]) -> list[JudgedCl
 
 
 def _numbers(claim: StatedClaim, runs: Sequence[Run]) -> object:
-    """Return a key of the numbers that test one of our findings; findings with equal keys have identical numbers."""
+    """Return a key that is equal for findings tested on identical numbers."""
     test = claim.test
     if not isinstance(test, Comparison) or test.form != SUPERIORITY:
         return claim.id
@@ -123,11 +122,7 @@ def _numbers(claim: StatedClaim, runs: Sequence[Run]) -> object:
 
 @exit_code
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table of verdicts, or JSON if --json is given.
-
-    The table is also written to files if --out is given, or if neither experiments nor --json are given. The exit code
-    is 0, or 1 if there is nothing to judge or an experiment cannot be read.
-    """
+    """Judge the claims and print the verdicts; return the exit code that `HELP` describes."""
     parser = argparse.ArgumentParser(
         prog="python -m analysis.claims", description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -160,7 +155,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _facts(runs: Mapping[str, Sequence[Run] | LoadError]) -> dict[str, str]:
-    """Return by experiment the number of its runs, their core hours, and the command that runs them."""
+    """Describe the runs of each experiment by their number, core hours and command."""
     found = {}
     for name, given in runs.items():
         if given and not isinstance(given, LoadError):
@@ -181,7 +176,7 @@ def _as_json(found: Sequence[JudgedClaim]) -> str:
 
 
 def _checked(results_dir: Path, experiments: Sequence[str]) -> list[str]:
-    """Return the named experiments with claims. Raises LoadError if one has no claims and no runs, or none has runs."""
+    """Return the experiments with claims among the named ones, or all if none is named."""
     names = list(dict.fromkeys(claim.experiment for claim in claims()))
     asked = with_parts(results_dir, experiments) or names
     finished = finished_experiments(results_dir)

@@ -1,4 +1,4 @@
-"""python -m analysis.figures NAME...: the pictures of experiments, with their numbers as CSV and text as Markdown."""
+"""python -m analysis.figures NAME...: the pictures of experiments, with their numbers and texts."""
 
 import argparse
 import sys
@@ -12,7 +12,6 @@ from analysis.load import LoadError, finished_experiments, load, with_parts
 
 
 def _formats(text: str) -> tuple[str, ...]:
-    """Parse formats such as `pdf,png`."""
     names = tuple(dict.fromkeys(part.strip().lower() for part in text.split(",")))
     for name in names:
         if name not in UNDATED:
@@ -22,7 +21,7 @@ def _formats(text: str) -> tuple[str, ...]:
 
 @exit_code
 def main(argv: Sequence[str] | None = None) -> int:
-    """Draw the pictures and print their paths; the exit code is 0, or 1 if an experiment cannot be drawn."""
+    """Draw the pictures and print their paths; return 1 if an experiment cannot be drawn, else 0."""
     parser = argparse.ArgumentParser(
         prog="python -m analysis.figures",
         description="Regret against the iteration and against epsilon: pictures, their numbers as CSV, and title, "

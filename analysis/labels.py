@@ -1,4 +1,4 @@
-"""Labels and words for settings, problems and keys of the configuration."""
+"""Labels and words for settings and problems."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
@@ -77,8 +77,8 @@ _KEYS = {
 def label(config: dict[str, Any]) -> str:
     """Return a label for a setting: the algorithm, P if it may have sub-regions, z or target epsilon if private.
 
-    The label of an outsourced setting is the algorithm, `fit = ml` if the modeler fits its GP, the number r of columns,
-    and epsilon, which is marked as claimed if it was published without a guarantee.
+    Outsourced settings state the algorithm, the modeler's fit, the number r of released columns, and epsilon, marked as
+    claimed if published without a guarantee.
     """
     if is_outsourced(config):
         return _outsourced_label(config)
@@ -93,7 +93,7 @@ def label(config: dict[str, Any]) -> str:
 
 
 def claimed_epsilon(config: dict[str, Any]) -> float | None:
-    """Return the epsilon that was published, without a guarantee, for an outsourced release; None if there is none."""
+    """Return the epsilon published without a guarantee for an outsourced release; None if there is none."""
     return None if config["algorithm"]["private"] else config["transform"].get("epsilon")
 
 
@@ -113,14 +113,14 @@ def _outsourced_label(config: dict[str, Any]) -> str:
 
 
 def adds_noise(config: dict[str, Any]) -> bool:
-    """Return True if Gaussian noise is added to the released rows, which the modeler may or may not account for."""
+    """Return True if Gaussian noise is added to the released rows."""
     return bool(config["transform"]["_target_"] == "GaussianNoise")
 
 
 def labels(configs: Sequence[dict[str, Any]], flats: Sequence[dict[str, Any]], hashes: Sequence[str]) -> list[str]:
     """Return a unique label for each setting.
 
-    A short label that several settings share is extended by distinguishing values or, failing that, part of a hash.
+    Equal short labels are extended by distinguishing values or, failing that, part of a hash.
     """
     short = [label(config) for config in configs]
     # A noise multiplier that was calibrated to a target epsilon follows from it, so it distinguishes no settings.
@@ -133,7 +133,7 @@ def labels(configs: Sequence[dict[str, Any]], flats: Sequence[dict[str, Any]], h
 
 
 def flat(config: dict[str, Any], own_function: bool) -> dict[str, Any]:
-    """Return the configuration by dotted name, without keys that are not part of a setting or have no effect."""
+    """Return the configuration by dotted name, without keys that distinguish no settings."""
     ignored = {*NOT_A_SETTING, *(() if config["algorithm"]["private"] else ("privacy",))}
     if own_function:
         ignored.add("problem.function_seed")
@@ -152,10 +152,7 @@ def _by_dotted_name(node: dict[str, Any], prefix: str, ignored: Collection[str])
 
 
 def telling(flats: Sequence[dict[str, Any]]) -> list[str]:
-    """Return keys that distinguish the settings, chosen greedily, in the order of the configuration.
-
-    A key that adds no distinction is left out, such as an accountant that follows from the kind of sampling.
-    """
+    """Return few keys that distinguish the settings, chosen greedily."""
     keys = dict.fromkeys(key for one in flats for key in one)
     found: list[str] = []
     groups: list[tuple[Any, ...]] = [()] * len(flats)
@@ -168,7 +165,7 @@ def telling(flats: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def in_words(key: str, value: object) -> str:
-    """Return a key and its value in words, such as `q = 0.25`, `1 − p_t = 1/√t` or `uniform weights`."""
+    """Return a key and its value in words, such as `q = 0.25` or `uniform weights`."""
     if key in _VALUES and value in _VALUES[key]:
         return _VALUES[key][value]
     return f"{key_in_words(key)} = {value_in_words(value)}"
@@ -191,14 +188,14 @@ def problem_label(problem: str) -> str:
 
 
 def variant_in_words(problem: dict[str, Any]) -> str:
-    """Return the settings that distinguish variants of a problem, such as `, α = 0.3` or `, Branin`; may be empty."""
+    """Return the settings that distinguish variants of a problem, such as `, α = 0.3`; may be empty."""
     known = {key: problem[key] for key in VARIANTS if problem.get(key) is not None}
     words = (value_in_words(v) if key == "function" else in_words(f"problem.{key}", v) for key, v in known.items())
     return "".join(f", {text}" for text in words)
 
 
 def joined_by_or(values: Iterable[float]) -> str:
-    """Return the distinct values, sorted and joined as in `1`, `1 or 2` or `1, 2 or 4`."""
+    """Return the distinct values in order, such as `1, 2 or 4`."""
     texts = [f"{value:.3g}" for value in sorted(set(values))]
     return " or ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)
 
@@ -206,7 +203,7 @@ def joined_by_or(values: Iterable[float]) -> str:
 def by_algorithm(key: str, configs: Iterable[dict[str, Any]]) -> str:
     """Return the values of `privacy.KEY` in words: `q = 1`, or `q = 0.35 (DP-FTS-DE) or 1 (private prior)`.
 
-    If an algorithm has several values, the words are `q by setting`.
+    If one algorithm has several values, the words are `q by setting`.
     """
     by_name: dict[str, set[float]] = {}
     for config in configs:

@@ -1,4 +1,4 @@
-"""Reading of the finished runs of an experiment from `results/<experiment>/<setting-hash>/<seed>/`."""
+"""Reading of finished runs from `results/<experiment>/<setting-hash>/<seed>/`."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ class LoadError(RuntimeError):
 class Run:
     """One finished run.
 
-    config: the content of config.yaml, after `normalised`. summary: the content of summary.json. path: the folder of
-    the run.
+    config: the normalised content of config.yaml. summary: the content of summary.json. path: the folder of the run.
     """
 
     setting: str
@@ -45,37 +44,37 @@ class Run:
 
     @property
     def own_function(self) -> bool:
-        """True if the seed of the run also draws the objectives (`problem.function_seed`)."""
+        """True if the seed of the run also draws the objective functions."""
         return self.config["problem"].get("function_seed") == self.seed
 
     @property
     def own_sample(self) -> bool:
-        """True if the seed of the run also samples the data from a file (`problem.subset_seed`)."""
+        """True if the seed of the run also samples the data from a file."""
         return self.config["problem"].get("subset_seed") == self.seed
 
     @property
     def real(self) -> bool:
-        """True for a run with `privacy.rng=os`, which is for real data: its records are private."""
+        """True for a run on real data (`privacy.rng=os`), whose records are private."""
         return bool(self.summary["rng"] != "seeded")
 
     @property
     def outsourced(self) -> bool:
-        """True for a run by a curator and a modeler, False for one by a server and agents."""
+        """True for a run by a curator and a modeler, instead of a server and agents."""
         return is_outsourced(self.config)
 
     @property
     def claimed_epsilon(self) -> float | None:
-        """The published epsilon of the release, which is no guarantee; None if there is none."""
+        """The published epsilon of the release, which is no guarantee, or None."""
         return claimed_epsilon(self.config) if self.summary.get("published_claim") else None
 
     @property
     def flat(self) -> dict[str, Any]:
-        """The entries of `config` by dotted name, without those that do not distinguish settings."""
+        """The entries of `config` that distinguish settings, by dotted name."""
         return flat(self.config, self.own_function)
 
     @cached_property
     def epsilon_spent(self) -> list[float]:
-        """Epsilon spent before the query of each round 0..T, by the accountant of the run; a value may be inf."""
+        """Epsilon spent before the query of each round 0..T, by the run's accountant; may be inf."""
         import pandas as pd
 
         file = self.path / "server.parquet"
@@ -88,7 +87,7 @@ class Run:
 
 @dataclass(frozen=True)
 class SettingRuns:
-    """All runs of one setting, in the order of their seeds. Standard errors are over the seeds."""
+    """All runs of one setting, by seed. Standard errors are over the seeds."""
 
     label: str
     runs: tuple[Run, ...]
@@ -108,35 +107,32 @@ class SettingRuns:
 
     @property
     def noise(self) -> dict[str, float | None]:
-        """The noise multiplier z, sampling probability q and clip norm S; all None unless private and federated."""
+        """The noise multiplier z, sampling probability q and clip norm S; None unless private and federated."""
         own = self.private and not self.first.outsourced
         return {key: self.first.config["privacy"][key] if own else None for key in NOISE}
 
     def curve(self) -> pd.DataFrame:
-        """Return a row for each round 0..T: `mean` and `se`, over the seeds, of the metric averaged over the agents."""
+        """Return a row for each round 0..T: `mean` and `se`, over the seeds, of the agents' mean metric."""
         import pandas as pd
 
         values = pd.concat([pd.Series(run.curve) for run in self.runs]).rename_axis("round")
         return values.groupby(level="round").agg(["mean", "sem"]).rename(columns={"sem": "se"})
 
     def at(self, round: int) -> tuple[float, float | None]:
-        """Return the metric's mean over the seeds after a round and its standard error, which is None for one seed."""
+        """Return the metric's mean over the seeds after a round and its standard error (None for one seed)."""
         mean, se = self.curve().iloc[round].tolist()
         return mean, None if math.isnan(se) else se
 
     def epsilon(self, accountant: str) -> float | None:
-        """Return the largest epsilon over the seeds, None if not finite.
-
-        All seeds have the same epsilon unless a ledger was used twice.
-        """
+        """Return the largest epsilon over the seeds, None if not finite."""
         values = [run.summary["epsilon"][accountant] for run in self.runs]
         return None if None in values else max(values)
 
 
 def load(results_dir: Path, experiment: str) -> list[Run]:
-    """Return all finished runs of an experiment, which are those with a summary.json, sorted by setting and seed.
+    """Return all finished runs of an experiment, by setting and seed.
 
-    Raises LoadError if there is no finished run, or one cannot be read.
+    Raises LoadError if there is none, or one cannot be read.
     """
     if Path(experiment).name != experiment:
         raise LoadError(f"the experiment must be the name of a folder in {results_dir}, got {experiment!r}")
@@ -155,10 +151,7 @@ def finished_experiments(results_dir: Path) -> list[str]:
 
 
 def with_parts(results_dir: Path, names: Iterable[str]) -> list[str]:
-    """Return the names; a name without finished runs is replaced by its parts, such as `few` by `few_school`.
-
-    The parts of a name are the finished experiments that begin with the name and `_`. A name without parts is kept.
-    """
+    """Replace each name without finished runs by the finished experiments `<name>_*`, if any."""
     finished, found = finished_experiments(results_dir), list[str]()
     for name in names:
         parts = [] if name in finished else [other for other in finished if other.startswith(f"{name}_")]
@@ -167,7 +160,7 @@ def with_parts(results_dir: Path, names: Iterable[str]) -> list[str]:
 
 
 def by_metric(runs: Iterable[Run]) -> list[list[Run]]:
-    """Group runs that may share an axis, which are those with equal `variant`."""
+    """Group runs that may share an axis."""
     groups: dict[tuple[Any, ...], list[Run]] = {}
     for run in runs:
         groups.setdefault(variant(run), []).append(run)
@@ -181,7 +174,7 @@ def variant(run: Run) -> tuple[Any, ...]:
 
 
 def trust_in_words(run: Run) -> str:
-    """Return who adds the noise, in words; an empty text if a trusted server does or the run is not private."""
+    """Return who adds the noise; an empty text if a trusted server does or the run is not private."""
     privacy = run.config["privacy"]
     if not run.summary["private"] or privacy.get("trust", "server") == "server":
         return ""
@@ -190,7 +183,7 @@ def trust_in_words(run: Run) -> str:
 
 
 def settings(runs: Sequence[Run]) -> list[SettingRuns]:
-    """Group the runs by setting, sorted by algorithm (in the order of `NAMES`), P, epsilon and `algorithm.follow`."""
+    """Group the runs by setting, sorted by algorithm, P, epsilon and `algorithm.follow`."""
     by_hash: dict[str, list[Run]] = {}
     for run in runs:
         by_hash.setdefault(run.setting, []).append(run)
@@ -217,7 +210,7 @@ def _order(group: Sequence[Run]) -> tuple[Any, ...]:
 
 
 def seeds_phrase(groups: Sequence[SettingRuns]) -> str:
-    """Return the units that the standard errors are over, such as `3 seeds, each another function`."""
+    """Return what the standard errors are over, such as `3 seeds, each another function`."""
     counts = sorted({len(g.runs) for g in groups})
     phrase = f"{counts[0]} to {counts[-1]} seeds" if len(counts) > 1 else f"{counts[0]} seed{'s' * (counts[0] > 1)}"
     runs = [run for g in groups for run in g.runs]
@@ -228,7 +221,7 @@ def seeds_phrase(groups: Sequence[SettingRuns]) -> str:
 
 
 def normalised(node: Any) -> Any:
-    """Return the configuration with paths in `_target_` cut to class names; each `server` becomes its class name."""
+    """Return the configuration with paths in `_target_` cut to class names, and each `server` as its class name."""
     if isinstance(node, list):
         return [normalised(value) for value in node]
     if not isinstance(node, dict):
@@ -258,5 +251,5 @@ def _read(file: Path, content: Callable[[], Any]) -> Any:
 
 
 def why(file: Path, error: Exception) -> str:
-    """Return the reason of an error raised while reading `file`, in one line and without the name of the file."""
+    """Return the reason of an error raised while reading `file`, in one line without the file's name."""
     return getattr(error, "strerror", None) or " ".join(str(error).removeprefix(f"{file} ").split())

@@ -1,11 +1,7 @@
 """The pictures of an experiment, with the numbers behind them.
 
-For each problem and metric of an experiment, one figure shows regret against the iteration. If there are private runs,
-a second figure shows regret against epsilon. Runs calibrated to several target epsilons make a single figure of regret
-against the epsilon that they spent (`analysis.drawing.equal_epsilon`). Runs of `local` with several numbers of agents
-make a single figure of gains (`analysis.drawing.gains`). Outsourced runs are drawn by iteration, against epsilon
-(claimed and guaranteed values apart) and against r, the number of columns of the release. Verdicts on claims stand in a
-text file, not in the picture.
+Each problem and metric has figures of regret against the iteration and, if runs are private, against epsilon. Runs at
+several target epsilons, or of `local` (no sharing) with several numbers of agents, have a single figure instead.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +22,7 @@ from analysis.load import Run, SettingRuns, by_metric, settings
 
 @dataclass(frozen=True)
 class Drawn:
-    """A picture, the numbers behind it, and the name of its files. claims: sentences on the judged claims about it."""
+    """A picture, its numbers, the name of its files, and sentences on the judged claims about it."""
 
     name: str
     figure: Figure
@@ -37,7 +33,7 @@ class Drawn:
 def draw_experiment(
     name: str, runs: Sequence[Run], accountant: str | None = None, style: PageStyle = SCREEN
 ) -> list[Drawn]:
-    """Draw all figures of an experiment, given its runs; without claims if it has several problems or metrics.
+    """Draw all figures of an experiment; without claims if it has several problems or metrics.
 
     accountant: accountant of the epsilons of federated runs. Raises LoadError if no run has an epsilon by it.
     """
@@ -69,7 +65,6 @@ def draw_experiment(
 def _federated(
     groups: Sequence[SettingRuns], prefix: str, accountant: str, claims: Sequence[str], style: PageStyle
 ) -> Iterator[Drawn]:
-    """Yield the pictures of settings that share a metric: by iteration and, if one is private, against epsilon."""
     picture = by_iteration.regret_by_iteration(groups, accountant, style)
     yield Drawn(f"{prefix}_regret_by_iteration", picture, by_iteration.table(groups), claims)
     if any(group.private for group in groups):
@@ -81,7 +76,6 @@ def _federated(
 def _outsourced(
     groups: Sequence[SettingRuns], prefix: str, judged: Sequence[JudgedClaim], style: PageStyle
 ) -> Iterator[Drawn]:
-    """Yield pictures of outsourced settings by iteration, against epsilon and against r, each with its claims."""
     t = min(g.rounds for g in groups)
     at_t = releases.table(groups, t)
     pages = [(page, by_iteration.table(groups)) for page in by_iteration.releases_by_iteration(groups, style)]
@@ -95,7 +89,7 @@ def _outsourced(
 
 
 def slug(groups: Sequence[SettingRuns]) -> str:
-    """Return the part of a file's name that distinguishes problems and metrics in one experiment."""
+    """Return the part of a file name that distinguishes problems and metrics in one experiment."""
     s = groups[0].first.summary
     problem = groups[0].first.config["problem"]
     variant = [value_in_words(problem[key]) for key in ("score", *VARIANTS) if problem.get(key) is not None]

@@ -1,4 +1,4 @@
-"""python -m analysis.report: one HTML file with every figure, table and verdict, without scripts or network access."""
+"""python -m analysis.report: one HTML file with every figure, table and verdict."""
 
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ drawn, which the report states; 2 for unknown options."""
 def experiments(results_dir: Path, names: Sequence[str]) -> list[str]:
     """Return the experiments with finished runs: those in `names`, or all if `names` is empty.
 
-    The user's own experiments come before those of this package. Raises LoadError if no experiment has finished runs,
-    or if one in `names` has none.
+    The user's own experiments come first. Raises LoadError if there are none, or one in `names` has no finished run.
     """
     claimed = {claim.experiment for claim in claims()}
     found = sorted(finished_experiments(results_dir), key=lambda n: (n in claimed or n in SHIPPED, figure_number(n), n))
@@ -52,14 +51,14 @@ def experiments(results_dir: Path, names: Sequence[str]) -> list[str]:
 
 
 def judged(sections: Sequence[Section], names: Sequence[str]) -> list[JudgedClaim]:
-    """Judge the claims about all or the named experiments, in the order of the paper, skipping unreadable ones."""
+    """Judge the claims about all or the named experiments, except unreadable ones."""
     runs = {s.experiment: s.runs for s in sections}
     wanted = dict.fromkeys(claim.experiment for claim in claims(names or None))
     return judge({name: runs.get(name, ()) for name in wanted if name not in runs or runs[name]})
 
 
 def render(sections: Sequence[Section], found: Sequence[JudgedClaim], notes: Sequence[str], made: datetime) -> str:
-    """Return the HTML page. notes: sentences on what is missing in it, and why."""
+    """Return the HTML page. notes: sentences on what is missing in it."""
     from jinja2 import Environment, StrictUndefined
 
     from analysis.drawing.page import unbroken
@@ -101,13 +100,11 @@ def _commits(runs: Sequence[Run]) -> list[tuple[str, bool, int]]:
 
 
 def _executor(run: Run) -> str:
-    """Return the executor that computed the agents, and its device."""
     executor = run.config.get("executor", {})
     return ", ".join(filter(None, (str(executor.get("name", "not recorded")), str(executor.get("device", "")))))
 
 
 def _environment(run: Run) -> tuple[tuple[str, str], ...]:
-    """Return the system, processor and package versions of the process that finished the run."""
     found = run.summary.get("environment") or {}
     packages = found.get("packages") or {}
     rest = {key: value for key, value in found.items() if key != "packages"}
@@ -115,7 +112,6 @@ def _environment(run: Run) -> tuple[tuple[str, str], ...]:
 
 
 def _collect(results_dir: Path, names: Sequence[str]) -> list[Section]:
-    """Read and draw all sections, with a progress bar on stderr."""
     from analysis.html.sections import section
 
     console = Console(file=sys.stderr)  # kept: drawing may redirect sys.stderr meanwhile
@@ -125,7 +121,7 @@ def _collect(results_dir: Path, names: Sequence[str]) -> list[Section]:
 
 @exit_code
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the report and print its path; the exit code is 0, or 1 if anything is missing in it."""
+    """Write the report and print its path; return 1 if anything is missing in it, else 0."""
     parser = argparse.ArgumentParser(prog="python -m analysis.report", description=HELP, epilog=EXIT_CODES)
     parser.add_argument(
         "experiments", metavar="EXPERIMENT", nargs="*", help="folders in the results folder (default: all)"

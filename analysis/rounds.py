@@ -1,8 +1,4 @@
-"""The metric of each agent of a run, round by round, read from the files of a finished or unfinished run.
-
-A finished run stores the metric in rounds.parquet. A running or interrupted run has a checkpoint with a file for each
-finished round. Either way, one row group or one round is read at a time.
-"""
+"""The metric of each agent of a finished or unfinished run, round by round."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,7 +20,7 @@ COLUMNS = ["round", "agent", "best", "regret"]
 
 @dataclass(frozen=True)
 class RunFiles:
-    """The files of a run. facts: `problem`, `algorithm`, `metric`, `n_agents` and others, if the files contain them."""
+    """The files of a run. facts: `problem`, `algorithm`, `metric`, `n_agents` and others, if recorded."""
 
     folder: Path
     facts: dict[str, Any]
@@ -43,7 +39,7 @@ class RunFiles:
         return RunFiles(folder, {**(facts if isinstance(facts, dict) else {}), "rounds": known.get("rounds")}, False)
 
     def metric_by_round(self) -> Iterator[np.ndarray]:
-        """Yield one array for each of rounds 0, 1, ...: each agent's metric after the round, NaN if the agent has none.
+        """Yield for each round 0, 1, ... an array of the agents' metric after the round, NaN if an agent has none.
 
         Raises LoadError if a file cannot be read.
         """
@@ -57,7 +53,7 @@ class RunFiles:
             yield from _last_of_each(rows)
 
     def _tables(self) -> Iterator[pa.Table]:
-        """Yield the row groups of a finished run, or else the rounds up to the first missing or incomplete file."""
+        """Yield the row groups of a finished run, or the rounds up to the first missing or incomplete file."""
         path = self.folder / ("rounds.parquet" if self.finished else "checkpoint")
         try:
             if self.finished:
@@ -74,7 +70,7 @@ class RunFiles:
 
 
 def _last_of_each(rows: pd.DataFrame) -> Iterator[np.ndarray]:
-    """Yield for each round the last value of each agent; the rows of an agent in a round must be adjacent."""
+    """Yield each agent's last value in each round; an agent's rows in a round must be adjacent."""
     for _, of_round in rows.groupby("round"):
         agent, metric = of_round["agent"].to_numpy(), of_round["regret"].fillna(of_round["best"]).to_numpy()
         yield metric[np.append(agent[1:] != agent[:-1], True)]

@@ -1,4 +1,4 @@
-"""python -m analysis.tables NAME: a table of regret and epsilon, with a row for each setting of an experiment."""
+"""python -m analysis.tables NAME: a table of regret and epsilon by setting."""
 
 import argparse
 import json
@@ -22,7 +22,7 @@ WIDTH = 120  # least characters in a line if the output is no terminal
 
 
 def rows(groups: Sequence[SettingRuns], rounds: Sequence[int]) -> list[dict[str, Any]]:
-    """Return the rows of the table; None stands for a round that a setting does not have, or for no finite epsilon."""
+    """Return the rows of the table; None stands for a missing round or no finite epsilon."""
     return [
         {
             "label": g.label,
@@ -69,19 +69,19 @@ def table(groups: Sequence[SettingRuns], rounds: Sequence[int]) -> Table:
 
 
 def participants(groups: Sequence[SettingRuns]) -> str:
-    """Return the participants in words: `200 agents`, or one curator and one modeler."""
+    """Return the participants in words, such as `200 agents`."""
     first = groups[0].first
     return "one curator and one modeler" if first.outsourced else f"{first.summary['n_agents']} agents"
 
 
 def no_guarantees(groups: Sequence[SettingRuns]) -> list[str]:
-    """Return the reasons why the published epsilons of releases are no guarantee, each once, without the epsilons."""
+    """Return the distinct reasons why published epsilons are no guarantee."""
     said = [g.first.summary["published_claim"] for g in groups if g.first.claimed_epsilon is not None]
     return list(dict.fromkeys(text.partition("; ")[2] or text for text in said))
 
 
 def caption(groups: Sequence[SettingRuns]) -> list[str]:
-    """Return the lines below the table: on the errors, on epsilon (delta, relation, scope), and on the data."""
+    """Return the lines below the table, on errors, epsilon and data."""
     several, outsourced = max(len(g.runs) for g in groups) > 1, groups[0].first.outsourced
     lines = [f"{'mean ± standard error over' if several else 'mean of'} {seeds_phrase(groups)}"]
     guaranteed = [g for g in groups if g.private]
@@ -100,19 +100,19 @@ def caption(groups: Sequence[SettingRuns]) -> list[str]:
 
 
 def stand_ins(groups: Sequence[SettingRuns]) -> list[str]:
-    """Return a sentence for each data set that stands in for one of the paper; the list may be empty."""
+    """Return a sentence for each data set that replaces one of the paper's."""
     said = (g.first.summary.get("stand_in") for g in groups)
     return list(dict.fromkeys(text for text in said if text))
 
 
 def accountants(groups: Sequence[SettingRuns]) -> dict[str, str]:
-    """Return a heading for each accountant by which some setting has an epsilon, such as `gdp (≈)` if approximate."""
+    """Return a heading for each accountant, such as `gdp (≈)` for an approximate one."""
     rough = {name for g in groups for name in g.first.summary.get("approximations", [])}
     return {name: name + " (≈)" * (name in rough) for g in groups for name in g.first.summary["epsilon"]}
 
 
 def epsilons_in_words(group: SettingRuns, names: Iterable[str]) -> str:
-    """Return epsilon by each accountant (– where one does not apply), or words if epsilon is claimed, absent or 0."""
+    """Return epsilon by each accountant (– if one does not apply), or words if it is claimed, absent or 0."""
     known = group.first.summary["epsilon"]
     values = [group.epsilon(name) for name in known]
     if (claimed := group.first.claimed_epsilon) is not None:
@@ -126,7 +126,7 @@ def epsilons_in_words(group: SettingRuns, names: Iterable[str]) -> str:
 
 
 def with_error(group: SettingRuns, t: int) -> str:
-    """Return mean and standard error after round t as `0.1234 ± 0.0012`, or – if the setting has no such round."""
+    """Return mean and standard error after round t as `0.1234 ± 0.0012`, or – without such a round."""
     if t > group.rounds:
         return "–"
     mean, se = group.at(t)
@@ -142,7 +142,7 @@ def _rounds(text: str) -> list[int]:
 
 @exit_code
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the tables; the exit code is 0, or 1 if there is nothing to show."""
+    """Print the tables; return 1 if there is nothing to show, else 0."""
     parser = argparse.ArgumentParser(prog="python -m analysis.tables", description="Regret and epsilon by setting.")
     parser.add_argument("names", metavar="NAME", nargs="+", help="experiment: a folder in the results folder")
     parser.add_argument(

@@ -1,16 +1,12 @@
 """The checkpoint from which a killed run resumes: one file for each round, in a folder next to the run's records.
 
-A round's file holds the queries, the broadcast and the server's record. From these, the settings and the seed,
-`Shard.restore` recomputes the state of the agents.
-
-    round-00000.npz ..  written atomically, after the round
-    release.npz         `ReleaseFile`: the release of the round in progress, if its noise cannot be drawn again
+    round-00000.npz ..  the queries, the broadcast and the server's record, written atomically after the round
+    release.npz         the release of the round in progress, if its noise cannot be drawn again
     curator.npz         the release of a curator, with the order of its rows
 
-Every file contains a sha256 of its content. A round's file also contains the digest of the previous round's file; the
-file of round 0 contains a digest of the run's name instead. An incomplete file counts as absent. A file that was
-edited, or that belongs to another run or format, raises CheckpointError. The first round's file that a process writes
-also contains the `RunOrigin`. The digests reveal accidents and edits, not forgery.
+Every file contains a sha256 of its content, and a round's file also the digest of the previous round's file. An
+incomplete file counts as absent. A file that was edited, or that belongs to another run or format, raises
+CheckpointError. The digests reveal accidents and edits, not forgery.
 
 The files hold secret data, like rounds.parquet, but no seed, no state of a generator and no noise vector.
 """
@@ -45,7 +41,7 @@ class RunOrigin:
     """The data and the mechanism's code that produce a run, as digests; None if unknown.
 
     data: `dpfbo.problems.data_fingerprint`. code: `dpfbo.privacy.mechanism_code.code_digests`. any_code: True to resume
-    rounds that other code produced, as a simulation may.
+    rounds that other code produced.
     """
 
     data: str | None
@@ -67,7 +63,7 @@ class RunOrigin:
 
 
 class ReleaseFile:
-    """The file to which a server or curator writes a release before charging it, so that a restart sends the same one.
+    """The file to which a server or curator writes a release before charging it; a restart sends the same release.
 
     Implements `privacy.release.KeptRelease`.
     """
@@ -99,8 +95,8 @@ class ReleaseFile:
 class Checkpoint:
     """The files of the finished rounds of one run, in `folder`.
 
-    run: the run's name, such as a digest of its settings and seed; the first round's file contains a digest of it.
-    origin: the data and the code of this process. If run or origin is None, it is not compared with the files.
+    run: the run's name, such as a digest of its settings and seed. origin: the data and the code of this process. The
+    files are not checked against a run or an origin that is None.
     """
 
     def __init__(self, folder: Path, run: str | None = None, origin: RunOrigin | None = None) -> None:
@@ -109,7 +105,7 @@ class Checkpoint:
         self._last: tuple[int, str] | None = None  # the round that was written last, and its digest
 
     def append(self, done: Round) -> None:
-        """Write the next round to a file, which survives a killed process, but may be missing after a power failure."""
+        """Write the next round to a file that survives a killed process, but maybe not a power failure."""
         t, arrays = done.agents.round, packed(done.agents)
         meta: dict[str, Any] = {"round": t, "seconds": done.seconds}
         if done.broadcast is not None:
@@ -128,11 +124,10 @@ class Checkpoint:
         self._told = True
 
     def rounds(self, known: int | None = None) -> Iterator[Round]:
-        """Yield rounds 0..k, one in memory at a time, up to the first file that is absent.
+        """Yield rounds 0..k up to the first file that is absent.
 
-        known: the number of rounds to read, if they were read before. Raises OSError, which may be temporary, if a file
-        cannot be opened or a known file is absent. Raises CheckpointError for a file that does not continue this run,
-        or has another origin.
+        known: the number of rounds to read, if they were read before. Raises OSError if a file cannot be opened or a
+        known file is absent. Raises CheckpointError for a file that does not continue this run, or has another origin.
         """
         before = None if self._run is None else _head(self._run)
         for t in count() if known is None else range(known):
@@ -155,7 +150,6 @@ class Checkpoint:
         return self._read_known(t).round.agents
 
     def _read(self, t: int) -> "_KeptRound | None":
-        """Read a round; None if its file is absent or unreadable. Raises OSError if it exists but cannot be opened."""
         path = round_path(self.folder, t)
         return read_file(path, lambda file: _kept_round(file, t, path))
 
@@ -192,11 +186,11 @@ class Checkpoint:
             shutil.rmtree(old)
 
     def release_file(self) -> ReleaseFile:
-        """Return the file that keeps a release for a restart, if its noise has no seed."""
+        """Return the file that keeps a server's release for a restart."""
         return ReleaseFile(self.folder / "release.npz")
 
     def curator_file(self) -> ReleaseFile:
-        """Return the file for a curator's release, which is needed until the run ends."""
+        """Return the file that keeps a curator's release until the run ends."""
         return ReleaseFile(self.folder / "curator.npz")
 
 
@@ -218,7 +212,7 @@ def check_charged(rounds: Iterable[Round], ledger: Ledger) -> list[tuple[bool, b
 
 
 class _KeptRound(NamedTuple):
-    """A round that was read from its file. before: the previous round's digest, as this file states it."""
+    """A round that was read from its file. before: the previous round's digest, as the file states it."""
 
     round: Round
     digest: str
@@ -227,7 +221,6 @@ class _KeptRound(NamedTuple):
 
 
 def _kept_round(file: FileContent, t: int, path: Path) -> _KeptRound:
-    """Decode round t. Raises CheckpointError, or an error that `read_file` takes to mean an unreadable file."""
     meta, tensors = file.meta, {name: torch.from_numpy(array) for name, array in file.arrays.items()}
     if meta["round"] != t:
         raise CheckpointError(f"{path} is of round {meta['round']!r}: {WAY_OUT}")
@@ -249,5 +242,4 @@ def _kept_round(file: FileContent, t: int, path: Path) -> _KeptRound:
 
 
 def _head(run: str | None) -> str:
-    """Return the digest of a run, which stands for the round before the first."""
     return hashlib.sha256(f"dpfbo checkpoint\n{run or ''}".encode()).hexdigest()

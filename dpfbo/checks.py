@@ -25,8 +25,8 @@ class SettingError(ValueError):
     """A setting breaks a rule.
 
     Attributes:
-        name: The library's name of the setting; a caller can replace it by its own, such as a key of a configuration.
-        rule: The rest of the sentence: the rule, and the value that breaks it.
+        name: The library's name of the setting; a caller may replace it by its own name.
+        rule: The rule, and the value that breaks it.
 
     Example:
         >>> str(SettingError("sampling_probability", "must lie in (0, 1], got 1.4"))
@@ -56,7 +56,7 @@ def workers(name: str, value: object) -> None:
 
 
 def _number(rule: str, holds: Callable[[float], bool]) -> Callable[[str, object], None]:
-    """Return a function of name and value; it raises SettingError unless the value is a number and `holds(value)`."""
+    """Return a function of name and value that raises SettingError unless `holds(value)`."""
 
     def check(name: str, value: object) -> None:
         if isinstance(value, bool) or not isinstance(value, Real) or not holds(value):  # type: ignore[arg-type]
@@ -89,8 +89,8 @@ def nearest(word: str, known: Iterable[str]) -> str:
 def explaining_arguments(elsewhere: Mapping[str, str]) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     """Return a decorator whose TypeError for an unknown keyword argument says what to give instead.
 
-    elsewhere: what to give instead, for argument names of other libraries. For any other unknown name, the error
-    suggests the most similar argument.
+    elsewhere: what to give instead, for argument names of other libraries. For other names, the error suggests the most
+    similar argument.
     """
 
     def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -110,7 +110,7 @@ def explaining_arguments(elsewhere: Mapping[str, str]) -> Callable[[Callable[_P,
 
 
 def shown(value: object) -> str:
-    """Return a value as errors show it: its `repr`, truncated if it is long, or its type if `repr` fails."""
+    """Return the `repr` of a value for errors, truncated if it is long; its type if `repr` fails."""
     try:
         text = repr(value)
     except Exception:  # from a user's object, or from an integer with too many digits

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class PhaseClock:
-    """A clock that adds up the seconds that each named phase spends in blocks `with clock(phase):`."""
+    """Adds up the seconds that each named phase spends in `with clock(phase):` blocks."""
 
     seconds: dict[str, float] = field(default_factory=dict)
 

@@ -73,7 +73,6 @@ def deprecated(since: str, removed_in: str, instead: str) -> Callable[[Marked], 
 
 
 def _warning(marked: Any, text: str, category: type[Warning]) -> Any:
-    """Return the function with a warning before each call, or the class with one before its `__init__`."""
     is_class = isinstance(marked, type)
     function: Callable[..., Any] = marked.__init__ if is_class else marked  # type: ignore[misc]
 

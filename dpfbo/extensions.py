@@ -7,8 +7,8 @@
     [project.entry-points."dpfbo.conf"]
     mine = "my_package.conf"                  # a package of YAML files, for the commands
 
-Problems, weightings, servers and noises need no entry point: a YAML file names their class. The commands run such a
-class from another package only if this package has an entry point of any kind, or if the user allows the package.
+For problems, weightings, servers and noises, a YAML file names the class. The commands run a class from another package
+only if that package has an entry point of any kind, or if the user allows the package.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Message(Protocol):
     """A function that computes an agent's message, a vector for the server, from the agent's observations.
 
     dpfbo calls the function for one agent at a time (under `torch.vmap` if its operations allow that). A private server
-    limits every message to norm S / sqrt(P), with S the clip norm and P the number of sub-regions. The guarantee
-    therefore holds if an agent's message depends only on this agent's observations. A function that keeps state between
-    calls may break this condition.
+    limits every message to norm S / sqrt(P), with S the clip norm and P the number of sub-regions. The guarantee holds
+    if an agent's message depends only on this agent's observations. A function that keeps state between calls may break
+    this condition.
     """
 
     def __call__(self, features: Tensor, y: Tensor, noise_variance: float) -> Tensor:
@@ -51,7 +51,7 @@ def packages() -> set[str]:
 
 
 def load(group: str, name: str) -> Any:
-    """Import the object of an entry point. Raises SettingError, named after the entry, if this fails."""
+    """Import the object of an entry point. Raises SettingError if this fails."""
     entry = entries(group)[name]
     try:
         return entry.load()

@@ -1,4 +1,4 @@
-"""Optional packages, which extras of pyproject.toml install; if one is missing, the error names its extra."""
+"""Errors that name the extra of pyproject.toml to install if an optional package is missing."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -13,7 +13,7 @@ class MissingPackage(ImportError):
     """An optional package, which an extra of dpfbo installs, is missing.
 
     Args:
-        needed_by: The feature that needs the package; the first words of the error's sentence.
+        needed_by: The feature that needs the package.
         module: The module that cannot be imported.
         extra: The name of the extra in pyproject.toml.
 
@@ -42,7 +42,7 @@ def needing(extra: str, needed_by: str) -> Iterator[None]:
 def check_for_program(modules: Iterable[str], extra: str) -> None:
     """Exit with one sentence if `python -m PACKAGE.PROGRAM` runs without one of these top-level modules.
 
-    A package of programs calls this function while it is imported, before the program's own imports.
+    Call this function while PACKAGE is imported.
     """
     if sys.argv[:1] != ["-m"]:  # Python is not looking for a program
         return

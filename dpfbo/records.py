@@ -1,4 +1,4 @@
-"""The records of a run: queries of agents, and public numbers of broadcasts; `dpfbo.tables` makes tables of them."""
+"""Records of a run: the agents' queries, and the public numbers of broadcasts."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -20,10 +20,9 @@ class RoundRecord:
     """The queries of n agents in one round, k queries for each agent.
 
     u, x: the queries, n x k x D, in the unit cube and in the problem's units. The other tensors are n x k. region: the
-    sub-region that contains the query. source: the number of the `Source` that chose the query. y: the observation,
-    larger is better; NaN if the evaluation failed. best: the agent's largest `Problem.true_value` so far; NaN if the
-    agent has no value yet. metric: `reference - best` or, if the problem has no reference, `best` in the objective's
-    own sign.
+    sub-region of the query. source: the number of the `Source` that chose the query. y: the observation, larger is
+    better; NaN if the evaluation failed. best: the agent's largest `Problem.true_value` so far; NaN if there is none.
+    metric: `reference - best`; for a problem without a reference, `best` in the objective's own sign.
     """
 
     round: int
@@ -42,7 +41,6 @@ class RoundRecord:
 
     @property
     def _last(self) -> Tensor:
-        """The metric after this round, of the agents that have a value."""
         last = self.metric[:, -1].contiguous()  # a sum's rounding depends on the strides
         return last[~last.isnan()] if last.isnan().any() else last
 
@@ -53,21 +51,21 @@ class RoundRecord:
         return float(last.std() / len(last) ** 0.5) if len(last) > 1 else 0.0
 
     def quantiles(self, levels: Sequence[float]) -> list[float]:
-        """Compute the metric's quantiles over the agents that have a value after this round; NaN if none has."""
+        """Compute the metric's quantiles after this round, over the agents that have a value; NaN if none has."""
         last = self._last.numpy()
         found: list[float] = (np.quantile(last, levels) if last.size else np.full(len(levels), np.nan)).tolist()
         return found
 
     @property
     def bytes(self) -> int:
-        """The size of this record in bytes; memory that tensors share counts once."""
+        """The size of this record; memory that tensors share counts once."""
         parts = (getattr(self, f.name).untyped_storage() for f in fields(self)[1:])
         return sum({part.data_ptr(): part.nbytes() for part in parts}.values())
 
 
 @dataclass(frozen=True)
 class ServerRecord:
-    """The public numbers of one broadcast; `dpfbo.privacy.Diagnostics` has the secret numbers.
+    """The public numbers of one broadcast.
 
     epsilon: the cost of all charges so far. sigma, sensitivity: see `dpfbo.privacy.Release`.
     """
@@ -83,7 +81,7 @@ _WHOLE = ("region", "source")  # tensors of integers, which are packed in the sm
 
 
 def packed(record: RoundRecord) -> dict[str, np.ndarray]:
-    """Return a record's arrays in fewer bytes; `unpacked` restores the record from them bit for bit."""
+    """Return a record's arrays in fewer bytes; `unpacked` restores the record bit for bit."""
     arrays: dict[str, np.ndarray] = {name: getattr(record, name).numpy() for name in _RECORD}
     arrays.update({name: _narrow(arrays[name]) for name in _WHOLE})
     u, x = arrays["u"], arrays["x"]
@@ -94,7 +92,7 @@ def packed(record: RoundRecord) -> dict[str, np.ndarray]:
 
 
 def unpacked(round: int, arrays: Mapping[str, np.ndarray]) -> RoundRecord:
-    """Restore a round's record from `packed` arrays, which are copied. Raises KeyError if an array is missing."""
+    """Restore a round's record from copies of `packed` arrays. Raises KeyError if an array is missing."""
     tensors = {
         name: torch.from_numpy(np.array(array)) for name, array in arrays.items() if name in (*_RECORD, SAME_POINTS)
     }
@@ -105,7 +103,6 @@ def unpacked(round: int, arrays: Mapping[str, np.ndarray]) -> RoundRecord:
 
 
 def _narrow(values: np.ndarray) -> np.ndarray:
-    """Convert integers to int8 or int16 if all fit."""
     for kind in (np.int8, np.int16):
         if values.size and np.iinfo(kind).min <= values.min() and values.max() <= np.iinfo(kind).max:
             return values.astype(kind)
@@ -117,7 +114,7 @@ def _bits(values: np.ndarray) -> np.ndarray:
 
 
 def joined(parts: Sequence[RoundRecord]) -> RoundRecord:
-    """Join several shards' records of one round into one record, with the agents in the order of the parts."""
+    """Join the records of several groups of agents, all of one round."""
     tensors = (torch.cat([getattr(part, f.name) for part in parts]) for f in fields(RoundRecord)[1:])
     return RoundRecord(parts[0].round, *tensors)
 
@@ -125,7 +122,7 @@ def joined(parts: Sequence[RoundRecord]) -> RoundRecord:
 def best_queries(records: Sequence[RoundRecord]) -> tuple[Tensor, Tensor, Tensor]:
     """Return round (N), point in natural units (N x D) and value (N) of each agent's largest observation.
 
-    Of equal observations the first counts. The value is -inf if all evaluations of an agent failed.
+    The value is -inf if all evaluations of an agent failed.
     """
     y, place = torch.cat([r.y for r in records], 1).nan_to_num(nan=-torch.inf).max(1)
     x = torch.cat([r.x for r in records], 1)[torch.arange(len(y), device="cpu"), place]
@@ -135,11 +132,10 @@ def best_queries(records: Sequence[RoundRecord]) -> tuple[Tensor, Tensor, Tensor
 
 @dataclass(frozen=True)
 class Shown:
-    """Two facts about a problem: the direction of its objective, and whether its regret is known.
+    """The direction of a problem's objective, and whether its regret is known.
 
     maximize: False if small values of the objective are better. A `RoundRecord` then has negated values, and tables
-    have the objective's own values. has_reference: True if the metric is the regret, a reference minus the best value.
-    If False, tables have no regret.
+    have the original ones. has_reference: True if the metric is the regret, a reference minus the best value.
     """
 
     maximize: bool = True
@@ -175,10 +171,11 @@ def parameter_columns(
 ) -> Iterator[tuple[str, Any, np.ndarray | None]]:
     """Yield each parameter's name, its distinct values at n points, and the index of each point's value among them.
 
-    x: the points in natural units, n x D. A continuous parameter yields its values at all points, and None for the
-    indices. Where a parameter is inactive, its value is None, or NaN if it is continuous. as_json: the names of the
-    parameters whose values become JSON texts. By default, these are the parameters with values for which `need_json`
-    is True, and the parameters that have the value None and are inactive at some point.
+    A continuous parameter yields its values at all points, and None for the indices. An inactive parameter has the
+    value None, or NaN if it is continuous.
+
+    x: the points in natural units, n x D. as_json: the names of the parameters whose values become JSON texts; None to
+    choose those whose values need JSON.
     """
     distinct = [np.unique(numbers, return_inverse=True) for numbers in x.T]
     inactive = inactive_axes(x, space)
@@ -197,12 +194,12 @@ def parameter_columns(
 
 
 def need_json(values: Collection[Value]) -> bool:
-    """Return True if a column cannot hold the values: they have several types, or are lists, tuples or dicts."""
+    """Return True if values have several types, or are lists, tuples or dicts, so that no column can hold them."""
     return len({type(value) for value in values}) > 1 or any(not isinstance(value, PLAIN) for value in values)
 
 
 def inactive_axes(x: np.ndarray, space: Space) -> np.ndarray:
-    """Return booleans, n x D, that are True where an axis is inactive. x: n points in natural units, n x D."""
+    """Return booleans, n x D, that are True where an axis is inactive. x: points in natural units, n x D."""
     domain = space.domain
     if not (isinstance(domain, MixedBox) and domain.conditions):
         return np.zeros(x.shape, dtype=bool)

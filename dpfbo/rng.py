@@ -1,8 +1,4 @@
-"""Named random streams: every number is a pure function of (seed, purpose, agent, round).
-
-A counter-based generator (Philox) is keyed by (seed, purpose, round), and each agent has its own range of the counter.
-Any machine can therefore draw the numbers of any agents, on the CPU, with one call for a whole batch.
-"""
+"""Named random streams from a counter-based generator (Philox)."""
 
 import hashlib
 import math
@@ -22,10 +18,10 @@ class Streams:
     """The random streams of one run. Each number depends only on seed, purpose, agent and round.
 
     Args:
-        seed: A non-negative integer below 2^256; the same seed gives the same run.
+        seed: An integer from 0 to 2^256 - 1.
 
     Raises:
-        SettingError: The seed is not such an integer.
+        SettingError: The seed is not in this range.
 
     Example:
         The numbers of agent 7 do not depend on the other agents.
@@ -45,14 +41,13 @@ class Streams:
         checks.integer("seed", self.seed, minimum=0, maximum=2**256 - 1)
 
     def generator(self, purpose: str, round: int = 0) -> np.random.Generator:
-        """Return a generator for numbers that belong to no agent (shared features, agent sampling, server noise)."""
+        """Return a generator for numbers that belong to no agent, such as server noise."""
         return np.random.Generator(self._philox(purpose, round))
 
     def uniform(self, purpose: str, agents: Tensor, round: int, size: int) -> Tensor:
-        """Draw U[0, 1) numbers, `n x size` float64, a row for each of the n ids in `agents`.
+        """Draw U[0, 1) numbers, `n x size` float64, a row for each of the n ids in `agents`, on the device of `agents`.
 
-        The result is on the device of `agents`. Use the same `size` for all draws of a purpose and round: draws of
-        different sizes overlap.
+        Use the same `size` for all draws of a purpose and round: draws of different sizes overlap.
         """
         if len(agents) == 0 or size == 0:
             return torch.zeros(len(agents), size, dtype=torch.float64, device=agents.device)

@@ -1,4 +1,4 @@
-"""The finished rounds of a run; if older ones can be read back, only the newest stay in memory."""
+"""The finished rounds of a run."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -12,9 +12,9 @@ MOST_BYTES = 256_000_000  # of the records in memory, if older records can be re
 class RoundLog(Sequence[RoundRecord]):
     """The records of rounds 0, 1, .. in their order.
 
-    The metric's mean and standard error in every round stay in memory. If `read_back` is None, all records stay as
-    well. Otherwise, `read_back` is a function that reads a round's record from its file, and only the newest records
-    stay in memory: the last one, and as many before it as fit with it into `MOST_BYTES`.
+    `read_back`, if given, reads a round's record from its file. Then only the newest records stay in memory: the last
+    one, and those before it that fit with it into `MOST_BYTES` (256 MB). The metric's mean and standard error stay for
+    every round.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""One round of a run, federated or outsourced, and the result that collects all rounds."""
+"""One round of a run, and the result that collects all rounds."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,14 +20,14 @@ class Sent(Protocol):
 
 @dataclass(frozen=True)
 class Round:
-    """The queries, the release and the times of one round of a run, as `on_round` receives them.
+    """One round of a run, as `on_round` receives it.
 
     Args:
         agents: All queries of the round.
         broadcast: The public numbers that the server or the curator sent; None if nothing was sent.
-        server: The public record of what the mechanism released; None if it released nothing.
-        diagnostics: Secret numbers about the release, in a simulation; else None.
-        seconds: Seconds by phase; those of the slowest shard if shards of agents work in parallel.
+        server: The public record of the release; None if there was none.
+        diagnostics: Secret numbers about the release in a simulation; else None.
+        seconds: Seconds by phase; those of the slowest shard of agents.
 
     Example:
         >>> import dpfbo
@@ -53,16 +53,14 @@ OnRound = Callable[[Round], None]
 
 @dataclass
 class Result:
-    """The finished rounds of a run, and its seconds by phase.
+    """The finished rounds of a run.
 
     Attributes:
         rounds: The queries of each round.
         server: The public record of each release.
-        diagnostics: Secret numbers about each release in a simulation; empty if the noise is not seeded.
+        diagnostics: Secret numbers about each release; empty if the noise is not seeded.
         seconds: Seconds by phase, added up over the rounds.
-        observed: The queries of the next round if they are evaluated already, else None. A resumed run repeats the last
-            round that is on disk if nothing was sent in that round, because a broadcast may now follow the queries. The
-            objective is not evaluated again.
+        observed: The queries of the next round if they are evaluated already; else None.
     """
 
     rounds: RoundLog = field(default_factory=RoundLog)

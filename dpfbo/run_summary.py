@@ -1,4 +1,4 @@
-"""The entries of summary.json and progress.json that every run has; null stands for "no finite value"."""
+"""Entries of summary.json and progress.json; null stands for "no finite value"."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -34,8 +34,7 @@ def outcome(
 ) -> dict[str, Any]:
     """Return the summary's entries about a run's results.
 
-    seeded: True in a simulation. epsilons: the cost of the ledger's charges, by accountant. n_charges: the number
-    of charges.
+    seeded: True in a simulation. epsilons: the epsilon of the ledger's charges, by accountant.
     """
     counts = _counts(result) if seeded else {}
     mean = [finite_or_none(value) for value in result.rounds.means]  # None: no agent has a value yet
@@ -54,7 +53,6 @@ def outcome(
 
 
 def _counts(result: Result) -> dict[str, float | None]:
-    """Add up the server's secret counts over all releases of a simulation."""
     chosen = sum(d.n_chosen for d in result.diagnostics)
     return {
         "clip_fraction": sum(d.n_clipped for d in result.diagnostics) / chosen if chosen else None,
@@ -64,7 +62,6 @@ def _counts(result: Result) -> dict[str, float | None]:
 
 
 def _spread(result: Result) -> dict[str, Any]:
-    """Return the summary's quantiles of the final metric; nothing for few agents, or if no agent has a value."""
     last = result.rounds[-1]
     if len(last.y) <= MANY_AGENTS or math.isnan(last.mean):
         return {}

@@ -23,10 +23,10 @@ ROW_GROUP = 1024 * 1024  # rows of a row group of rounds.parquet, the default of
 def row_groups(
     records: Iterable[RoundRecord], agents: Tensor, shown: Shown, space: Space | None = None, rows: int = ROW_GROUP
 ) -> Iterator[pa.Table]:
-    """Yield tables of `rows` rows, the last with the remaining rows; only one table is in memory at a time.
+    """Yield tables of `rows` rows, the last with the remaining rows.
 
     There is one row for each agent and query, round after round. If there are several tables, a parameter whose choices
-    have several types becomes a column of JSON texts in every table. A column is null where its parameter is inactive.
+    have several types becomes a column of JSON texts. A column is null where its parameter is inactive.
 
     Args:
         records: All rounds.
@@ -50,12 +50,11 @@ def row_groups(
 
 
 def _joined(tables: Sequence[pa.Table]) -> pa.Table:
-    """Join the rows of all tables, each column in one chunk, because a page of Parquet ends where a chunk ends."""
+    """Join tables, each column in one chunk, because a Parquet page ends where a chunk ends."""
     return pa.concat_tables(tables).combine_chunks()
 
 
 def _with_parameters(table: pa.Table, space: Space | None, as_json: Collection[str] | None) -> pa.Table:
-    """Add the columns `x.<name>` of a space to a table. as_json: see `parameter_columns`."""
     if space is None:
         return table
     x = pc.list_flatten(table["x"]).to_numpy().reshape(len(table), -1)

@@ -14,8 +14,8 @@ from runners.record.terminal import end
 class Parser(argparse.ArgumentParser):
     """A parser that also accepts folders as `KEY=FOLDER`, anywhere on the command line.
 
-    It reports an error in one sentence, suggests the nearest option, and exits with code 2. Options cannot be
-    abbreviated, because an abbreviation may mean another option in the next version. Help texts keep their line breaks.
+    An error is one sentence, which suggests the nearest option; the exit code is 2. Options cannot be abbreviated. Help
+    texts keep their line breaks.
     """
 
     def __init__(self, *args: Any, **settings: Any) -> None:

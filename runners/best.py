@@ -51,7 +51,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _runs(folder: Path) -> list[Path]:
-    """Return the folders of all finished runs in a folder. Raises FileNotFoundError if there is none."""
     runs = sorted(path.parent for path in folder.glob("**/summary.json") if path.parts[-3] != EARLIER)
     if not runs:
         raise FileNotFoundError(f"there is no finished run in {folder}")
@@ -59,7 +58,6 @@ def _runs(folder: Path) -> list[Path]:
 
 
 def _text(best: Mapping[Path, pa.Table], kind: str) -> str:
-    """Return the best query of each agent of all runs, with the run's folder, in the format `kind`."""
     rows = [{"run": str(run), **row} for run, found in best.items() for row in found.to_pylist()]
     if kind == "json":
         return json.dumps(rows, indent=1) + "\n"
@@ -69,7 +67,6 @@ def _text(best: Mapping[Path, pa.Table], kind: str) -> str:
 
 
 def _show(best: Mapping[Path, pa.Table]) -> None:
-    """Print a table for each run; for a run of very many agents, only the first of them."""
     console = Console(highlight=False)
     for run, found in best.items():
         table = Table(title=str(run), title_justify="left", title_style="none")

@@ -1,7 +1,4 @@
-"""dpfbo completion bash: print a script that completes commands, and the groups, options and keys of settings.
-
-The script calls `dpfbo completion words LINE`, which imports no program, because that would take seconds.
-"""
+"""dpfbo completion bash: print a script that completes commands, and the groups, options and keys of settings."""
 
 import re
 import sys
@@ -44,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def candidates(line: str) -> list[str]:
-    """Return completions of the last, perhaps empty, word of a command line; a key is completed up to its next dot."""
+    """Return completions of the last word of a command line; a key is completed up to its next dot."""
     program, *given, word = re.split(r"\s+", line.lstrip())
     if not given:
         return [name for name in COMMANDS if name.startswith(word)]

@@ -1,4 +1,4 @@
-"""dpfbo COMMAND: the programs of `runners` and `analysis` under one name, with completion in shells."""
+"""dpfbo COMMAND: the programs of `runners` and `analysis` under one name."""
 
 import importlib
 import sys
@@ -11,7 +11,7 @@ from dpfbo.extras import MissingPackage, needing
 
 @dataclass(frozen=True)
 class Command:
-    """A command of `dpfbo`. module: the module whose `main` runs the command. purpose: its description in --help."""
+    """A command of `dpfbo`. module: the module with its `main`. purpose: its description in --help."""
 
     module: str
     purpose: str
@@ -41,7 +41,7 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command that the command line `argv` names; return its exit code, or 2 if there is no such command."""
+    """Run the command that `argv` names; return its exit code, or 2 if there is no such command."""
     name, *rest = (sys.argv[1:] if argv is None else list(argv)) or [""]
     if name in ("", "-h", "--help"):
         print(_help())

@@ -1,7 +1,4 @@
-"""python -m runners.headroom: estimate how much agents could gain by sharing, and how much they have in common.
-
-`f_n(x_k)` denotes the objective of agent n (larger is better) at x_k, one of K points that are common to all agents.
-"""
+"""python -m runners.headroom: estimate how much agents could gain by sharing."""
 
 import argparse
 import json
@@ -59,7 +56,7 @@ BLOCK = 16  # points evaluated at once, because models for all of them may not f
 def common_points(problem: Problem, most: int) -> Tensor:
     """Return K <= `most` points of the domain in natural units, K x D.
 
-    If the domain is a grid, every k-th point of the grid is returned; otherwise a Sobol set.
+    The points are every k-th point of a grid; on other domains, they are a Sobol set.
     """
     domain = problem.domain
     if isinstance(domain, Grid):
@@ -69,7 +66,7 @@ def common_points(problem: Problem, most: int) -> Tensor:
 
 
 def values_at(problem: Problem, x: Tensor, seed: int) -> Tensor:
-    """Return the objective `f_n(x_k)` of each agent n at each row x_k of x (K x D), as N x K.
+    """Return the objective `f_n(x_k)` (larger is better) of each agent n at each row x_k of x (K x D), as N x K.
 
     The values are noiseless if the problem knows the true values; otherwise each is one observation.
     """
@@ -83,7 +80,7 @@ def values_at(problem: Problem, x: Tensor, seed: int) -> Tensor:
 
 
 def headroom(values: Tensor, reference: Tensor | None, n_init: int) -> dict[str, float]:
-    """Compute from the agents' values at common points, N x K, what agents could gain by sharing: the headroom.
+    """Estimate what agents could gain by sharing, from their values at common points, N x K.
 
     The first four results are means over the agents. best: the value at an agent's own best point. shared: the value
     at the point that is best on average for all *other* agents. few: the expected best value of n_init random points.
@@ -121,9 +118,8 @@ def shared_share(values: Tensor) -> float:
     """Estimate the shared part `v_g / (v_g + v_h)` of the variance of `f_n(x) = c_n + g(x) + h_n(x)`; values: N x K.
 
     By analysis of variance, `v_h` is the mean square of the residuals after subtracting agent and point means. `v_g` is
-    the mean square of the centred point means, minus `v_h / N`, which is the expectation of this mean square if g = 0.
-    Offsets c_n do not count, and noise counts as part of h_n. The estimate may be slightly below 0 if g = 0, and is 0
-    if all objectives are constant.
+    the mean square of the centred point means, minus `v_h / N`, its expectation if g = 0. Noise counts as part of h_n.
+    The estimate may be slightly below 0 if g = 0, and is 0 if all objectives are constant.
     """
     N, K = values.shape
     centred = values - values.mean(1, keepdim=True)
@@ -134,10 +130,7 @@ def shared_share(values: Tensor) -> float:
 
 
 def composed_problems(overrides: Sequence[str]) -> list[tuple[str, DictConfig]]:
-    """Return the title and the configuration of each problem that the overrides name, such as `problem=a,b`.
-
-    The configurations have `algorithm=ts` (agents that work alone), because it needs the fewest settings.
-    """
+    """Return title and configuration (with `algorithm=ts`) of each problem in overrides such as `problem=a,b`."""
     found = []
     with composing():
         for one in expanded(overrides):
@@ -149,9 +142,8 @@ def composed_problems(overrides: Sequence[str]) -> list[tuple[str, DictConfig]]:
 def measure(cfg: DictConfig, title: str, seeds: Sequence[int], most: int) -> dict[str, Any]:
     """Measure a problem's headroom for each seed; return facts about the problem, the results, and their statistics.
 
-    The statistics are the mean and standard error of each result over the seeds; an error is None with one seed. seeds:
-    the seeds of the objectives; only the first is used if the objectives depend on no seed. most: the largest number of
-    points at which all objectives are evaluated.
+    The statistics are mean and standard error over the seeds; with one seed, the error is None. seeds: the seeds of the
+    objectives; only the first is used if the objectives depend on no seed. most: the largest number of points.
     """
     follows = "function_seed" in cfg.problem and OmegaConf.is_interpolation(cfg.problem, "function_seed")
     used, found = list(seeds if follows else seeds[:1]), []

@@ -1,7 +1,7 @@
 """Wrap all undocumented functions of Hydra, Ray and W&B that are used.
 
 The first line of each function's docstring ends with the version of the library with which the function was checked.
-Before constraints.txt gets a newer version of a library, check its functions here, and update the version.
+Check the functions again before constraints.txt gets a newer version.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def parse_overrides(overrides: Sequence[str]) -> list[Override]:
 
 
 def run_composed(task: Callable[[DictConfig], None], cfg: DictConfig) -> None:
-    """Run a task on a composed configuration, node `hydra` included, without composing it again. hydra-core 1.3.8."""
+    """Run a task on a composed configuration, without composing it again. hydra-core 1.3.8."""
     from hydra._internal.callbacks import Callbacks
     from hydra.core.global_hydra import GlobalHydra
     from hydra.core.utils import run_job
@@ -102,7 +102,7 @@ def resolve_ray_address(address: str | None) -> str | None:
 def let_ray_choose_its_ports() -> None:
     """Make the next Ray that starts here take a free port for its dashboard agent. ray 2.60.0.
 
-    `ray.init` has no argument for this port, and waits 3 s for port 52365 if another Ray on this machine holds it.
+    Otherwise `ray.init` waits 3 s if another Ray on this machine holds port 52365.
     """
     try:
         from ray._private.parameter import RayParams
@@ -127,10 +127,9 @@ def wandb_settings_without_machine() -> dict[str, Any]:
 
 
 def drop_wandb_service(wait_seconds: float) -> None:
-    """Drop W&B's service process within `wait_seconds`, so that the next run starts a new one. wandb 0.31.0.
+    """Drop W&B's service process, so that the next run starts a new one. wandb 0.31.0.
 
-    Without this, W&B would wait without limit at exit for a service that hangs. `wait_seconds` limits W&B's teardown,
-    which may hang, too.
+    wait_seconds: longest wait for W&B's teardown, which may hang.
     """
     wandb = sys.modules.get("wandb")
     if wandb is None:

@@ -60,10 +60,10 @@ def record_run(
 ) -> Recorded:
     """Run and record an experiment; do nothing if it is finished, and resume it if it was interrupted.
 
-    on_round: called for every round, including those before a resumption. single: True for a run outside of a sweep.
-    Such a run has a label in its folder's name, and continues an earlier run that differs only in having fewer rounds.
-    identity: the setting's names and label to record the run under; None to compute them from `composition`.
-    Raises ResultsError before any work starts if the folder cannot be written.
+    on_round: called for every round, including those before a resumption. single: True outside a sweep; the run's
+    folder then has a label, and an earlier run that differs only in having fewer rounds is continued. identity: names
+    and label of the setting; None to compute them from `composition`. Raises ResultsError before any work starts if the
+    folder cannot be written.
     """
     experiment, settings = composition.experiment, composition.settings
     run = RunIdentity.of(composition.given, settings) if identity is None else identity
@@ -102,7 +102,7 @@ def record_run(
             raise
 
         def seconds_left(round: Round) -> float | None:
-            """Predict the seconds left, from the pace since this process began its first round; None before that."""
+            """Predict the seconds left from the pace of this process; None before its first round."""
             t, pace = round.agents.round, time.monotonic() - began
             return pace / (t + 1 - done) * (experiment.rounds - t) if began and t >= done else None
 
@@ -154,7 +154,7 @@ def record_run(
 
 
 def _origin(experiment: Experiment) -> RunOrigin:
-    """Return the data and code that the run is made from. Raises ValueError if resume=any_code with real releases."""
+    """Return digests of the run's data and code. Raises ValueError for resume=any_code with real releases."""
     settings = experiment.settings
     if settings.resume == ANY_CODE and not settings.privacy.seeded:
         raise ValueError(f"resume={ANY_CODE} is for simulations, whose privacy.rng is seeded: leave it out")
@@ -163,17 +163,17 @@ def _origin(experiment: Experiment) -> RunOrigin:
 
 
 def _coverage(experiment: Experiment, run: RunIdentity) -> LedgerCoverage:
-    """Return the first line of the run's ledger, without the number of rounds, because a longer run continues it.
+    """Return the first line of the run's ledger.
 
-    For real releases it has no fingerprint of the data: a digest of private data would let others test guesses.
+    For real releases, the line has no fingerprint of the data: a digest of private data would let others test guesses.
     """
     seeded = run.settings.privacy.seeded
     data, seed = (data_fingerprint(experiment.problem), run.settings.seed) if seeded else (None, None)
+    # the family leaves out the number of rounds, because a longer run continues the ledger
     return LedgerCoverage(run.names.family, seed, data, experiment.plan.relation or None)
 
 
 def _row_groups(experiment: Experiment, result: Result) -> Iterator[pa.Table]:
-    """Return the row groups of rounds.parquet."""
     problem = experiment.problem
     agents, space = torch.arange(problem.n_agents), getattr(problem, "space", None)
     return tables.row_groups(result.rounds, agents, Shown.of(problem), space)
@@ -188,7 +188,6 @@ def _progress(experiment: Experiment, result: Result, facts: dict[str, Any], bef
 
 
 def _facts(experiment: Experiment, run: RunIdentity) -> dict[str, Any]:
-    """Return the entries of the summary that are known before the run begins."""
     settings, problem, plan = run.settings, experiment.problem, experiment.plan
     return {
         "experiment": settings.experiment_name, "setting": run.names.setting, "label": run.label,
@@ -201,11 +200,6 @@ def _facts(experiment: Experiment, run: RunIdentity) -> dict[str, Any]:
 
 
 def _outcome(experiment: Experiment, result: Result, spent: Spent) -> dict[str, Any]:
-    """Return the entries of the summary about what the run did.
-
-    The entry `best` lists each agent's best query. It is None if there are more than `SUMMARY_AGENTS` agents, or if the
-    noise is not seeded.
-    """
     problem, seeded, best = experiment.problem, experiment.settings.privacy.seeded, None
     if seeded and problem.n_agents <= SUMMARY_AGENTS:
         best = best_found(_row_groups(experiment, result), Shown.of(problem).maximize).to_pylist()
@@ -220,7 +214,6 @@ def _outcome(experiment: Experiment, result: Result, spent: Spent) -> dict[str, 
 
 
 def _metrics(done: Round) -> dict[str, float | None]:
-    """Return the metrics of one round for a tracker."""
     metrics = regret_metrics(done.agents.mean, done.agents.quantiles([*QUANTILES.values()]))
     metrics |= {SECONDS + phase: seconds for phase, seconds in done.seconds.items()}
     if done.server is not None:

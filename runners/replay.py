@@ -39,7 +39,7 @@ _ELSEWHERE = ("executor", "tracker", "results_dir", "again", "progress")  # they
 def main(folder: Path, allow: Sequence[str] = ()) -> int:
     """Replay the run in a folder and print the comparison; return 0 if all records are the same, else 1.
 
-    allow: packages and modules whose classes and functions the run's config.yaml may name.
+    allow: packages and modules whose classes and functions config.yaml may name.
     """
     return exit_code(lambda: _replay(folder, allow), "interrupted; nothing was changed")
 
@@ -70,9 +70,7 @@ def _replay(folder: Path, allow: Sequence[str]) -> int:
 
 
 def recorded(folder: Path, allow: Sequence[str], option: str) -> tuple[DictConfig, dict[str, Any]]:
-    """Return the configuration and the summary of a finished run.
-
-    The configuration is changed to run in this process, without a tracker.
+    """Return the configuration, changed to run in this process without a tracker, and the summary of a finished run.
 
     allow, option: see `compose.instantiate.check_targets`. Raises ResultsError if there is no readable finished run,
     ValueError if its configuration names a class or function that is not allowed.
@@ -124,7 +122,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
-    """Return the rows of a table or a ledger, with each value as text, because NaN does not equal itself."""
+    """Return the rows of a table or a ledger, with values as text, because NaN does not equal itself."""
     if path.suffix == ".parquet":
         rows = pq.read_table(path).to_pylist()
     else:
@@ -153,7 +151,6 @@ def changed_environment(summary: dict[str, Any]) -> Iterator[str]:
 
 
 def _flat(tree: dict[str, Any]) -> dict[str, Any]:
-    """Flatten a tree of two levels to its values, by the last part of their name."""
     found: dict[str, Any] = {}
     for key, value in tree.items():
         found |= value if isinstance(value, dict) else {key: value}

@@ -40,7 +40,7 @@ def run(cfg: DictConfig) -> None:
 
 
 def job(cfg: DictConfig) -> str:
-    """Run one of several composed experiments, perhaps in a process of Hydra's launcher; return its error, or ""."""
+    """Run one of several composed experiments; return its error, or an empty string if there is none."""
     code, error = outcome(lambda: _run(cfg))
     if code == INTERRUPTED:
         raise KeyboardInterrupt
@@ -48,7 +48,7 @@ def job(cfg: DictConfig) -> str:
 
 
 def _run_each(cfg: DictConfig, overrides: list[str]) -> int:
-    """Run all runs of `-m`, print the errors of those that failed, and return the exit code."""
+    """Run all runs of `-m`, and return the exit code."""
     done = _launch(cfg, overrides)
     common = set.intersection(*(set(one.overrides) for one in done))
     failed = [one for one in done if one.return_value]
@@ -60,7 +60,6 @@ def _run_each(cfg: DictConfig, overrides: list[str]) -> int:
 
 
 def _launch(cfg: DictConfig, overrides: list[str]) -> list[Any]:
-    """Start the runs of `-m` with the configured launcher, and return Hydra's JobReturn of each."""
     from runners import run as module  # this module, by the name under which other processes can import it
 
     launcher, logs = _launcher(cfg), cfg.hydra.launcher.get("submitit_folder")
@@ -127,7 +126,7 @@ def check_is_a_run(cfg: DictConfig) -> None:
 
 
 def warn_about_ignored(cfg: DictConfig) -> None:
-    """Print a note if the algorithm ignores an override of `privacy`, `algorithm.own_gp` or `algorithm.own_draw`."""
+    """Print a note if the algorithm ignores an override."""
     overrides, a = HydraConfig.get().overrides.task, cfg.algorithm
     own = [o for o in overrides if name_of(o).startswith(("algorithm.own_gp", "algorithm.own_draw"))]
     if own and a.get("averaged_gp") is not None:
@@ -182,7 +181,7 @@ def start(arguments: list[str]) -> None:
 
 
 def _replay(arguments: list[str]) -> int:
-    """Repeat a recorded run (`--replay FOLDER`, and perhaps `allow=PACKAGE`); return the exit code."""
+    """Repeat a recorded run (`--replay FOLDER`); return the exit code."""
     from runners import replay
 
     allow = [word.partition("=")[2] for word in arguments if word.startswith("allow=")]

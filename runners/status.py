@@ -1,4 +1,4 @@
-"""python -m runners.status: show the progress of an experiment's trials, from their files alone."""
+"""python -m runners.status: show the progress of an experiment's trials, from their files."""
 
 import argparse
 import json
@@ -71,7 +71,7 @@ def experiments(results: Path) -> list[Path]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line `argv`; return 0, or 1 after an error, which is printed in one sentence."""
+    """Run the command line `argv`; return 0, or 1 after an error."""
     args = _parse(argv)
     try:
         if args.ray:
@@ -93,7 +93,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _say_actors(as_json: bool) -> int:
-    """Print the living actors of a Ray cluster."""
     with needing("ray", "--ray"):
         from runners.executor.ray import state
     rows = state.actors()

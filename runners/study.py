@@ -1,4 +1,4 @@
-"""python -m runners.study: act as a site or the server of a study from a shell, with JSON and files in and out."""
+"""python -m runners.study: act as a site or the server of a study from a shell."""
 
 import argparse
 import json
@@ -74,7 +74,7 @@ _NO_TRUST = ("trust", "max_dropouts", "colluders")  # further keys of a study wi
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line `argv`; return 0, or 1 after an error, which is printed in one sentence."""
+    """Run the command line `argv`; return 0, or 1 after an error."""
     args = _parse(argv)
     try:
         if getattr(args, "result", "") == "-":  # read before the folder is opened, which `ask` in a pipe may still hold
@@ -92,10 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _fitting(party: Any, do: Callable[..., Answer]) -> Any:
-    """Return the object that a command acts on: `party`, or its agent for `ask`, `tell` etc. without a trusted server.
-
-    Raises StateError if the command is only for studies with a trusted server and this one has none, or the reverse.
-    """
+    """Return the object that a command acts on. Raises StateError if the command is for another kind of study."""
     trusted = isinstance(party, Agent | Coordinator)
     if (do in (_respond, _requests, _next) and trusted) or (do is _release and not trusted):
         kind = "without a trusted server" if trusted else "with one"
@@ -112,7 +109,7 @@ def _new(args: argparse.Namespace) -> Answer:
 
 
 def described_by(args: argparse.Namespace) -> tuple[Study, dict[str, Any]]:
-    """Create the study from the options of `add_study_options`, and its description for the study's file."""
+    """Create the study from command-line options, and its description for the study's file."""
     check_yaml(args.space)
     space = Space(OmegaConf.to_container(OmegaConf.load(args.space)))  # type: ignore[arg-type]
     others = {
@@ -173,7 +170,6 @@ def _roster(args: argparse.Namespace) -> Answer:
 
 
 def _made(entries: dict[str, Any], args: argparse.Namespace) -> Answer:
-    """Make the folder of a site or the server."""
     with closing(_party(entries, args.study, args.folder)) as party:
         answer = _status(party, args)  # first, because it refuses a study without a privacy promise
         _write(args.folder / _PARTY, json.dumps(entries).encode(), private=True)
@@ -259,7 +255,6 @@ def _status(party: Any, args: argparse.Namespace) -> Answer:
 
 
 def _state(party: Any) -> Answer:
-    """Return the state of a site or of the server."""
     if not isinstance(party, Agent | Coordinator) and hasattr(party, "respond"):
         return {**_state(party.agent), "epsilon": party.epsilon, "charges": len(party.ledger.charges)}
     if not isinstance(party, Agent | Coordinator):
@@ -276,7 +271,7 @@ def _state(party: Any) -> Answer:
 
 
 def _bytes_of(path: Path) -> bytes:
-    """Read a message or a broadcast from a file or a pipe. Raises ValueError if it is too long to be one."""
+    """Read a message or a broadcast from a file or a pipe. Raises ValueError if it is too long."""
     with path.open("rb") as file:
         return read_at_most(file, _MOST_BYTES)
 
@@ -286,7 +281,7 @@ def _write(path: Path, data: bytes, private: bool = False) -> None:
 
 
 def json_text(content: Any) -> str:
-    """Return `content` as indented JSON that people can read."""
+    """Return `content` as indented JSON."""
     return json.dumps(content, indent=1) + "\n"
 
 
@@ -299,7 +294,7 @@ def read_json(path: Path) -> Any:
 
 
 def described_study(described: Any, path: Path) -> Study:
-    """Create a study from its description, which was read from the file `path`.
+    """Create a study from its description in the file `path`.
 
     Raises StateError if the description is invalid.
     """
@@ -317,7 +312,7 @@ def _study(described: dict[str, Any]) -> Study:
 
 
 def _party(entries: dict[str, Any], path: Path, folder: Path) -> Any:
-    """Create the site, or, if the entry `agent` is None, the server. path: the file of the description."""
+    """Create the site or, if the entry `agent` is None, the server."""
     study = described_study(entries["study"], path)
     if (study.trust == "nobody") != ("roster" in entries):
         raise StateError("a study without a trusted server, and no other, needs --roster: see --help")
@@ -335,7 +330,6 @@ def _party(entries: dict[str, Any], path: Path, folder: Path) -> Any:
 
 
 def _opened(folder: Path, kind: str) -> Any:
-    """Open the site or the server of a folder; the folder must be of this kind."""
     path = folder / _PARTY
     if path.exists():
         try:

@@ -1,4 +1,4 @@
-"""Report an error that a user can fix: with one sentence on the terminal, and without a traceback."""
+"""Report errors that a user can fix: in one sentence, without a traceback."""
 
 from collections.abc import Callable
 
@@ -19,7 +19,7 @@ _QUICK = (
 
 
 def user_errors() -> tuple[type[Exception], ...]:
-    """Return the errors that a user can fix; call it only after an error, because it loads torch and Hydra."""
+    """Return the errors that a user can fix. The call imports torch."""
     from omegaconf.errors import OmegaConfBaseException
 
     from dpfbo.gp.posterior import FactorisationError

@@ -1,4 +1,4 @@
-"""The distribution of the metric over the agents of a run, round by round, as a table, as text and as a picture."""
+"""The distribution of the metric over the agents of a run in each round, as table, text and picture."""
 
 import matplotlib as mpl
 import numpy as np
@@ -68,7 +68,7 @@ def figure(run: RunFiles, found: pd.DataFrame) -> Figure:
 
 
 def in_words(run: RunFiles, found: pd.DataFrame) -> str:
-    """Return the table as text, with at most `MOST_LINES` rounds, including the first and the last."""
+    """Return `found` as text, with at most `MOST_LINES` rounds."""
     rows = np.unique(np.linspace(0, len(found) - 1, min(MOST_LINES, len(found))).round().astype(int))
     facts, state = run.facts, "" if run.finished else ", not finished"
     names = [str(facts[key]) for key in ("problem", "algorithm", "metric") if isinstance(facts.get(key), str)]

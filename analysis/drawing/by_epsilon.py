@@ -1,4 +1,4 @@
-"""Regret by epsilon: a point with its error bar for each private setting, a horizontal line for other settings."""
+"""Regret against epsilon, with horizontal lines for settings without an epsilon."""
 
 from collections.abc import Sequence
 
@@ -28,10 +28,10 @@ LOGARITHMIC_FROM = 12.0  # ratio of largest to smallest epsilon above which the 
 
 
 def spent(group: SettingRuns, t: int, accountant: str) -> float | None:
-    """Return the epsilon of all releases before the query of round t, 0 if there were none, None if it is not finite.
+    """Return the epsilon of all releases before the query of round t; None if it is not finite.
 
-    The epsilon is computed by `accountant` or, if this accountant does not apply, by the accountant of the setting.
-    Raises LoadError if the runs do not record this epsilon for round t.
+    If `accountant` does not apply, the epsilon is by the setting's own accountant. Raises LoadError if the runs do not
+    record this epsilon for round t.
     """
     own = captions.accountant_of(group, accountant)
     epsilon = group.epsilon(own)
@@ -89,7 +89,7 @@ def regret_by_epsilon(
 
 
 def table(groups: Sequence[SettingRuns], t: int, accountant: str = captions.ACCOUNTANT) -> pd.DataFrame:
-    """Return the numbers of the picture, with a row for each setting and for each published value."""
+    """Return the numbers of the picture, with a row for each setting and each published value."""
     check_accountant(groups, accountant)
     known, rows = published_values(groups), list[dict[str, object]]()
     for group in groups:

@@ -1,8 +1,4 @@
-"""Regret by iteration: for each setting a curve of the mean over the seeds, with a band of one standard error.
-
-An outsourced experiment has a page of settings with a claimed epsilon, which was published without a guarantee, and a
-page of settings with a guaranteed one. All pictures draw settings with a claimed epsilon dashed, in their own panels.
-"""
+"""Regret by iteration: the mean over the seeds with a band of one standard error."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,7 +21,7 @@ X_LABEL = "iteration t (rounds after the initial points)"
 
 @dataclass(frozen=True)
 class Page:
-    """A picture, the end of its file's name, and the settings that it shows."""
+    """A picture, the end of its file name, and the settings in it."""
 
     name: str
     figure: Figure
@@ -35,7 +31,7 @@ class Page:
 def regret_by_iteration(
     groups: Sequence[SettingRuns], accountant: str = captions.ACCOUNTANT, style: PageStyle = SCREEN
 ) -> Figure:
-    """Draw regret by iteration. accountant: accountant of the legend's epsilons, which cover whole runs."""
+    """Draw regret by iteration; the legend states the epsilon of each whole run by `accountant`."""
 
     def label(one: Curve) -> str:
         epsilon = one.setting.epsilon(captions.accountant_of(one.setting, accountant))
@@ -50,8 +46,7 @@ def regret_by_iteration(
 def releases_by_iteration(groups: Sequence[SettingRuns], style: PageStyle = SCREEN) -> list[Page]:
     """Draw a page of sweeps over claimed epsilon and over r, and a page of sweeps over guaranteed epsilon.
 
-    r is the number of columns of the release. The first page is left out if there are guaranteed epsilons but no
-    claimed ones, the second if there are no guaranteed ones.
+    r is the number of released columns. A page without sweeps is left out; if both are empty, the first is drawn.
     """
     found = families(groups)
     claimed, guaranteed = found.by_title((*found.claimed, *found.columns)), found.by_title(found.guaranteed)
@@ -99,7 +94,7 @@ def _drawn(
 
 
 def table(groups: Sequence[SettingRuns]) -> pd.DataFrame:
-    """Return the numbers of the picture, with a row for each setting and round; published values have no error."""
+    """Return the numbers of the picture, with a row for each setting and round."""
     frames = [
         g.curve().reset_index().assign(setting=g.label, seeds=len(g.runs), source="run", **g.noise) for g in groups
     ]

@@ -1,4 +1,4 @@
-"""The texts of a figure: settings for its caption, epsilons for its legend, and the verdicts on claims about it."""
+"""The texts of a figure: caption, epsilons in the legend, and verdicts on claims."""
 
 from collections.abc import Sequence
 
@@ -23,7 +23,7 @@ def joined(*sentences: str) -> str:
 
 
 def settings_in_words(groups: Sequence[SettingRuns], accountant: str = ACCOUNTANT) -> str:
-    """Return sentences on N, P, q, S, the accountant, delta, the neighbouring relation, and what the bands mean."""
+    """Return sentences on the settings, their privacy and the error bands."""
     s = groups[0].first.summary
     P = {g.first.config["algorithm"]["P"] for g in groups}
     private = [g for g in groups if g.private]
@@ -41,7 +41,7 @@ def settings_in_words(groups: Sequence[SettingRuns], accountant: str = ACCOUNTAN
 
 
 def bands_in_words(groups: Sequence[SettingRuns]) -> str:
-    """Return a sentence on means and errors: `Mean over agents and seeds; bands and bars: ± one standard error ...`."""
+    """Return a sentence on means and error bands, such as `Mean over agents, one seed.`."""
     over = "" if groups[0].first.outsourced else "over agents"
     if max(len(g.runs) for g in groups) == 1:
         return f"Mean {over}, one seed." if over else "One seed."
@@ -55,16 +55,16 @@ def accountant_of(group: SettingRuns, wanted: str) -> str:
 
 
 def accountant_in_words(name: str) -> str:
-    """Return the name of an accountant in words, such as `PLD`, `moments` or `fixed-size`."""
+    """Return the name of an accountant in words, such as `PLD` or `fixed-size`."""
     return name.upper() if len(name) == 3 else name.replace("_", "-")
 
 
 def with_epsilon(label: str, group: SettingRuns, epsilon: float | None, wanted: str = ACCOUNTANT) -> str:
-    """Return the legend's entry for a private setting, such as `DP-FTS, z = 1 (ε = 7.05)`; other labels are unchanged.
+    """Return a legend entry such as `DP-FTS, z = 1 (ε = 7.05)`; labels of settings without privacy are unchanged.
 
-    If the label names a target epsilon, the spent epsilon is added only if it is above the target, more than 2 % below
-    the target, or computed by another accountant than the target. wanted: the accountant of the picture. If a setting
-    has no epsilon by this accountant, its epsilon by its own accountant is always added, and that accountant is named.
+    A label with a target epsilon gets the spent epsilon only if it is above the target, more than 2 % below the target,
+    or by another accountant. wanted: the accountant of the picture, replaced by the setting's own where it does not
+    apply.
     """
     if not group.private:
         return label
@@ -83,7 +83,7 @@ def with_epsilon(label: str, group: SettingRuns, epsilon: float | None, wanted: 
 
 
 def release_in_words(groups: Sequence[SettingRuns]) -> str:
-    """Return sentences on outsourced settings: their data, claimed epsilons, guarantees and neighbouring relations."""
+    """Return sentences on the data, epsilons and neighbouring relations of outsourced settings."""
     parts = [f"One curator, one modeler, T = {joined_by_or({g.rounds for g in groups})} rounds after the first point."]
     parts += [f"Data: {text}." for text in stand_ins(groups)]
     claimed = [g for g in groups if g.first.claimed_epsilon is not None]
@@ -116,7 +116,7 @@ def cut_off(groups: Sequence[SettingRuns], shown: Span) -> str:
 
 
 def equal_runs(groups: Sequence[SettingRuns]) -> str:
-    """Return a sentence on settings whose curves coincide, because their runs are equal seed by seed; may be empty."""
+    """Return a sentence on settings with equal runs, seed by seed; may be empty."""
     by_runs: dict[tuple[tuple[int, tuple[float, ...]], ...], list[str]] = {}
     for group in groups:
         by_runs.setdefault(tuple((run.seed, tuple(run.curve)) for run in group.runs), []).append(group.label)
@@ -125,7 +125,6 @@ def equal_runs(groups: Sequence[SettingRuns]) -> str:
 
 
 def _together(labels: Sequence[str]) -> str:
-    """Join labels, as in `PO-GP-UCB, r = 10, claimed ε = 3.00 / 4.48` if they differ in their last number only."""
     parts = [label.rpartition(" = ") for label in labels]
     if len({before for before, _, _ in parts}) > 1:
         return " and ".join(labels)
@@ -133,9 +132,9 @@ def _together(labels: Sequence[str]) -> str:
 
 
 def zeros(groups: Sequence[SettingRuns], logarithmic: bool, t: int | None = None) -> str:
-    """Return a sentence on the settings that a log axis cannot show, because their regret after round t is 0.
+    """Return a sentence on settings with regret 0 after round t, if the axis is logarithmic; may be empty.
 
-    It is empty if there are none, or the axis is linear. t: None for the last round.
+    t: None for the last round.
     """
     names = []
     for group in groups if logarithmic else ():
@@ -153,7 +152,7 @@ def left_out(labels: Sequence[str]) -> str:
 def verdicts(findings: Sequence[JudgedClaim]) -> list[str]:
     """Return a line for each of at most 6 decided claims, those of the paper first, and a line that counts the others.
 
-    Claims that were not run, and repeated ones, are left out. A line reads `FTS beats TS; mean regret over rounds 1 to
+    Claims that were not run and repeated claims are left out. A line reads `FTS beats TS; mean regret over rounds 1 to
     40: holds (5.1 standard errors, 20 functions).`
     """
     ids = {f.id for f in findings}

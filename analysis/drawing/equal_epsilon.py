@@ -1,9 +1,4 @@
-"""Regret at equal privacy: private algorithms calibrated to target epsilons, and algorithms without an epsilon.
-
-Each variant of the problem has a row of panels. They show the mean regret over rounds 1..T and the regret after round
-T. If the runs at target epsilons have several T, there is instead one panel of the mean regret for each T. Each point
-stands at the epsilon that its runs spent.
-"""
+"""Regret against epsilon: private algorithms calibrated to target epsilons, and algorithms without an epsilon."""
 
 from collections.abc import Iterable, Sequence
 
@@ -35,11 +30,11 @@ def lengths(runs: Iterable[Run]) -> list[int]:
 
 
 def table(runs: Sequence[Run]) -> pd.DataFrame:
-    """Return a row for each algorithm, target epsilon, variant of the problem, and T.
+    """Return a row for each algorithm, target epsilon, variant of the problem, and number of rounds T.
 
-    The target epsilon is empty if the algorithm is not private. epsilon: what the runs spent by their own accountant,
-    the largest over the seeds; 0 if nothing was shared, empty if messages were shared without privacy. average: mean
-    metric over rounds 1..T; last: metric after round T. Errors are over the seeds.
+    The target epsilon is empty if the algorithm is not private. epsilon: the largest epsilon over the seeds, by the
+    runs' own accountant; 0 if nothing was shared, empty if messages were shared without privacy. average: mean metric
+    over rounds 1..T; last: metric after round T. Standard errors are over the seeds.
 
     Raises LoadError if a variant has no private run at a target epsilon, or two settings belong to the same row.
     """
@@ -52,7 +47,7 @@ def table(runs: Sequence[Run]) -> pd.DataFrame:
 def of_length(runs: Sequence[Run], T: int) -> list[Run]:
     """Return the runs to draw for T: for each point of the picture, its shortest runs of at least T rounds.
 
-    Private runs of more than T rounds are used only if they have at most T releases.
+    Longer private runs are used only if they have at most T releases.
     """
     found: dict[object, list[Run]] = {}
     for run in runs:
@@ -96,11 +91,7 @@ def figure(found: pd.DataFrame, aside: str = "", style: PageStyle = SCREEN) -> F
 
 
 def _rows(runs: Sequence[Run], t: int | None) -> list[dict[str, object]]:
-    """Return the rows, ordered by variant of the problem.
-
-    A run that does not use the shared features (TS, the controls, the private prior) belongs to the variants of all
-    length-scales of these features.
-    """
+    """Return the rows by variant of the problem; runs without shared features belong to every length-scale."""
     variants: dict[tuple[object, ...], list[Run]] = {}
     for run in runs:
         if _sends_queries(run):
@@ -162,7 +153,6 @@ def _point(key: PointKey, runs: Sequence[Run], t: int) -> dict[str, object]:
 
 
 def _looks(found: pd.DataFrame) -> dict[tuple[str, int, str], Style]:
-    """Return the look of each algorithm in all panels, with variants for different P or parties that add the noise."""
     looks = {}
     for name, rows in found.groupby("algorithm"):
         forms = sorted(set(zip(rows["P"], rows["trust"], strict=True)))
@@ -174,7 +164,6 @@ def _looks(found: pd.DataFrame) -> dict[tuple[str, int, str], Style]:
 def _panel(
     title: str, rows: pd.DataFrame, column: str, looks: dict[tuple[str, int, str], Style], x_label: str
 ) -> PicturePanel:
-    """Return one panel: first the algorithms without a target epsilon, then the private ones."""
     private = rows["target_epsilon"].notna()
     series = []
     for part in (rows[~private], rows[private]):
@@ -202,7 +191,7 @@ def _panel(
 
 
 def _sends_queries(run: Run) -> bool:
-    """Return True if the run's server finds queries with the shared features; only then their length-scale matters."""
+    """Return True if the run's server finds queries with the shared features."""
     return run.config["algorithm"].get("server") in ("Server", "PeerExchange")
 
 
@@ -215,5 +204,5 @@ def _key(run: Run) -> PointKey:
 
 
 def _variant(run: Run) -> tuple[object, ...]:
-    """Return the key that distinguishes panels; its last entry is the length-scale of the shared features."""
+    """Return the key of a panel; its last entry is the length-scale of the shared features."""
     return *variant(run), run.config["algorithm"].get("lengthscale")

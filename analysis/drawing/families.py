@@ -1,7 +1,4 @@
-"""The sweeps of an outsourced experiment: over claimed epsilon at one r, over r, and over guaranteed epsilon.
-
-r is the number of columns of the release.
-"""
+"""Sweeps of an outsourced experiment over claimed epsilon, r (released columns) and guaranteed epsilon."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,8 +18,7 @@ FEWEST = 3  # least number of r for a sweep at a claimed epsilon other than the 
 class CurveFamily:
     """Settings that differ in one number.
 
-    title: title of the panel; name, style: label and look of the line through the points; x: the number that differs,
-    for each of the `curves`.
+    title: title of the panel; name, style: label and look of the joining line; x: the number for each of the `curves`.
     """
 
     title: str
@@ -34,9 +30,10 @@ class CurveFamily:
 
 @dataclass(frozen=True)
 class CurveFamilies:
-    """Settings grouped by the number in which they differ: a claimed or guaranteed epsilon, or the number r of columns.
+    """Settings grouped by the number in which they differ.
 
-    references: settings without an epsilon; left_out: labels of settings with a claimed epsilon that are in no family.
+    references: settings without an epsilon; claimed, columns, guaranteed: families over claimed epsilon, released
+    columns and guaranteed epsilon; left_out: labels of the other settings with a claimed epsilon.
     """
 
     references: tuple[Curve, ...]
@@ -73,7 +70,6 @@ def _references(groups: Sequence[SettingRuns]) -> tuple[Curve, ...]:
 
 
 def _one_of(look: Style, i: int, n: int) -> Style:
-    """Return the look of the i-th of n lines of one method; their dashes differ, since some lines have no markers."""
     return stretched(variants(look, n)[i], i)
 
 
@@ -101,7 +97,6 @@ def _swept(claimed: Sequence[SettingRuns]) -> tuple[tuple[CurveFamily, ...], tup
 
 
 def _guaranteed(groups: Sequence[SettingRuns]) -> tuple[CurveFamily, ...]:
-    """Return the families of guaranteed epsilon, by algorithm and by whether the modeler knows the noise."""
     found: dict[tuple[str, str], list[SettingRuns]] = {}
     for g in groups:
         if g.private:
@@ -121,8 +116,7 @@ def _alike(
 ) -> tuple[CurveFamily, ...]:  # fmt: skip
     """Return a family of `members` for each combination of values of the keys that are not swept.
 
-    A family's name states the values in which the combinations differ. among: further settings whose combinations are
-    counted, so that a combination has the same look under each title.
+    among: further settings that count when looks are chosen.
     """
     rest = {g.label: {k: v for k, v in g.first.flat.items() if k not in SWEPT} for g in (*among, *members)}
     keys = telling([*rest.values()])
@@ -145,7 +139,6 @@ def _alike(
 
 
 def _told(name: str, told: Sequence[str]) -> str:
-    """Return the label of a line, such as `PO-GP-UCB, claimed ε = 3.00 (no guarantee, fit = ml)`."""
     if not told:
         return name
     return f"{name[:-1]}, {', '.join(told)})" if name.endswith(")") else f"{name} ({', '.join(told)})"

@@ -1,4 +1,4 @@
-"""Writing of a picture, its numbers and its texts to files."""
+"""Writing of pictures, their numbers and texts to files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ USUAL = ("png", "pdf")  # default formats
 
 
 def writable(folder: Path) -> None:
-    """Raise LoadError unless files can be written to a folder, which need not exist yet."""
+    """Raise LoadError unless files can be written to a folder, which need not exist."""
     nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not nearest.is_dir():
         raise LoadError(f"nothing can be written to {folder}: {nearest} is a file; give another place with --out")
@@ -35,8 +35,7 @@ def save(
 ) -> list[Path]:  # fmt: skip
     """Write a picture in each format, its numbers as CSV, and title, caption and claims as Markdown.
 
-    Each file is written atomically. The same data make the same bytes, since no file holds a date. private: True to
-    make the files readable by their owner only, like the records of real data.
+    Writes are atomic, and equal data give equal bytes. private: True for files that only their owner can read.
     """
     import matplotlib as mpl  # imported here, so that command lines do not load it
 

@@ -1,8 +1,6 @@
-"""Gains of sharing compared with tuning alone, by the number of agents, for each epsilon.
+"""Gain of sharing over tuning alone, by the number of agents, for each epsilon.
 
-Each problem has a panel. A point compares a setting with `local`, in which the agents share nothing, but use the same
-optimiser and the same first points. The gain is the difference of the metric averaged over rounds 1..T, paired by seed.
-A gain above 0 means that sharing helps.
+The baseline `local` shares nothing, but has the same optimiser and first points.
 """
 
 import math
@@ -37,10 +35,10 @@ def has_gains(runs: Sequence[Run]) -> bool:
 
 
 def table(runs: Sequence[Run]) -> pd.DataFrame:
-    """Return a row for each problem, number of agents and setting: its gain over `local`, and the error of the gain.
+    """Return the gain over `local` and its standard error, with a row for each problem, number of agents and setting.
 
-    gain: difference of the metric averaged over rounds 1..T, positive if the setting is better. T is the smallest
-    number of rounds of all runs. kept: gain divided by the gain of `shared_prior`, which shares without noise; NaN
+    gain: difference of the metric averaged over rounds 1..T, paired by seed and positive if the setting is better. T is
+    the smallest number of rounds. kept: gain divided by the gain of `shared_prior`, which shares without noise; NaN
     unless the gain of `shared_prior` is above three standard errors.
     """
     T = min(run.summary["rounds"] for run in runs)

@@ -1,8 +1,4 @@
-"""The look of each method: a colour, a line and a marker, which are the same in all pictures.
-
-Several settings of one method (differing in P, z or a target epsilon) share its hue and line. Their tones go from light
-to dark. Their markers are taken from `MARKERS` in order, beginning with the method's own marker.
-"""
+"""Colour, line and marker of each method, the same in all pictures."""
 
 import zlib
 from dataclasses import dataclass
@@ -29,7 +25,7 @@ Line = tuple[float, tuple[float, ...]]  # matplotlib's offset and lengths of das
 
 @dataclass(frozen=True)
 class Style:
-    """The look of a setting, which is distinguished by its colour and, without colours, by line and marker."""
+    """The colour, line and marker of a setting."""
 
     colour: str
     line: Line
@@ -67,7 +63,7 @@ BLACK = 0.1  # a colour whose RGB parts are at most this has no darker tones
 
 
 def of_algorithm(name: str) -> Style:
-    """Return the look of a method; an unknown method gets a look from the hash of its name."""
+    """Return the look of a method; that of an unknown method depends on its name."""
     known = ALGORITHMS | OUTSOURCED
     if name in known:
         return known[name]
@@ -77,7 +73,7 @@ def of_algorithm(name: str) -> Style:
 
 
 def variants(look: Style, n: int) -> list[Style]:
-    """Return n variants of a look, in tones from light to dark and with different markers; the look itself if n = 1."""
+    """Return n variants of a look, from light to dark and with different markers."""
     if n == 1:
         return [look]
     first = MARKERS.index(look.marker)
@@ -85,18 +81,18 @@ def variants(look: Style, n: int) -> list[Style]:
 
 
 def stretched(look: Style, i: int) -> Style:
-    """Return the look with dashes that are longer for larger i; a solid line stays solid."""
+    """Return the look with longer dashes for larger i."""
     offset, dashes = look.line
     return Style(look.colour, (offset, tuple((1 + 0.6 * i) * length for length in dashes)), look.marker)
 
 
 def plain(text: str) -> str:
-    """Return the text with `$` escaped, so that matplotlib does not parse it as a formula."""
+    """Escape `$` for matplotlib."""
     return text.replace("$", r"\$")
 
 
 def _tone(colour: str, position: float) -> str:
-    """Return a tone of a colour, from light (0) through about the colour itself to dark (1); a grey for black."""
+    """Return a tone of a colour, from light (0) to dark (1); a grey for black."""
     from matplotlib.colors import to_hex, to_rgb  # imported here, so that command lines do not load it
 
     rgb = to_rgb(colour)

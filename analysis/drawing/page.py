@@ -1,4 +1,4 @@
-"""A page with a title, legends, panels and a caption, laid out in inches so that nothing overlaps or is cut off."""
+"""Layout of a page with a title, legends, panels and a caption."""
 
 import textwrap
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ TITLE, CAPTION = "title", "caption"  # gids of the texts on a page
 
 @dataclass(frozen=True)
 class PanelHead:
-    """The texts around a panel: its title, the entries of its own legend, and the label of its horizontal axis."""
+    """The title, legend entries and horizontal axis label of a panel."""
 
     title: str = ""
     entries: Sequence[Line2D] = ()
@@ -48,11 +48,10 @@ def page(
     title: str, shared: Sequence[Line2D], heads: Sequence[PanelHead | None], caption: str,
     style: PageStyle = SCREEN, columns: int | None = None,
 ) -> Figure:  # fmt: skip
-    """Make a page with a title, legends and a caption, and with empty axes for each panel.
+    """Make a page with a title, legends, a caption and empty axes for each panel, in their order.
 
-    The axes are in the order of the panels. shared: entries of the legend above all panels. heads: the panels, row by
-    row; None leaves a place empty. columns: panels in a row, all by default. If the panels would be too narrow side by
-    side, rows have fewer panels and no empty places.
+    shared: entries of the legend above all panels. heads: the panels, row by row; None leaves a place empty. columns:
+    panels in a row, all by default; fewer, without empty places, if the panels would be too narrow.
     """
     u, count = style.unit, sum(head is not None for head in heads)
     width = style.width if count == 1 else style.wide
@@ -104,7 +103,7 @@ def _text(figure: Figure, text: str, x: float, y: float, size: float, vertical: 
 
 @dataclass(frozen=True)
 class _Placed:
-    """The texts of a panel, broken into lines, and the inches that they need above and below the axes."""
+    """The texts of a panel, broken into lines, and the inches they need above and below the axes."""
 
     title: Sequence[str]
     legend: _Legend
@@ -122,13 +121,13 @@ class _Placed:
 
 
 def words(figure: Figure) -> tuple[str, str]:
-    """Return the title and the caption of a picture, even if it does not show them."""
+    """Return the title and caption of a picture, whether shown or not."""
     texts = {text.get_gid(): str(text.get_label()) for text in figure.texts}
     return texts[TITLE], texts[CAPTION]
 
 
 def apart(figure: Figure) -> tuple[str, Bbox]:
-    """Return the caption of a picture, and the area above the caption as a box in inches."""
+    """Return the caption of a picture, and the area above it as a box in inches."""
     (caption,) = [text for text in figure.texts if text.get_gid() == CAPTION]
     width, height = figure.get_size_inches()
     top = caption.get_window_extent().y1 / figure.dpi if caption.get_text() else 0.0
@@ -136,12 +135,12 @@ def apart(figure: Figure) -> tuple[str, Bbox]:
 
 
 def unbroken(text: str) -> str:
-    """Return the text with non-breaking spaces in formulas such as `P = 2` and `1 − p_t`."""
+    """Put non-breaking spaces in formulas such as `P = 2`."""
     return text.replace(" = ", "\u00a0=\u00a0").replace("1 − ", "1\u00a0−\u00a0")
 
 
 def _wrapped(text: str, width: float, size: float) -> list[str]:
-    """Break the text into lines that fit into `width` inches; a word that is wider is cut."""
+    """Break the text into lines of at most `width` inches; a wider word is cut."""
     lines: list[str] = []
     for part in unbroken(text).split(" ") if text else []:
         if lines and text_width(f"{lines[-1]} {part}", size) <= width:
@@ -169,7 +168,7 @@ def _handle(style: PageStyle) -> float:
 
 
 def _laid_out(entries: Sequence[Line2D], width: float, style: PageStyle) -> _Legend:
-    """Break the labels of the entries into lines, and choose as many columns as fit, at most 4."""
+    """Break the labels into lines, and choose as many columns as fit, at most 4."""
     size = style.legend
     labels = [_wrapped(str(entry.get_label()), width - _handle(style), size) for entry in entries]
     if not entries:
@@ -188,7 +187,7 @@ def _laid_out(entries: Sequence[Line2D], width: float, style: PageStyle) -> _Leg
 
 
 def _draw_legend(figure: Figure, legend: _Legend, left: float, top: float, style: PageStyle) -> None:
-    """Draw a legend; its upper left corner lies `left` and `top` inches from the lower left corner of the page."""
+    """Draw a legend; `left` and `top` are inches from the lower left corner of the page."""
     if not legend.entries:
         return
     width, height = figure.get_size_inches()

@@ -1,4 +1,4 @@
-"""Styles of pictures for a screen, a column of a paper, a talk and a web page; lengths scale with the font size."""
+"""Styles of pictures for a screen, a column of a paper, a talk and a web page."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,10 +12,9 @@ WIDEST = 30.0  # inches
 class PageStyle:
     """The sizes of a page, in inches or, for text, in points.
 
-    width, wide: widths with one panel and with several; least: the smallest width with room for the text. font: size of
-    the axes' text; legend, title, caption: sizes of these texts. panel: the smallest height of a panel; beside: the
-    smallest width of panels that stand side by side. titled, captioned: whether the picture shows title and caption,
-    which the text file beside it always has.
+    width, wide: widths with one panel and with several; least: the smallest width. font: size of the axes' text;
+    legend, title, caption: sizes of these texts. panel: the smallest height of a panel; beside: the smallest width of
+    panels side by side. titled, captioned: whether the picture shows these texts.
     """
 
     name: str
@@ -36,7 +35,7 @@ class PageStyle:
 
     @property
     def unit(self) -> float:
-        """The factor for lengths that are given for 10-point text."""
+        """The factor for lengths given for 10-point text."""
         return self.font / 10
 
     @property
@@ -55,7 +54,7 @@ class PageStyle:
         }
 
     def of_width(self, width: float | None) -> "PageStyle":
-        """Return this style with `width` for all pages. Raises ValueError unless it is between `least` and `WIDEST`."""
+        """Return this style with pages of `width`. Raises ValueError unless it is from `least` to `WIDEST`."""
         if width is None:
             return self
         if not self.least <= width <= WIDEST:

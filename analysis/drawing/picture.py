@@ -1,4 +1,4 @@
-"""Pictures that compare settings: panels of curves, points and lines, with legends and an axis of the metric."""
+"""Pictures that compare settings in panels of curves, points and horizontal lines."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ GREY = "#444444"
 class Series:
     """The numbers of a setting, or of several settings whose points a line joins.
 
-    kind: a curve with a band, joined or single points with error bars, or a horizontal level, whose x is not used.
+    kind: a curve with a band, joined or single points with error bars, or a horizontal line, whose x is not used.
     se: standard errors, 0 if there are none. published: published values by x.
     """
 
@@ -45,7 +45,7 @@ class Series:
     def ends(self, since: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Return mean - se and mean + se, each followed by the published values.
 
-        For a curve, both are the means from round `since` on, followed by the published values from this round on.
+        For a curve, both are the means and published values from round `since` on.
         """
         if self.kind == CURVE:
             known = [value for t, value in self.published.items() if t >= since]
@@ -55,7 +55,7 @@ class Series:
 
 
 def curve(group: SettingRuns, label: str, style: Style, published: Mapping[float, float]) -> Series:
-    """Return the series of a setting by iteration, with mean and standard error over the seeds."""
+    """Return the series of a setting by iteration."""
     found = group.curve()
     x, mean, se = found.index.to_numpy(), found["mean"].to_numpy(), np.nan_to_num(found["se"].to_numpy())
     return Series(label, style, CURVE, x, mean, se, published)
@@ -75,7 +75,7 @@ def points(
 
 @dataclass(frozen=True)
 class Span:
-    """The range of the metric that an axis shows, on a logarithmic or a linear scale."""
+    """The range of the metric on an axis."""
 
     logarithmic: bool
     low: float
@@ -84,7 +84,7 @@ class Span:
 
 @dataclass(frozen=True)
 class XAxis:
-    """The horizontal axis. ticks: positions, or empty to let matplotlib choose. number: format of the ticks' labels."""
+    """The horizontal axis. ticks: positions, empty for matplotlib's choice. number: format of their labels."""
 
     label: str
     low: float
@@ -117,11 +117,10 @@ class PicturePanel:
 
 
 def span(drawn: Sequence[Series], lower_is_better: bool, headroom: float, late: int = 0) -> Span:
-    """Choose the range of the vertical axis, and its scale, for some series.
+    """Choose the range and the scale of the vertical axis.
 
-    headroom: a logarithmic axis ends at headroom times the largest value; a linear axis ends above the largest
-    value, by half of (headroom - 1) times the span of the values. late: a linear axis must contain the values from this
-    round on. Earlier values may lie outside, because they would flatten the later part of the curves.
+    headroom: a logarithmic axis ends at headroom times the largest value; a linear axis ends above the largest value,
+    by half of (headroom - 1) times the span of the values. late: a linear axis may cut off curves before this round.
     """
     high = np.concatenate([one.ends()[1] for one in drawn])
     middle = np.concatenate([one.mean for one in drawn])
@@ -138,7 +137,7 @@ def span(drawn: Sequence[Series], lower_is_better: bool, headroom: float, late: 
 
 
 def title(groups: Sequence[SettingRuns], what: str) -> str:
-    """Return a title such as `1 − AUC by iteration: landmine problem, platt score` for settings of one problem."""
+    """Return a title such as `1 − AUC by iteration: landmine problem, platt score`."""
     s, score = groups[0].first.summary, groups[0].first.config["problem"].get("score")
     metric = metric_in_words(s["metric"])
     of = problem_label(s["problem"]) + ("" if groups[0].first.outsourced else " problem")
@@ -147,7 +146,7 @@ def title(groups: Sequence[SettingRuns], what: str) -> str:
 
 
 def metric_label(groups: Sequence[SettingRuns]) -> tuple[str, str]:
-    """Return the metric in words, and a text that follows it if the axis is long enough."""
+    """Return the metric in words, and a text to append if the axis is long enough."""
     over = "units of σ_y" if groups[0].first.outsourced else "mean over agents"
     return metric_in_words(groups[0].first.summary["metric"]), f" ({over})"
 
@@ -156,10 +155,10 @@ def picture(
     title: str, panels: Sequence[PicturePanel | None], caption: str, metric: tuple[str, str], style: PageStyle,
     columns: int | None = None, legend_above: bool = False,
 ) -> Figure:  # fmt: skip
-    """Draw panels, row by row; None leaves a place empty. The figure's axes are those of the panels, in their order.
+    """Draw panels, row by row; None leaves a place empty. The figure's axes are in the order of the panels.
 
-    The legend above all panels has the series that every panel shares, or all series if `legend_above` is set. metric:
-    result of `metric_label`.
+    legend_above: True for one legend of all series; by default, the legend above the panels has the series that every
+    panel shares. metric: result of `metric_label`.
     """
     shown = [panel for panel in panels if panel is not None]
     by_label = {one.label: one for panel in shown for one in panel.series}
@@ -186,7 +185,6 @@ def picture(
 
 
 def _entry(one: Series) -> Line2D:
-    """Return the legend's entry of a series: points have no line, and levels have no marker."""
     look: dict[str, Any] = {"linestyle": one.style.line, "marker": one.style.marker}
     if one.kind == LEVEL:
         look["marker"] = ""
@@ -230,9 +228,9 @@ def _draw_panel(axes: Axes, panel: PicturePanel) -> None:
 
 
 def error_bars(axes: Axes, x: float, mean: float, se: float, look: Style, layer: int) -> None:
-    """Draw a point with its error bar, in a smaller size for a larger `layer`.
+    """Draw a point with its error bar.
 
-    layer: number of points that are already drawn at nearly the same x.
+    layer: number of points already drawn at nearly the same x; more of them make the point smaller.
     """
     size, line = mpl.rcParams["lines.markersize"], mpl.rcParams["lines.linewidth"]
     factor = SIZES[min(layer, len(SIZES) - 1)]
@@ -251,7 +249,6 @@ def published_look() -> dict[str, Any]:
 
 
 def _set_metric(axes: Axes, shown: Span, metric: tuple[str, str]) -> None:
-    """Set range, scale, ticks and label of the vertical axis."""
     if shown.logarithmic:
         axes.set_yscale("log", nonpositive="clip")
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if shown.high / shown.low < 1e3 else (1.0,)))
@@ -264,7 +261,7 @@ def _set_metric(axes: Axes, shown: Span, metric: tuple[str, str]) -> None:
 
 
 def label_metric(axes: Axes, metric: str, more: str = "") -> None:
-    """Label the vertical axis. more: text that follows the metric if the axis is long enough."""
+    """Label the vertical axis. more: text to append if the axis is long enough."""
     figure = axes.get_figure(root=True)
     assert figure is not None
     long = axes.get_position().height * figure.get_size_inches()[1]

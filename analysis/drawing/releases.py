@@ -1,7 +1,4 @@
-"""Regret of an outsourced experiment against claimed and guaranteed epsilon, and against r.
-
-r is the number of columns of the release.
-"""
+"""Regret of an outsourced experiment against epsilon (claimed or guaranteed) and against r (released columns)."""
 
 import math
 from collections.abc import Sequence
@@ -25,7 +22,7 @@ NARROW = 5.0  # largest width in inches of a page whose marks need more room
 
 
 def releases_by_epsilon(groups: Sequence[SettingRuns], t: int, style: PageStyle = SCREEN) -> Page:
-    """Draw regret after round t: a panel against claimed epsilon, and one against guaranteed epsilon."""
+    """Draw regret after round t against epsilon, with a panel each for claimed and guaranteed values."""
     found, known, lower = families(groups), published_values(groups), groups[0].first.summary["lower_is_better"]
     claimed, guaranteed = "claimed ε, no guarantee", f"ε (guaranteed, δ = {deltas(groups)})"
     sides = [(claimed, claimed, found.claimed, known), ("guaranteed ε", guaranteed, found.guaranteed, {})]
@@ -49,9 +46,9 @@ def releases_by_epsilon(groups: Sequence[SettingRuns], t: int, style: PageStyle 
 
 
 def releases_by_columns(groups: Sequence[SettingRuns], t: int, style: PageStyle = SCREEN) -> Page | None:
-    """Draw regret after round t against r, with a panel for each claimed epsilon; None if there is only one r.
+    """Draw regret after round t against r, the number of released columns; None if there is only one r.
 
-    r is the number of columns of the release. Above each r stands the threshold w of the singular values (`threshold`).
+    Each claimed epsilon has a panel. Above each r stands the `threshold` w of the singular values.
     """
     found, lower, known = families(groups), groups[0].first.summary["lower_is_better"], published_values(groups)
     ticks = sorted({x for family in found.columns for x in family.x})
@@ -82,10 +79,7 @@ def releases_by_columns(groups: Sequence[SettingRuns], t: int, style: PageStyle 
 
 
 def table(groups: Sequence[SettingRuns], t: int) -> pd.DataFrame:
-    """Return the numbers of the pictures against epsilon and r, with a row for each setting and published value.
-
-    r is the number of columns of the release.
-    """
+    """Return a row of numbers for each setting and published value; r is the number of released columns."""
     known, rows = published_values(groups), []
     for g in groups:
         mean, se = g.at(t)
@@ -104,7 +98,7 @@ def table(groups: Sequence[SettingRuns], t: int) -> pd.DataFrame:
 
 
 def sigma_min(group: SettingRuns) -> float | None:
-    """Return the least singular value of the scaled, centred rows over all runs; None if a run does not record it."""
+    """Return the least singular value of the scaled, centred rows over all runs; None if not recorded."""
     values = [run.summary.get("release", {}).get("sigma_min") for run in group.runs]
     return None if None in values else min(values)
 
@@ -120,7 +114,6 @@ def threshold(r: float, epsilon: float, delta: float) -> float:
 def _series(
     parts: Sequence[CurveFamily], references: Sequence[Curve], t: int, known: dict[str, dict[float, float]]
 ) -> list[picture.Series]:
-    """Return the series of the references, as horizontal lines, and of the families, as joined points."""
     found = [picture.points([c.setting], t, [0.0], c.label, c.style, picture.LEVEL, known) for c in references]
     return found + [
         picture.points([c.setting for c in f.curves], t, f.x, f.name, f.style, picture.JOINED, known) for f in parts
@@ -133,7 +126,7 @@ def _settings(parts: Sequence[CurveFamily], references: Sequence[Curve]) -> list
 
 
 def _apart(ticks: Sequence[float]) -> list[float]:
-    """Return the ticks of a logarithmic axis, without any that is too near the one before."""
+    """Return the ticks of a logarithmic axis without those too near the one before."""
     kept = [ticks[0]]
     for tick in ticks[1:]:
         if math.log(tick / kept[-1]) >= NEAR * math.log(ticks[-1] / ticks[0]):
@@ -142,7 +135,6 @@ def _apart(ticks: Sequence[float]) -> list[float]:
 
 
 def _thresholds(swept: Sequence[SettingRuns]) -> str:
-    """Return a sentence on the threshold w and on the smallest singular value of all runs, if they record it."""
     smallest = [s for group in swept if (s := sigma_min(group)) is not None]
     known = f"is {min(smallest):.4g}" if smallest else "is not in these runs"
     text = "If any singular value is below w = 16 √(r ln(2/δ)) / ε · ln(16 r/δ), all are raised"
@@ -150,7 +142,7 @@ def _thresholds(swept: Sequence[SettingRuns]) -> str:
 
 
 def _mark(axes: Axes, swept: Sequence[SettingRuns], ticks: Sequence[float]) -> None:
-    """Write the threshold w above each r, and shade the plot from before the first r with raised singular values."""
+    """Write the threshold w above each r, and shade the range of r with raised singular values."""
     w_of: dict[float, list[str]] = {}
     raised = []
     for group in swept:

@@ -1,9 +1,4 @@
-"""The sweeps of a figure: its panels, and the label and look of each setting in them.
-
-The settings of one algorithm have its colour in tones from light to dark, and different markers. A private algorithm
-that is swept over two keys around a centre (over z at one q, and over q at one z) has two panels, which both show all
-other algorithms.
-"""
+"""The panels of a figure, with the label and look of each setting."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +14,7 @@ SWEPT = 2  # least number of settings of a sweep other than its centre
 
 @dataclass(frozen=True)
 class Curve:
-    """A setting in a panel, with its label and its look."""
+    """A setting in a panel."""
 
     setting: SettingRuns
     label: str
@@ -35,7 +30,7 @@ class SweepPanel:
 
 
 def panels(groups: Sequence[SettingRuns]) -> list[SweepPanel]:
-    """Return a figure's panels: two if a private algorithm varies two keys, one at a time; otherwise one."""
+    """Return two panels if a private algorithm varies two keys, one at a time; otherwise one panel."""
     families: dict[str, list[SettingRuns]] = {}
     for group in groups:
         families.setdefault(group.first.config["algorithm"]["name"], []).append(group)
@@ -55,7 +50,7 @@ def panels(groups: Sequence[SettingRuns]) -> list[SweepPanel]:
 def _swept(
     name: str, family: Sequence[SettingRuns], centre: SettingRuns, key: str, keys: Sequence[str], rest: Sequence[Curve]
 ) -> SweepPanel:
-    """Return the panel of one key; a sweep that ends at its centre is reversed, so that tones begin at the centre."""
+    """Return the panel of the settings that differ from the centre in `key`."""
     line = [g for g in family if all(g.first.flat.get(k) == centre.first.flat.get(k) for k in keys if k != key)]
     values = {g.label: g.first.flat.get(key) for g in line}
     if all(isinstance(value, int | float) for value in values.values()):
@@ -72,7 +67,7 @@ def _swept(
 
 
 def _centre(family: Sequence[SettingRuns], keys: Sequence[str]) -> SettingRuns | None:
-    """Return the setting from which every other setting differs in exactly one of `keys`; None if there is none.
+    """Return the setting from which all others differ in exactly one of `keys`, or None.
 
     For each key, at least `SWEPT` settings must differ from the centre.
     """

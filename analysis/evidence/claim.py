@@ -1,4 +1,4 @@
-"""The claims of `published/claims_*.yaml`, each with its statistical test, before and after it is judged."""
+"""The claims of `published/claims_*.yaml`, with their tests and verdicts."""
 
 import csv
 import itertools
@@ -29,10 +29,10 @@ LIMITS: dict[str, tuple[Callable[..., Comparison], str]] = {
 class StatedClaim:
     """A claim and its test.
 
-    source: `paper`; `reimplementation` for an independent implementation, whose numbers were never published; `own` for
-    a finding of ours; `control` for our comparison of sharing with servers that send random or Sobol points. published:
-    the published result, in words and numbers. case: the problem and its size. figure: the figure, table or other
-    subject of the claim; all claims about it are tested as one family. shows: the message of the figure in a sentence.
+    source: `paper`; `reimplementation`, an independent, unpublished implementation; `own`, a finding of ours;
+    `control`, our comparison of sharing with servers that send random or Sobol points. published: the published result.
+    case: the problem and its size. figure: the figure, table or other subject; all claims about it are tested as one
+    family. shows: the message of the figure in a sentence.
     """
 
     id: str
@@ -47,19 +47,16 @@ class StatedClaim:
 
     @property
     def in_words(self) -> str:
-        """The claim, followed by how it is measured."""
+        """The claim and how it is measured."""
         return f"{self.claim}; {self.test.words}".format(metric=self.case.metric_in_words, T=self.case.T)
 
     @property
     def tested(self) -> tuple[selection.Case, ClaimTest]:
-        """The case and the test, which are equal for the same claim about several figures.
-
-        For a claim about an epsilon, the case leaves out the problem's variant.
-        """
+        """The case and the test, which are equal for the same claim about several figures."""
         return replace(self.case, variant=()) if self.test.form == EPSILON else self.case, self.test
 
     def outcome(self, runs: Sequence[Run]) -> Outcome:
-        """Test the claim on these runs: "not run" if a setting has no run, "not decided" if the runs are ambiguous."""
+        """Test the claim: "not run" if a setting has no run, "not decided" if the runs are ambiguous."""
         if not runs:
             return Outcome(f"no finished run of {self.experiment}", None, "–", Evidence(otherwise=NOT_RUN))
         try:
@@ -75,12 +72,11 @@ class JudgedClaim:
     """A claim and its verdict.
 
     ours: estimate ± standard error; a difference is positive if it supports the claim. standard_errors: the estimate
-    divided by its standard error, positive if it supports the claim. For agreement with published numbers, it is the
-    largest distance to any of them in standard errors, as a negative number. units: number and kind of the independent
-    units. kind: "effect", "agreement", "epsilon", "control" or "own". form: form of the test. repeats: id of an earlier
-    claim with the same case (problem and size) and the same test, or, for a finding of ours, of an earlier finding on
-    identical runs; empty if there is none. margin: relative difference within which the verdict is "level". needed:
-    number of units that would decide an undecided claim. p: p-value of the test for "holds".
+    divided by its standard error or, for agreement with published numbers, minus the largest distance in standard
+    errors. units: number and kind of the independent units. kind: "effect", "agreement", "epsilon", "control" or "own".
+    form: form of the test. repeats: id of an earlier claim with the same case and test or, for findings of ours, with
+    identical runs; may be empty. margin: relative difference within which the verdict is "level". needed: number of
+    units that would decide. p: p-value of the test for "holds".
     """
 
     id: str
@@ -103,7 +99,7 @@ class JudgedClaim:
 
     @property
     def in_words(self) -> str:
-        """The verdict, with the margin of "level" or the number of units that would decide an undecided claim."""
+        """The verdict, with its margin or the number of units that would decide."""
         if self.verdict == SAME and self.margin is not None:
             return f"level within {100 * self.margin:g} %"
         return f"{self.verdict} (needs {self.needed})" if self.needed else self.verdict
@@ -111,15 +107,15 @@ class JudgedClaim:
 
 @cache
 def all_claims() -> tuple[StatedClaim, ...]:
-    """Return the claims of all `FILES`, in their order."""
+    """Return the claims of all `FILES`."""
     return tuple(claim for name in FILES for claim in _stated(selection.published_yaml(name), {}, {}))
 
 
 def _stated(entry: Mapping[str, Any], inherited: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[StatedClaim]:
-    """Yield the claims of a YAML entry: for each combination of values in `for`, one claim or those in `claims`.
+    """Yield the claims of a YAML entry, for each combination of the values in its key `for`.
 
-    The key `for` maps names to lists of values, or is a list of mappings from names to values; in any text {name}
-    stands for the value. `only` restricts an entry to some values. Entries in `claims` inherit the other keys.
+    In texts, {name} stands for a value. `only` restricts an entry to some values. Entries in `claims` inherit the other
+    keys.
     """
     for chosen in _combinations(entry.get("for", {})):
         known = dict(values) | {name: _filled(value, values) for name, value in chosen.items()}
@@ -141,7 +137,7 @@ def _combinations(rows: Any) -> Iterator[dict[str, Any]]:
 
 
 def _filled(value: Any, values: Mapping[str, Any]) -> Any:
-    """Return a text with each {name} replaced; a text that is a single {name} becomes the value, of any type."""
+    """Replace each {name} in a text; a text that is a single {name} becomes the value, of any type."""
     if isinstance(value, list):
         return [_filled(part, values) for part in value]
     if not isinstance(value, str) or "{" not in value:
@@ -182,7 +178,7 @@ def _claim(keys: Mapping[str, Any], values: Mapping[str, Any]) -> StatedClaim:
 
 
 def _test(keys: Mapping[str, Any], case: selection.Case, measure: selection.Measure) -> tuple[ClaimTest, str]:
-    """Return the test of a claim, and its published number in words or an empty text."""
+    """Return the test of a claim, and its published number as a text, which may be empty."""
     (kind,) = TESTS & set(keys)
     of = keys[kind]
     settings = [selection.SettingFilter.of(text) for text in ([of] if isinstance(of, str) else of)]
@@ -216,7 +212,7 @@ def _points(
 
 @cache
 def published_means(case: str, source: str) -> dict[selection.SettingFilter, dict[int, PublishedMean]]:
-    """Return the numbers of a case in `published/numbers.csv`, by setting and round, in the order of the file."""
+    """Return the numbers of a case in `published/numbers.csv`, by setting and round."""
     found: dict[selection.SettingFilter, dict[int, PublishedMean]] = {}
     with (selection.PUBLISHED / "numbers.csv").open(newline="") as file:
         for row in csv.DictReader(file):
@@ -229,8 +225,7 @@ def published_means(case: str, source: str) -> dict[selection.SettingFilter, dic
 def published_values(groups: Sequence[SettingRuns]) -> dict[str, dict[float, float]]:
     """Return the paper's values of the metric, by the label of our setting and by round.
 
-    Our settings are matched with the published ones by `Case` and `SettingFilter`. If two of ours match the same
-    published setting, neither gets its values.
+    A published setting with several matches is left out.
     """
     found: dict[str, dict[float, float]] = {}
     for name in ("landmine_platt", "grid"):
@@ -243,9 +238,9 @@ def published_values(groups: Sequence[SettingRuns]) -> dict[str, dict[float, flo
 
 
 def printed_epsilon(problem: str, keys: Mapping[str, Any], N: int, T: int) -> float | None:
-    """Return the paper's epsilon for q and z on a problem, by the moments accountant at delta = N^-1.1, or None.
+    """Return the paper's epsilon for q and z by the moments accountant at delta = N^-1.1, or None.
 
-    keys: values of `privacy.q` and `privacy.z`, by dotted name.
+    keys: values of `privacy.q` and `privacy.z`.
     """
     ours = (N, T, keys.get("privacy.q"), keys.get("privacy.z"))
     with (selection.PUBLISHED / "privacy_losses.csv").open(newline="") as file:
@@ -256,6 +251,6 @@ def printed_epsilon(problem: str, keys: Mapping[str, Any], N: int, T: int) -> fl
 
 
 def figure_number(experiment: str) -> float:
-    """Return the number of the paper's figure that an experiment is about, as a sort key; infinity without a figure."""
+    """Return the number of the experiment's figure in the paper; infinity without a figure."""
     digits = "".join(itertools.takewhile(str.isdigit, experiment.removeprefix("fig")))
     return int(digits) if digits and experiment.startswith("fig") else math.inf

@@ -1,8 +1,7 @@
-"""The tests of claims, which turn the runs of some settings into an estimate and into evidence for a verdict.
+"""Tests of claims, which return an estimate and the evidence for a verdict.
 
-Every test has the `settings` it needs, its `form`, and `words`, which follow the claim and say how it is measured. Two
-tests are equal if their fields are. `outcome` raises NotRun if a setting has no run, and Unclear if the runs are
-ambiguous.
+Every test has the `settings` it needs, its `form`, and `words` on how the claim is measured. `outcome` raises NotRun if
+a setting has no run, and Unclear if the runs cannot decide.
 """
 
 import math
@@ -26,8 +25,8 @@ AGREEMENT, EPSILON = "agreement", "epsilon"
 class Outcome:
     """The outcome of a test.
 
-    ours: the estimate in words. standard_errors: the least significant estimate divided by its standard error. For
-    agreement with published numbers, it is the largest distance to any of them in standard errors, with a minus sign.
+    ours: the estimate in words. standard_errors: the least significant estimate divided by its standard error or, for
+    agreement with published numbers, minus the largest distance in standard errors.
     """
 
     ours: str
@@ -49,10 +48,8 @@ class End:
 class Comparison:
     """A test that linear conditions (`ends`) on the settings' measures hold.
 
-    Differences are taken within each independent unit, which is a function or a seed.
-
-    weights: weights of the printed estimate. level: conditions that together mean "level within `margin`". before,
-    after: texts before and after the words of the measure.
+    Differences are taken within each independent unit (a function or a seed). weights: weights of the printed estimate.
+    level: conditions that together mean "level within `margin`". before, after: texts around the words of the measure.
     """
 
     form: str
@@ -106,7 +103,7 @@ def between(
 ) -> Comparison:
     """Test that the measure, averaged over the settings `inner`, is below the measure of the setting `outer`.
 
-    The claim is level if the two differ by less than `margin` times the measure of `outer`.
+    The two are level if they differ by less than `margin` times the measure of `outer`.
     """
     weights = (*(-1 / len(inner) for _ in inner), 1.0)
     scale = (*(0.0 for _ in inner), 1.0)
@@ -115,16 +112,16 @@ def between(
 
 
 def _within(margin: float | None, weights: Sequence[float], scale: Sequence[float]) -> tuple[End, ...]:
-    """Return the conditions that the sum with `weights` lies within ± `margin` times the sum with weights `scale`."""
+    """Return the conditions that the sum with `weights` is within ± `margin` times the sum with weights `scale`."""
     if margin is None:
         return ()
     return tuple(End(tuple(sign * w + margin * s for w, s in zip(weights, scale, strict=True))) for sign in (1, -1))
 
 
 def trend(best_first: Sequence[SettingFilter], measure: Measure, margin: float | None = None) -> Comparison:
-    """Test that the measure rises along `best_first`: its least-squares slope over the settings' ranks is above 0.
+    """Test that the measure rises along `best_first`: its least-squares slope over the ranks is above 0.
 
-    The claim is level if the change from the first to the last is less than `margin` times the mean of the measure.
+    The settings are level if the change from first to last is less than `margin` times the mean of the measure.
     """
     n = len(best_first)
     middle = (n - 1) / 2
@@ -138,10 +135,9 @@ def trend(best_first: Sequence[SettingFilter], measure: Measure, margin: float |
 def control(
     pairs: Sequence[tuple[SettingFilter, Sequence[SettingFilter]]], measure: Measure, margin: float | None = None
 ) -> Comparison:
-    """Test that the mean over settings is below the mean over their blind servers, for each kind of blind server.
+    """Test, for each kind of blind server, that the mean over settings is below the mean over their blind servers.
 
-    A blind server sends random or Sobol points. pairs: each setting with its blind servers, which are of the same kinds
-    in the same order for all settings.
+    A blind server sends random or Sobol points. pairs: each setting with its blind servers, in the same order of kinds.
     """
     settings = tuple(dict.fromkeys(where for good, servers in pairs for where in (good, *servers)))
     ends, level = [], list[End]()
@@ -162,7 +158,7 @@ def level(
 ) -> Comparison:
     """Test that the measure of `where` is at most (1 + `margin`) times the measure of `reference`.
 
-    both: True to test also that the measure of `where` is at least (1 - `margin`) times the measure of `reference`.
+    both: True to test also that the measure is at least (1 - `margin`) times that of `reference`.
     """
     ends = (End((-1.0, 1 + margin)), End((1.0, margin - 1)))[: 1 + both]
     after = f"; margin {'± ' * both}{100 * margin:g} %"
@@ -172,7 +168,7 @@ def level(
 def cheaper(where: SettingFilter, reference: SettingFilter, ratio: float, measure: Measure) -> Comparison:
     """Test that `where` costs at most `ratio` times the reference.
 
-    The differences of the logarithms are taken within each independent unit, which is a function or a seed.
+    Logarithms of the costs are compared within each independent unit (a function or a seed).
     """
     ends = (End((-1.0, 1.0), math.log(ratio)),)
     return Comparison(MARGIN, (where, reference), (1.0, -1.0), measure, ends)
@@ -181,9 +177,9 @@ def cheaper(where: SettingFilter, reference: SettingFilter, ratio: float, measur
 def band(
     settings: Sequence[SettingFilter], measure: Measure, above: float | None = None, below: float | None = None
 ) -> Comparison:
-    """Test that one setting's measure, or the first of two minus the second, exceeds `above` and is less than `below`.
+    """Test that one setting's measure, or the first of two minus the second, lies between `above` and `below`.
 
-    One of `above` and `below` may be None. Raises ValueError if both are None, or if `above` is not less than `below`.
+    One of them may be None. Raises ValueError if both are None, or if `above` is not less than `below`.
     """
     if above is None and below is None:
         raise ValueError("a band must have an end, got above=None, below=None")
@@ -227,7 +223,7 @@ class Agreement:
 
 @dataclass(frozen=True)
 class PrintedEpsilon:
-    """An exact check that the moments accountant gives the printed epsilon, to its two decimals."""
+    """An exact check that the moments accountant gives the printed epsilon, to two decimals."""
 
     form: ClassVar[str] = EPSILON
     words: ClassVar[str] = "moments accountant, δ = N^−1.1"
@@ -257,7 +253,7 @@ ClaimTest = Comparison | Agreement | PrintedEpsilon
 def with_error(estimate: Estimate, what: str = "differences") -> str:
     """Format an estimate as `0.0209 ± 0.0011`, with two digits of the error.
 
-    Without an error, the value has three significant digits. what: the compared numbers in words, for an error of 0.
+    what: the compared numbers in words, for an error of 0.
     """
     if estimate.se is None:
         return number(estimate.value, None)

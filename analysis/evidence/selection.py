@@ -1,4 +1,4 @@
-"""Selection of the runs that a claim is about, by their configuration, and of the independent units among them."""
+"""Selection of the runs that a claim is about, and of the independent units among them."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -24,11 +24,11 @@ _ABSENT = object()
 
 
 class NotRun(Exception):
-    """A setting has no finished run; the message names the setting."""
+    """A setting, named by the message, has no finished run."""
 
 
 class Unclear(Exception):
-    """The runs do not decide a claim; the message is the reason."""
+    """The runs do not decide a claim, for the reason in the message."""
 
 
 @cache
@@ -41,10 +41,9 @@ def published_yaml(name: str) -> Any:
 class Case:
     """A problem with N agents, T rounds and a metric, which selects the runs that a claim is about.
 
-    problem: name of the problem; a name that ends with `_`, such as `digits_`, stands for all names that begin with it.
-    variant: required settings of the problem, by name. longest: runs of up to this number of rounds are used and cut
-    off after T; by default, only runs of T rounds are used. margin: relative difference of the metric within which two
-    settings are level.
+    problem: name of the problem, or its beginning if it ends with `_`, such as `digits_`. variant: required settings of
+    the problem. longest: runs of up to this number of rounds are used and cut off after T; by default, only runs of T
+    rounds. margin: relative difference of the metric within which two settings are level.
     """
 
     problem: str
@@ -96,7 +95,7 @@ class SettingFilter:
     """A filter that selects the runs of a setting by values of its configuration.
 
     words: name of the setting; keys: required values, by dotted name; free: keys that may have any value. Other keys
-    must have the values of the paper or of the problem's preset, where these give one.
+    must have the values of the paper or the problem's preset, if any.
     """
 
     words: str = field(compare=False)
@@ -106,7 +105,7 @@ class SettingFilter:
     @staticmethod
     @cache
     def of(text: str) -> "SettingFilter":
-        """Parse a kind and options such as `dp P=2 q=0.25 z=1`. Raises ValueError unless settings.yaml defines them."""
+        """Parse a text such as `dp P=2 q=0.25 z=1`. Raises ValueError unless settings.yaml defines its parts."""
         known = published_yaml("settings.yaml")
         name, *parts = text.split()
         kind = _entry(known["kinds"], name, text)
@@ -136,7 +135,7 @@ class SettingFilter:
         return True
 
     def among(self, runs: Sequence[Run]) -> list[Run]:
-        """Return the matching runs. Raises NotRun if there are none, Unclear if they are of several settings."""
+        """Return the matching runs. Raises NotRun if there are none, Unclear if they have several settings."""
         found = [run for run in runs if self.matches(run)]
         if not found:
             raise NotRun(self.words)
@@ -155,7 +154,7 @@ def _entry(known: dict[str, Any], name: str, text: str) -> Any:
 def blind_server(kind: str, text: str) -> SettingFilter:
     """Return the control of the setting `text`: a server of `kind`, which sends random or Sobol points.
 
-    The control has those options of the setting that apply to such a server.
+    The control keeps the options that apply to it.
     """
     shared = published_yaml("settings.yaml")["blind_options"]
     options = " ".join(part for part in text.split() if part.partition("=")[0] in shared)
@@ -164,10 +163,9 @@ def blind_server(kind: str, text: str) -> SettingFilter:
 
 @dataclass(frozen=True)
 class Measure:
-    """A number that is computed from a run, and by which settings are compared.
+    """A number computed from a run, by which settings are compared.
 
-    words: description of the number, with fields {metric} and {T}. of: computes the number from a run. ratio: True for
-    positive numbers that are compared by their ratio.
+    words: description, with fields {metric} and {T}. ratio: True for positive numbers that are compared by their ratio.
     """
 
     words: str
@@ -175,7 +173,7 @@ class Measure:
     ratio: bool = False
 
     def by_unit(self, runs: Sequence[Run]) -> dict[int, float]:
-        """Return the number's mean over the runs of each independent unit, or the mean's logarithm if `ratio` is set.
+        """Return the mean over the runs of each independent unit, or its logarithm if `ratio` is set.
 
         Raises Unclear if a run lacks the number, or if `ratio` is set and a mean is not positive.
         """
@@ -221,13 +219,13 @@ def at(t: int) -> Measure:
 
 
 def unit(run: Run) -> int:
-    """Return a run's independent unit: the function's seed if the problem draws a function, else the run's seed."""
+    """Return a run's independent unit: the seed of its function if the problem draws one, else its seed."""
     seed = run.config["problem"].get("function_seed")
     return run.seed if seed is None else int(seed)
 
 
 def units_in_words(n: int, runs: Sequence[Run]) -> str:
-    """Return n units in words, such as `20 functions`, `5 samples of one file` or `5 seeds, same data`."""
+    """Return n units in words, such as `20 functions` or `5 seeds, same data`."""
     if runs[0].config["problem"].get("function_seed") is not None:
         return f"{n} function{'s' * (n != 1)}"
     if n > 1 and all(run.own_sample for run in runs):
@@ -236,7 +234,7 @@ def units_in_words(n: int, runs: Sequence[Run]) -> str:
 
 
 def _defaults(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the values of the paper and of the problem's preset, by dotted name; `_ABSENT` if the preset has none."""
+    """Return the values of the paper and the preset, by dotted name; `_ABSENT` if the preset has none."""
     known, preset = published_yaml("settings.yaml"), _value(config, "problem.preset")
     P, S = _value(config, "algorithm.P"), _value(preset, "S")
     by_P = S.get(P, S.get("default", _ABSENT)) if isinstance(S, dict) else _ABSENT
@@ -252,7 +250,7 @@ def _value(node: Any, dotted: str) -> Any:
 
 
 def _alike(found: Any, wanted: Any) -> bool:
-    """Compare two values; numbers need to agree to four digits only, since e^1.1 is run as 3.0042."""
+    """Compare two values; numbers need to agree to four digits only."""
     if isinstance(wanted, float | int) and isinstance(found, float | int):
         return math.isclose(found, wanted, rel_tol=1e-4)
     found = tuple(found) if isinstance(found, list) else found

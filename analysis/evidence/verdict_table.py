@@ -1,4 +1,4 @@
-"""The table of verdicts, as Markdown and CSV files and on the terminal."""
+"""The table of verdicts, as Markdown, as CSV and on the terminal."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -68,8 +68,7 @@ REIMPLEMENTED = (
 def distinct(found: Sequence[JudgedClaim]) -> list[JudgedClaim]:
     """Return one claim of each group of repeated claims, the one with the most evidence.
 
-    Claims that were run have more evidence than others. Among them, the number of estimates with an error decides, then
-    the number of units.
+    Claims that were run precede others; then the numbers of estimates with an error and of units decide.
     """
     best: dict[str, JudgedClaim] = {}
     for f in found:
@@ -85,13 +84,13 @@ def _evidence(finding: JudgedClaim) -> tuple[bool, int, int]:
 
 
 def counts(found: Sequence[JudgedClaim]) -> dict[str, int]:
-    """Return the number of claims with each verdict; repeated claims (`JudgedClaim.repeats`) count once."""
+    """Return the number of claims with each verdict; repeated claims count once."""
     once = distinct(found)
     return {verdict: sum(f.verdict == verdict for f in once) for verdict in VERDICTS}
 
 
 def kinds(found: Sequence[JudgedClaim]) -> list[tuple[str, dict[str, int]]]:
-    """Return the counts by verdict for each kind of claim, in the order and words of `KINDS`."""
+    """Return the counts by verdict for each kind of claim."""
     by_kind: dict[str, list[JudgedClaim]] = {kind: [] for kind in KINDS}
     for f in found:
         outsourced = f.kind == "own" and f.experiment.startswith("po_")
@@ -100,7 +99,7 @@ def kinds(found: Sequence[JudgedClaim]) -> list[tuple[str, dict[str, int]]]:
 
 
 def summary(found: Sequence[JudgedClaim]) -> list[str]:
-    """Return a line such as `Published effects: 12 holds, 3 contrary.` for each kind, and one for all together."""
+    """Return a line such as `Published effects: 12 holds, 3 contrary.` for each kind, and one for all."""
     lines = [f"{words[0].upper()}{words[1:]}: {_in_words(n)}." for words, n in kinds(found)]
     return [*lines, f"All together: {_in_words(counts(found))}."]
 
@@ -110,7 +109,7 @@ def _in_words(n: Mapping[str, int]) -> str:
 
 
 def notes(found: Sequence[JudgedClaim]) -> list[str]:
-    """Return sentences on repeated claims, on the data, and on the sources of the claims."""
+    """Return sentences on repeated claims, the data, and the sources of the claims."""
     result = _repeats(found, len(found) - len(distinct(found)))
     if any("same data" in f.units for f in found):
         result.append("Seeds on the same data: a verdict is about these data sets, not about others like them.")
@@ -125,7 +124,6 @@ def notes(found: Sequence[JudgedClaim]) -> list[str]:
 
 
 def _repeats(found: Sequence[JudgedClaim], n: int) -> list[str]:
-    """Return sentences on why n of the judged claims are not counted."""
     same, result = sum(bool(f.repeats) and f.kind == "own" for f in found), []
     if same:
         words = "own findings repeat" if same > 1 else "own finding repeats"
@@ -139,9 +137,9 @@ def _repeats(found: Sequence[JudgedClaim], n: int) -> list[str]:
 
 
 def markdown(found: Sequence[JudgedClaim], facts: Mapping[str, str] | None = None, pictures: Path | None = None) -> str:
-    """Return the page: the counts, a row for each figure, each figure's picture and claims, and the rule for verdicts.
+    """Return the page of verdicts as Markdown.
 
-    facts: by experiment, a sentence on its runs. pictures: the folder into which `analysis.figures` has drawn.
+    facts: by experiment, a sentence on its runs. pictures: folder of the pictures.
     """
     *kinds_of_claims, together = summary(found)
     lines = ["# Claims", "", " ".join(FAMILIES.split()), "", f"**{together}**", ""]
@@ -177,7 +175,6 @@ def markdown(found: Sequence[JudgedClaim], facts: Mapping[str, str] | None = Non
 
 
 def _picture(folder: Path, experiment: str) -> Path | None:
-    """Return the picture of an experiment: its own, else regret against r, else regret by iteration, else None."""
     paths = [folder / f"{experiment}{kind}.png" for kind in ("", "_regret_by_r", "_regret_by_iteration")]
     return next(filter(Path.exists, paths), None)
 
@@ -187,7 +184,7 @@ def _anchor(figure: str) -> str:
 
 
 def write(found: Sequence[JudgedClaim], out: Path, facts: Mapping[str, str]) -> list[Path]:
-    """Write claims.md, and claims.csv with a row of all fields for each judged claim; return their paths."""
+    """Write claims.md and claims.csv; return their paths."""
     import pandas as pd  # imported here, so that --help does not load it
 
     table = pd.DataFrame([asdict(f) for f in found]).to_csv(index=False)
@@ -198,7 +195,7 @@ def write(found: Sequence[JudgedClaim], out: Path, facts: Mapping[str, str]) -> 
 
 
 def show(found: Sequence[JudgedClaim], paths: Sequence[Path]) -> None:
-    """Print the table of the claims that were run, their summary and the paths of the files."""
+    """Print the claims that were run, their summary and the paths of the files."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=max(WIDTH, console.width))
@@ -228,7 +225,7 @@ def _cells(finding: JudgedClaim) -> tuple[str, ...]:
 
 
 def _not_run(found: Sequence[JudgedClaim]) -> list[str]:
-    """Return a line for each claim that was not run, or one for each figure of an experiment without any verdict."""
+    """Return a line for each claim that was not run, or one for each figure if its experiment has no verdict."""
     begun = {f.experiment for f in found if f.verdict != NOT_RUN}
     lines = []
     for f in found:

@@ -1,12 +1,11 @@
-"""The rule that turns estimates and their errors into verdicts, for every claim.
+"""The rule that turns estimates and their standard errors into verdicts on claims.
 
 The independent unit is a function, or a seed on the same data, but never an agent. A claim is a linear contrast of
 settings, computed for each unit that all settings share. Its mean `d` over `n` units has the standard error `se =
-s / sqrt(n)`, where s is the standard deviation, and `d / se` is tested one-sided by Student's t with `n - 1` degrees of
-freedom. Fewer than `FEWEST` units decide nothing, nor do units that are all equal. The claims about one figure are a
-family, whose family-wise error rate is at most `LEVEL`. Seeds may be added once, for claims that the planned seeds
-did not decide, so a family is judged up to `LOOKS` times. Each time it is tested by Holm's procedure (1979) at an equal
-share of `LEVEL` (Bonferroni).
+s / sqrt(n)`, where s is the standard deviation. `d / se` is tested one-sided by Student's t with `n - 1` degrees of
+freedom. Fewer than `FEWEST` units, or units that are all equal, decide nothing. The claims about one figure are a
+family, whose family-wise error rate is at most `LEVEL`. A family is judged at most `LOOKS` times, as seeds may be added
+once. Each time, it is tested by Holm's procedure (1979) at an equal share of `LEVEL` (Bonferroni).
 """
 
 import math
@@ -53,7 +52,7 @@ class Estimate:
 
     @property
     def p(self) -> float:
-        """The p-value of the one-sided test of the null hypothesis "not above 0"; 1 if nothing can be tested."""
+        """The p-value of the one-sided test of the null hypothesis "not above 0"; 1 if no test is possible."""
         from scipy.special import (
             stdtr,  # imported here, so that --help does not load SciPy; scipy.stats would load slowly
         )
@@ -78,8 +77,8 @@ class Estimate:
 class PublishedMean:
     """A published mean, with which our mean is compared.
 
-    se: standard error over `runs` independent runs; None if it was not published. Our spread then replaces it. If our
-    independent units are functions, all published runs on one function count as one.
+    se: standard error over `runs` independent runs; None if not published, and our spread is used. If our units are
+    functions, all published runs on one function count as one.
     """
 
     value: float
@@ -92,7 +91,7 @@ class PublishedMean:
 
 
 def mean_of(values: Sequence[float]) -> Estimate:
-    """Return the mean over independent units, with its standard error."""
+    """Return the mean over independent units with its standard error."""
     if not values:
         raise ValueError("a mean must be over at least one unit, got none")
     array, n = np.asarray(values, dtype=float), len(values)
@@ -106,7 +105,7 @@ def contrast(weights: Sequence[float], values: Sequence[Mapping[int, float]], co
     """Return the mean of `sum_k weight_k y_k[unit] + constant` over the units that all y_k share.
 
     Returns None if they share no unit. An error below `ROUNDING` times the largest summand counts as 0. If the error is
-    0 or missing, a mean below the same limit counts as 0, too, before the constant is added.
+    0 or missing, a mean below this limit counts as 0, too, before the constant is added.
     """
     shared = sorted(set.intersection(*map(set, values)))
     if not shared:
@@ -122,7 +121,7 @@ def contrast(weights: Sequence[float], values: Sequence[Mapping[int, float]], co
 class Evidence:
     """The tests of a claim, by the verdict that each supports.
 
-    holds: estimates that are all above 0 if the claim is true. level: estimates that are all above 0 if its settings
+    holds: estimates that are all above 0 if the claim is true. level: estimates that are all above 0 if the settings
     are level within the margin. excluded: p-value of the test that rejects a published number. otherwise: the verdict
     if no test is significant.
     """
@@ -134,7 +133,7 @@ class Evidence:
 
     @property
     def p(self) -> dict[str, float]:
-        """The p-value of each verdict: the largest p of its tests if all are needed, Bonferroni's p if one suffices."""
+        """The p-value of each verdict: the largest p of its tests if all are needed, Bonferroni's if one suffices."""
         found = {}
         if self.holds:
             found[HOLDS] = max(d.p for d in self.holds)
@@ -146,7 +145,7 @@ class Evidence:
         return found
 
     def units_needed(self, level: float) -> int | None:
-        """Return the least number of units at which a test decides with `POWER`, if the estimates are the truth."""
+        """Return the least number of units at which a test decides with `POWER`, if estimates are exact."""
         wanted = [max(d.units_needed(level) for d in ds) for ds in (self.holds, self.level) if ds]
         wanted += [d.negated().units_needed(level / len(self.holds)) for d in self.holds]
         least = min(wanted, default=math.inf)
@@ -154,7 +153,7 @@ class Evidence:
 
 
 def family_verdicts(family: Sequence[Evidence]) -> list[tuple[str, int | None]]:
-    """Return the verdict on each claim of a family, and for an undecided one the number of units that would decide.
+    """Return for each claim of a family the verdict and, if not decided, the number of units that would decide.
 
     All tests of the family share Holm's correction. A claim has the first significant verdict of `VERDICTS`.
     """
@@ -175,10 +174,9 @@ def family_verdicts(family: Sequence[Evidence]) -> list[tuple[str, int | None]]:
 def deviation(ours: Estimate, published: PublishedMean) -> tuple[float | None, float | None]:
     """Return (ours - published) in standard errors of the difference, and its degrees of freedom.
 
-    Both are None if our error is missing or 0. If a published mean has no error, its error is taken to be
-    our standard deviation divided by the square root of its number of runs. The degrees of freedom are the smaller of
-    our mean's and the published mean's, or ours if the published mean has no error. Welch's formula would give too
-    many: two seeds that agree by chance have almost no error, and would pass for an exact number.
+    Both are None if our error is missing or 0. A missing published error is replaced by our standard deviation divided
+    by the square root of the published number of runs. The degrees of freedom are ours or, if an error was published,
+    the smaller of ours and the published mean's.
     """
     if not ours.se or ours.df is None:
         return None, None
@@ -187,14 +185,14 @@ def deviation(ours: Estimate, published: PublishedMean) -> tuple[float | None, f
 
 
 def _error_of_difference(se: float, n: int, published: PublishedMean) -> float:
-    """Return the standard error of (ours - published), given that of our mean over n units."""
+    """Return the standard error of (ours - published); `se` is that of our mean over n units."""
     return se * math.sqrt(1 + n / published.runs) if published.se is None else math.hypot(se, published.se)
 
 
 def exclusion(pairs: Sequence[tuple[Estimate, PublishedMean]]) -> float | None:
-    """Return the p-value of the two-sided test that all published numbers equal ours.
+    """Return the p-value of the two-sided test that all published numbers equal ours; None if none can be tested.
 
-    Several numbers are corrected by Bonferroni. The result is None if no number can be tested.
+    Several numbers are corrected by Bonferroni.
     """
     from scipy.special import stdtr
 
@@ -207,8 +205,7 @@ def agrees(pairs: Sequence[tuple[Estimate, PublishedMean]]) -> bool:
 
     Each deviation must be at most `NEAR` standard errors. Each of our means must be over at least as many units as the
     published one, and have at most twice its error. If no error is published, the standard error of the difference must
-    be below `SHARP` times the published number. The reasons are that a large error would agree with anything, and that
-    the error of a few units may be small by chance.
+    be below `SHARP` times the published number.
     """
     return all(_near(*pair) and _as_precise(*pair) for pair in pairs)
 

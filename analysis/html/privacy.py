@@ -1,4 +1,4 @@
-"""The report's table of privacy: the epsilon of each private setting, and the epsilon that the paper prints."""
+"""The report's table of privacy: each private setting's epsilon, beside the one printed in the paper."""
 
 from collections.abc import Hashable, Mapping, Sequence
 
@@ -15,7 +15,7 @@ SYMBOLS = ("S", "N", "T", "δ")
 
 
 def row(group: SettingRuns) -> dict[str, str]:
-    """Return the cells of one private setting by column; an outsourced setting has no columns on agents' sampling."""
+    """Return the cells of one private setting by column."""
     s, p, federated = group.first.summary, group.first.config["privacy"], not group.first.outsourced
     found = {"setting": group.label}
     if federated:
@@ -32,7 +32,7 @@ def row(group: SettingRuns) -> dict[str, str]:
 
 
 def table(by_experiment: Sequence[tuple[str, Sequence[dict[str, str]]]]) -> TextTable | None:
-    """Return the table of all rows, grouped by experiment; columns constant in each group go into its heading."""
+    """Return the table of all rows, grouped by experiment; columns constant in each group move to its heading."""
     if not by_experiment:
         return None
     found = pd.concat([pd.DataFrame(rows).assign(experiment=name) for name, rows in by_experiment], ignore_index=True)
@@ -52,14 +52,14 @@ def table(by_experiment: Sequence[tuple[str, Sequence[dict[str, str]]]]) -> Text
 
 
 def _listed(row: Mapping[Hashable, str], keys: Sequence[str]) -> str:
-    """Return the settings `keys` of a row in words, such as `N = 200, T = 40, sampling poisson`."""
+    """Return some settings of a row in words, such as `N = 200, sampling poisson`."""
     return ", ".join(
         f"{key} = {row[key]}" if key in SYMBOLS else f"{key} {row[key]}" for key in keys if row[key] != "–"
     )
 
 
 def _published(group: SettingRuns) -> str:
-    """Return the epsilon that the paper prints for this problem, N, T, q and z with Poisson sampling, or –."""
+    """Return the epsilon that the paper prints for this setting, or –."""
     s, p = group.first.summary, group.first.config["privacy"]
     if p.get("sampling", "poisson") != "poisson" or s["n_charges"] != s["rounds"]:
         return "–"

@@ -1,4 +1,4 @@
-"""The report's section about an experiment: its pictures, tables and notes, before they become HTML."""
+"""The report's section about an experiment: pictures, tables and notes."""
 
 import base64
 import io
@@ -29,7 +29,7 @@ class Section:
     """The report's section about one experiment.
 
     private: its rows of the privacy table; claimed: reasons why published epsilons are no guarantee; notes: sentences
-    on what is missing in the section, and why.
+    on missing parts.
     """
 
     experiment: str
@@ -51,7 +51,7 @@ class Section:
 
 
 def section(results_dir: Path, experiment: str) -> Section:
-    """Read and draw an experiment; a part that cannot be read or drawn is replaced by a note."""
+    """Read and draw an experiment; a note replaces a part that cannot be read or drawn."""
     try:
         runs = load(results_dir, experiment)
         by_axis = [settings(group) for group in by_metric(runs)]
@@ -82,7 +82,7 @@ def section(results_dir: Path, experiment: str) -> Section:
 
 
 def _pictures(experiment: str, runs: Sequence[Run], groups: Sequence[SettingRuns]) -> tuple[Mapping[str, Any], ...]:
-    """Draw the figures of an experiment as base64 PNG with captions; equal claims stand below the first figure only."""
+    """Draw the figures of an experiment as base64 PNG with captions and, if not shown before, claims."""
     found: list[dict[str, Any]] = []
     for drawn in pictures.draw_experiment(experiment, runs):
         large, small = io.BytesIO(), io.BytesIO()
@@ -100,10 +100,7 @@ def _pictures(experiment: str, runs: Sequence[Run], groups: Sequence[SettingRuns
 
 
 def _bounds(group: SettingRuns) -> Mapping[str, Any] | None:
-    """Read the bounds of a setting from the `theory.json` of one of its runs; None if they were not computed.
-
-    Raises LoadError if the file cannot be read.
-    """
+    """Return the bounds in a setting's `theory.json`; None if they were not computed."""
     file = next((file for run in group.runs if (file := run.path / "theory.json").is_file()), None)
     if file is None:
         return None
@@ -126,7 +123,6 @@ def _title(groups: Sequence[SettingRuns]) -> str:
 
 
 def _results(groups: Sequence[SettingRuns]) -> TextTable:
-    """Return a table of regret at some rounds and epsilon, as `analysis.tables` prints it."""
     rounds, names = tables.default_rounds(groups), tables.accountants(groups)
     rows = tuple(
         (g.label, *(tables.with_error(g, t) for t in rounds), *(tables.epsilons_in_words(g, [name]) for name in names))
@@ -144,7 +140,7 @@ def _caption(groups: Sequence[SettingRuns]) -> str:
 
 
 def _settings(groups: Sequence[SettingRuns]) -> tuple[TextTable | None, tuple[tuple[str, str], ...]]:
-    """Return a table of the keys whose values differ between the groups, and the other keys with their value."""
+    """Return a table of the keys that differ between the groups, and the other keys with their value."""
     known = [g.first.flat for g in groups]
     names = sorted({name for one in known for name in one})
     values = {name: [value_in_words(one[name]) if name in one else "–" for one in known] for name in names}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RowGroup:
-    """Rows of cells; the first cell of a row is the heading of the row.
+    """Rows of cells; the first cell of a row is its heading.
 
     experiment: the experiment of all rows, or empty; words: the values that all rows share.
     """
@@ -17,7 +17,7 @@ class RowGroup:
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table of text, with a caption above it that may be empty."""
+    """A table of text; its caption may be empty."""
 
     caption: str
     columns: tuple[str, ...]

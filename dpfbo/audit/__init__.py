@@ -1,4 +1,4 @@
-"""The audit: attacks on the real server code that bound epsilon from below, and checks that find false claims.
+"""Attacks on the real server code that bound epsilon from below, and checks that find false claims.
 
-The claim about a server is the epsilon that an accountant computes from the server's ledger, never from its settings.
+The claim about a server is the epsilon computed from its ledger, never from its settings.
 """

@@ -1,16 +1,13 @@
-"""A lower bound on epsilon, with confidence, from the scores of trials with and without the message of one agent.
+"""A lower bound on epsilon, with 95 % confidence, from trials without and with the message of one agent.
 
-This agent is the canary. The trials without its message are one world, those with its message the other. A test decides
-that the canary sent its message if the score of a trial exceeds a threshold. The threshold is chosen on the first half
-of the trials. On the second half, the test's false-positive rate `FPR` and false-negative rate `FNR` get
+A test decides that the message was sent if the score of a trial exceeds a threshold. The threshold is chosen on the
+first half of the trials. On the second half, the test's false-positive rate `FPR` and false-negative rate `FNR` get
 Clopper-Pearson upper bounds. Every (eps, delta)-private mechanism satisfies, for any score,
 
     1 - delta - FNR <= e^eps FPR    and    1 - delta - FPR <= e^eps FNR          (Kairouz, Oh, Viswanath 2015)
 
-so that `eps >= log((1 - delta - FNR) / FPR)`. There are two tests. One has the threshold that maximises this bound. The
-other has the threshold whose rates lie farthest below the trade-off curve that the audited claim promises. If both
-thresholds are equal, there is only one test. The upper bounds on the rates of all tests hold at once, with 95 %
-confidence.
+so that `eps >= log((1 - delta - FNR) / FPR)`. One threshold maximises this bound. Another has the rates that lie
+farthest below the trade-off curve of the claim. All bounds hold at once.
 """
 
 from collections.abc import Sequence
@@ -31,7 +28,7 @@ CONFIDENCE = 0.95  # with which all bounds of a verdict hold together
 
 @dataclass(frozen=True)
 class Rates:
-    """The threshold of a test, and upper bounds on its false-positive rate and its false-negative rate."""
+    """The threshold of a test, and upper bounds on its false-positive and false-negative rates."""
 
     threshold: float
     fpr: float
@@ -53,7 +50,7 @@ class Claim:
 
     @staticmethod
     def of(events: Sequence[dp_accounting.DpEvent], accountant: Accountant, delta: float) -> "Claim":
-        """Return the claim that the accountant derives from the events of a ledger."""
+        """Return the claim that the accountant derives from the events."""
         check_delta(delta)
         return Claim(tuple(events), accountant, delta, accountant.epsilon(events, delta), promised(accountant, events))
 
@@ -62,9 +59,9 @@ class Claim:
 class Verdict:
     """The result of testing a claim by many trials; all bounds hold at once, with 95 % confidence.
 
-    without, with_message: scores of the trials without and with one agent's message. tests: the threshold of each test,
-    and upper bounds on its two error rates; there is one test instead of two if both would have the same threshold.
-    epsilon: lower bound at the claim's delta. broken: a promised (eps, delta) that the error rates contradict, or None.
+    without, with_message: scores of the trials without and with one agent's message. tests: one test, or two with
+    different thresholds. epsilon: lower bound at the claim's delta. broken: a promised (eps, delta) that the error
+    rates contradict, or None.
     """
 
     claim: Claim
@@ -86,7 +83,7 @@ class Verdict:
 def verdict(without: np.ndarray, with_message: np.ndarray, claim: Claim) -> Verdict:
     """Judge a claim by the scores of equally many independent trials without and with one agent's message.
 
-    Raises ValueError if the numbers of trials without and with the message differ, or if they are below 20.
+    Raises ValueError if the numbers of trials differ or are below 20.
     """
     checks.integer("trials in each world", min(len(without), len(with_message)), minimum=FEWEST)
     if len(without) != len(with_message):
@@ -105,10 +102,7 @@ def verdict(without: np.ndarray, with_message: np.ndarray, claim: Claim) -> Verd
 
 
 def most_shown(claim: Claim, trials: int) -> float:
-    """Return the largest lower bound on epsilon that `trials` trials in each of two worlds can give.
-
-    One world lacks the message of one agent, the other has it. A test without errors reaches this bound.
-    """
+    """Return the largest lower bound on epsilon that `trials` trials without and `trials` with a message can give."""
     rate = upper_bound(np.array(0), trials - trials // 2, (1 - CONFIDENCE) / 2)
     return float(_epsilon(rate, rate, claim.delta))
 
@@ -119,10 +113,7 @@ def upper_bound(count: np.ndarray, trials: int, error: float) -> np.ndarray:
 
 
 def _candidates(without: np.ndarray, with_message: np.ndarray) -> np.ndarray:
-    """Return candidate thresholds: the largest score, and midpoints of neighbouring scores at quantiles and the median.
-
-    If the scores of the two worlds do not overlap, the midpoint at the median lies in the gap between them.
-    """
+    """Return candidate thresholds: the largest score, and midpoints of neighbouring scores."""
     scores = np.sort(np.concatenate([without, with_message]))
     last = len(scores) - 1
     at = np.append(np.linspace(0, last, _THRESHOLDS).astype(int), last // 2)
@@ -140,7 +131,6 @@ def _rates(
 
 
 def _epsilon(fpr: np.ndarray, fnr: np.ndarray, delta: float) -> np.ndarray:
-    """Return the larger of `log((1 - delta - FNR) / FPR)` and the same with the rates exchanged; at least 0."""
     with np.errstate(divide="ignore"):
         both = [np.log(np.maximum(1 - delta - b, 0.0)) - np.log(a) for a, b in ((fpr, fnr), (fnr, fpr))]
     return np.maximum(np.maximum(*both), 0.0)

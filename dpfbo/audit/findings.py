@@ -1,6 +1,7 @@
-"""The results of an audit's checks: whether the claim holds, and the worst observation, as one sentence.
+"""Results of an audit's checks.
 
-A check is a function that returns this sentence, or raises `ClaimBroken` with it if the claim does not hold.
+A check is a function that returns a sentence on the worst observation, or raises `ClaimBroken` if the claim does not
+hold.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +27,7 @@ class CheckResult:
 
 
 def checked(name: str, check: Callable[..., str], *given: object) -> CheckResult:
-    """Call a check with the given arguments and return its result."""
+    """Call a check and return its result."""
     try:
         return CheckResult(name, True, check(*given))
     except ClaimBroken as broken:
@@ -43,7 +44,7 @@ def require(holds: bool, words: str) -> str:
 def likely(p: Mapping[str, float], words: str) -> str:
     """Return `words` and the test with the least p; raise ClaimBroken if this p is NaN or below ERROR / len(p).
 
-    p: the p-value of each test, by its name. ERROR: the largest false-alarm probability of a check on a sound server.
+    p: p-values by name of the test. ERROR: the largest false-alarm probability of a check on a sound server.
     """
     worst = min(p, key=lambda test: p[test] if p[test] >= 0 else -1.0)
     said = ", ".join(filter(None, (words, f"{worst}: p = {min(1.0, p[worst]):.2g}")))
@@ -51,6 +52,6 @@ def likely(p: Mapping[str, float], words: str) -> str:
 
 
 def two_sided(counts: np.ndarray, trials: int | np.ndarray, q: float | np.ndarray) -> float:
-    """Return the smallest two-sided binomial p-value of the counts, times the number of counts (Bonferroni)."""
+    """Return the smallest two-sided binomial p-value of the counts, times their number (Bonferroni)."""
     tails = np.minimum(binom.cdf(counts, trials, q), binom.sf(counts - 1, trials, q))
     return min(1.0, 2 * float(tails.min()) * len(counts))

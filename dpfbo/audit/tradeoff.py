@@ -1,8 +1,8 @@
-"""The trade-off curve that the events in a ledger promise: the least false-negative rate at each false-positive rate.
+"""The trade-off curve of a ledger's events: the least false-negative rate at each false-positive rate.
 
-The canary is one agent. `f(alpha)` is the least false-negative rate among all tests of "the canary sent nothing"
-against "the canary sent its message" with false-positive rate alpha (Dong, Roth, Su 2022). A mechanism is
-(eps, delta)-private iff, for every alpha, `f(alpha) >= max(0, 1 - delta - e^eps alpha, e^-eps (1 - delta - alpha))`.
+`f(alpha)` is the least false-negative rate among all tests of "the agent sent nothing" against "the agent sent its
+message" with false-positive rate alpha (Dong, Roth, Su 2022). A mechanism is (eps, delta)-private iff, for every alpha,
+`f(alpha) >= max(0, 1 - delta - e^eps alpha, e^-eps (1 - delta - alpha))`.
 """
 
 import math
@@ -50,16 +50,14 @@ class Profile:
 
     @property
     def _grown(self) -> np.ndarray:
-        """`e^eps`, with eps cut at 700 to stay finite."""
         return np.exp(np.minimum(self.epsilons, 700.0))
 
 
 def promised(accountant: Accountant, events: Sequence[dp_accounting.DpEvent]) -> Profile:
     """Return the (eps, delta) pairs that the events of a ledger promise.
 
-    If all events are Gaussian mechanisms without sampling, `gaussian_delta` gives the pairs. If some are
-    Poisson-sampled, dp-accounting gives the pairs, rounded towards less privacy. For other events, and for rounds
-    without noise, the accountant gives epsilon at 24 deltas.
+    For Gaussian events with noise, the pairs are exact without sampling, and rounded towards less privacy with Poisson
+    sampling. In all other cases, the pairs are the accountant's epsilons at 24 deltas.
     """
     try:
         rounds = Counter(sampled_gaussian(event) for event in events)
@@ -77,7 +75,6 @@ def promised(accountant: Accountant, events: Sequence[dp_accounting.DpEvent]) ->
 
 @lru_cache(maxsize=512)
 def _sampled(rounds: Rounds) -> Profile:
-    """Return the pairs (eps, delta) of Poisson-sampled rounds; small privacy losses are computed on a finer grid."""
     size, smallest = min(q / z for (q, z), _ in rounds), min(z for (_, z), _ in rounds)
     coarse = _INTERVAL / (2 * smallest) ** 2 if smallest < 0.5 else 0.0  # large losses need a coarser grid
     loss = composed(rounds, max(1e-6, min(_INTERVAL, 0.05 * size), coarse), pessimistic=True)
@@ -105,9 +102,8 @@ def composed(
 
 
 def gaussian_delta(mu: float, epsilon: np.ndarray) -> np.ndarray:
-    """Return the delta of a Gaussian mechanism at each epsilon.
+    """Return the delta of a Gaussian mechanism at each epsilon (Balle, Wang 2018, Thm. 8).
 
-    It is `Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu)` with mu = 1/z (Balle, Wang 2018, Thm. 8). z is the
-    noise multiplier.
+    The equation is `delta = Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu)`, where 1 / mu is the noise multiplier.
     """
     return ndtr(mu / 2 - epsilon / mu) - np.exp(epsilon + log_ndtr(-mu / 2 - epsilon / mu))

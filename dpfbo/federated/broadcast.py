@@ -9,7 +9,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class RegionVectors:
-    """One weight vector per region, sent to all agents: `omega^(1..P)` of Algo. 1 line 13. values: P x M."""
+    """One weight vector per region, `omega^(1..P)` of Algo. 1 line 13. values: P x M."""
 
     values: Tensor
 
@@ -23,7 +23,7 @@ class AgentVectors:
 
 @dataclass(frozen=True)
 class Points:
-    """One query per agent, which control servers send instead of a function. values: N x D unit-cube points."""
+    """One query per agent, which control servers send. values: N x D unit-cube points."""
 
     values: Tensor
 
@@ -35,8 +35,8 @@ class SharedPrior:
     values: 1 x M, the release; all other fields are a post-processing of it. mean: M, the posterior mean of the
     function's weights. covariance: M (M + 1) / 2, the lower triangle of their posterior covariance. Mean and covariance
     are for objectives that are divided by their standard deviation. evidence: L, the probability of each length-scale.
-    shared: the expected fraction of an objective's variance that is shared. explained: the fraction of an objective's
-    variance that the mean explains.
+    shared: the expected shared fraction of an objective's variance. explained: the fraction of an objective's variance
+    that the mean explains.
     """
 
     values: Tensor
@@ -60,8 +60,8 @@ def moved(broadcast: B, device: torch.device) -> B:
 def averaged(previous: Broadcast | None, new: Broadcast | None, momentum: float) -> Broadcast | None:
     """Return the agents' running average of broadcasts, `momentum * previous + (1 - momentum) * new`.
 
-    The average is a post-processing of public vectors and costs no privacy. Only region vectors are averaged. Any other
-    broadcast replaces the previous one, and a `SharedPrior` also stays after a round without a broadcast.
+    The average is a post-processing of public vectors and costs no privacy. Only region vectors are averaged; any other
+    broadcast replaces the previous one. A `SharedPrior` also stays after a round without a broadcast.
     """
     if new is None and isinstance(previous, SharedPrior):
         return previous

@@ -1,4 +1,4 @@
-"""Control servers that ignore the agents: they show how much agents gain from occasional random queries alone."""
+"""Control servers, which ignore the agents and send them random or Sobol points."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +16,7 @@ from dpfbo.space.mixed import MixedBox
 
 @dataclass(frozen=True)
 class RandomServer(ServerKind):
-    """Gives each agent a uniform random point to follow, as a control. It receives no messages and releases nothing.
+    """Sends each agent a uniform random point, as a control; receives no messages and releases nothing.
 
     Args:
         n_agents: N.
@@ -41,12 +41,12 @@ class RandomServer(ServerKind):
 
 @dataclass(frozen=True)
 class SobolServer(ServerKind):
-    """Gives each agent a Sobol point to follow, as a control. It receives no messages and releases nothing.
+    """Sends each agent a Sobol point, as a control; receives no messages and releases nothing.
 
     Args:
         n_agents: N.
         domain: The search space.
-        streams: The random numbers that shift the sequence, with a different shift for each agent.
+        streams: The random numbers that shift the sequence differently for each agent.
         rounds: T, the number of points in the sequence.
 
     Example:
@@ -72,7 +72,6 @@ class SobolServer(ServerKind):
 
 
 def _on_domain(u: Tensor, domain: Domain) -> Tensor:
-    """Map uniform unit-cube points to the domain; on a grid, by rank if D = 1, and to the nearest point if D > 1."""
     if not isinstance(domain, Grid):
         return domain.snap(u) if isinstance(domain, MixedBox) else u
     points = domain.unit_points

@@ -26,8 +26,7 @@ class DistributedGaussian(SubsampledGaussian):
         release = (g / N) sum_n (round(x_n / g) + N_Z(0, s^2)),
         s^2 = (z (C + g sqrt(M) / 2) / g)^2 / (N - max_dropouts - colluders)
 
-    A simulation in one process has the same release, to the bit, as a secure sum of separate sites
-    (`dpfbo.secure.SecureSite`).
+    A simulation in one process releases the same bits as a secure sum of separate sites (`dpfbo.secure.SecureSite`).
 
     Args:
         max_dropouts: The number of sites that may drop out.
@@ -78,7 +77,7 @@ class DistributedGaussian(SubsampledGaussian):
         return {view: z * math.sqrt((noise.survivors - k) / noise.honest) for view, k in known.items()}
 
     def scale(self, n_agents: int, M: int, round: int) -> float:
-        """Return the standard deviation that epsilon requires of the sum's noise, in steps g. M: the message length.
+        """Return the standard deviation of the sum's noise, in steps g, that epsilon requires. M: the message length.
 
         Raises ValueError if noise of this size cannot be drawn.
         """
@@ -96,7 +95,7 @@ class DistributedGaussian(SubsampledGaussian):
         return self.noise_of(n_agents).share(agent, self.scale(n_agents, M, round), M, entropy, round)
 
     def released(self, steps: Tensor, n_agents: int, taking_part: int, round: int) -> Release:
-        """Return the release for a noisy sum of integers, 1 x M, to which `taking_part` sites added their shares."""
+        """Return the release for a noisy sum, 1 x M integers, to which `taking_part` sites added their shares."""
         sensitivity = self.sum_sensitivity(n_agents, steps.shape[1]) / n_agents
         sigma = self.multiplier(round) * sensitivity * math.sqrt(taking_part / self.noise_of(n_agents).honest)
         values = modular(steps).double() * (2.0**-BITS * self.message_norm(1) / n_agents)
@@ -122,6 +121,6 @@ class DistributedGaussian(SubsampledGaussian):
 
 
 def without_trust(mechanism: SubsampledGaussian, max_dropouts: int, colluders: int) -> DistributedGaussian:
-    """Return the same mechanism without a trusted server. Raises SettingError if a setting does not allow that."""
+    """Return the same mechanism without a trusted server. Raises SettingError if a setting forbids this."""
     same = {f.name: getattr(mechanism, f.name) for f in fields(SubsampledGaussian)}
     return DistributedGaussian(**same, max_dropouts=max_dropouts, colluders=colluders)

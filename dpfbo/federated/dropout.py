@@ -13,8 +13,8 @@ from dpfbo.rng import Streams
 class Dropout:
     """Simulates lost messages, which count as zero vectors; each message of each round is lost independently.
 
-    Losses do not change epsilon: the server divides the sum by the sampling probability, never by the number of
-    messages that arrived, and adds as much noise as in a round without losses.
+    Losses do not change epsilon: the noise and the divisor of the sum do not depend on the number of messages that
+    arrive.
 
     Args:
         probability: The probability that a message is lost.
@@ -37,5 +37,5 @@ class Dropout:
             raise SettingError("probability", f"must lie in [0, 1], got {p!r}")
 
     def lost(self, n_agents: int, round: int) -> Tensor:
-        """Return N booleans, True for the messages that are lost in this round."""
+        """Return N booleans, True for the messages lost in this round."""
         return self.streams.uniform("dropout", torch.arange(n_agents, device="cpu"), round, 1)[:, 0] < self.probability

@@ -1,4 +1,4 @@
-"""The federated loop: T rounds in which agents query and a server broadcasts, in one process or in several."""
+"""The federated loop: T rounds in which agents query and a server broadcasts."""
 
 import time
 from dataclasses import dataclass
@@ -41,10 +41,7 @@ class FederatedResult(Result):
 
 
 class Aggregator(Protocol):
-    """A server (`dpfbo.federated.server.ServerKind`), or the proxy of a server in another process.
-
-    `round` takes messages in the form in which the population hands them over.
-    """
+    """A server (`dpfbo.federated.server.ServerKind`), or the proxy of a server in another process."""
 
     @property
     def uses_messages(self) -> bool: ...
@@ -56,7 +53,7 @@ class Population(Protocol):
     """All agents, which run in this process or in others."""
 
     def do_round(self, t: int, broadcast: Broadcast | None, server: Aggregator | None) -> Round:
-        """Run round t of all agents, then let the server, if any, answer their messages."""
+        """Run round t of all agents; then the server, if any, answers their messages."""
 
 
 def run(
@@ -77,9 +74,9 @@ def run(
         server: The server; None if the agents work alone.
         rounds: T.
         on_round: A function that is called with each finished round, 0..T.
-        result: The finished rounds of a resumed run, to which this call adds the remaining ones; None for a new run.
-        broadcasts: The largest number of broadcasts; None for T. After a round in which the server sends nothing, the
-            agents query without a broadcast; only a `SharedPrior` stays in use.
+        result: The finished rounds of a resumed run, to which this call adds the rest; None for a new run.
+        broadcasts: The largest number of broadcasts; None for T. After a round without one, agents query without a
+            broadcast; only a `SharedPrior` stays in use.
 
     Returns:
         All rounds, with the broadcast that the agents may follow next.
@@ -109,7 +106,7 @@ class LocalPopulation:
 
     Args:
         shard: The agents.
-        sums: True if the server adds up messages; only the agents that it samples then compute messages.
+        sums: True to compute only the messages that the server adds up.
     """
 
     shard: Shard

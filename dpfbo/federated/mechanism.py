@@ -1,7 +1,7 @@
 """The private step of Algorithm 1: sample agents, clip their messages, add them up with weights, and add noise.
 
-`SubsampledGaussian` is the private mechanism; `WeightedAverage` is not private (FTS, FTS-DE). Both turn all
-messages of a round, the agents' weight vectors `omega_n`, into a release: one vector per region.
+A mechanism turns all messages of a round, the agents' weight vectors `omega_n`, into a release: one vector per region.
+`SubsampledGaussian` is private; `WeightedAverage` (FTS, FTS-DE) is not.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Mechanism(ABC):
 
     @abstractmethod
     def dp_event(self, weights: Tensor, round: int) -> dp_accounting.DpEvent:
-        """Return the `DpEvent` of one round's release, for an accountant. weights: P x N."""
+        """Return the `DpEvent` of one round's release. weights: P x N."""
 
     @abstractmethod
     def choose(self, n_agents: int, entropy: Entropy, round: int) -> Tensor:
@@ -115,12 +115,11 @@ class SubsampledGaussian(Mechanism):
     Args:
         sampling_probability: q.
         noise_multiplier: z; 0 adds no noise and has no finite epsilon.
-        clip_norm: S; messages are clipped to norm `C = S / sqrt(P)`, so that P copies of a message, taken as one
-            vector, have norm at most S.
+        clip_norm: S; messages are clipped to norm `C = S / sqrt(P)`.
         calibration: `paper` or `tight`, see `sensitivity`.
-        sampling: The way to draw the agents S_t of a round: `poisson`, each agent independently with probability q; or
+        sampling: The choice of the agents S_t of a round: `poisson`, each agent independently with probability q; or
             `fixed_size`, a uniform subset of round(q N) agents.
-        normalize: True to rescale every message to norm C; signal and noise are then both proportional to S.
+        normalize: True to rescale every message to norm C.
         charge: The multiplier at which a round is charged: `nominal`, z_t; or `effective`, see `charged_multiplier`.
         schedule: A function that returns `z_t / z` for a round t.
         noise: The sampler of the noise, `dpfbo.privacy.Gaussian` or `DiscreteGaussian`.
@@ -168,7 +167,7 @@ class SubsampledGaussian(Mechanism):
         self.multiplier(0)
 
     def multiplier(self, round: int) -> float:
-        """Return z_t, a round's sigma over its sensitivity. Raises ValueError if accountants cannot handle it."""
+        """Return z_t, a round's sigma over its sensitivity. Raises ValueError unless z is 0 or z_t in [0.01, inf)."""
         z = self.noise_multiplier * self.schedule(round)
         if self.noise_multiplier > 0 and not _SMALLEST_MULTIPLIER <= z < math.inf:
             rule = f"must be 0 or at least {_SMALLEST_MULTIPLIER}, got {z!r} in round {round}"
@@ -192,8 +191,8 @@ class SubsampledGaussian(Mechanism):
     def tight_sensitivity(self, weights: Tensor) -> float:
         """Return the P x M sum's L2 sensitivity to one agent's message, `C max_n ||phi_n||_2 / q`. weights: P x N.
 
-        Agent n, with the bounded message c and the weights phi_n (column n of `weights`), adds
-        `(phi_n^(1) c, .., phi_n^(P) c) / q` to the sum, and `||c|| <= C` (`message_norm`).
+        C is `message_norm`, phi_n (column n of `weights`) holds the weights of agent n, and q is the sampling
+        probability.
         """
         return self.message_norm(len(weights)) * float(weights.norm(dim=0).max()) / self.sampling_probability
 
@@ -201,8 +200,8 @@ class SubsampledGaussian(Mechanism):
         """Return the multiplier at which a round is charged.
 
         `charge="nominal"` gives z_t, and `charge="effective"` gives sigma_t / `tight_sensitivity`. With the paper's
-        calibration the effective multiplier is `z_t sqrt(P) phi_max / max_n ||phi_n||`, which is at most `sqrt(P) z_t`.
-        phi_n holds the weights of agent n, and phi_max is the largest weight.
+        calibration the effective multiplier is `z_t sqrt(P) phi_max / max_n ||phi_n||`, at most `sqrt(P) z_t`. phi_n
+        holds the weights of agent n, and phi_max is the largest weight.
         """
         z = self.multiplier(round)
         if self.charge == "nominal":
@@ -261,7 +260,7 @@ class SubsampledGaussian(Mechanism):
 
 @dataclass(frozen=True)
 class WeightedAverage(Mechanism):
-    """Adds up all messages without privacy, `omega^(i) = sum_n phi_n^(i) omega_n`: no clipping and no noise.
+    """Adds up all messages without clipping and noise, `omega^(i) = sum_n phi_n^(i) omega_n`; not private.
 
     Args:
         normalize: True to scale every message to norm 1 first.
@@ -275,7 +274,7 @@ class WeightedAverage(Mechanism):
     normalize: bool = False
 
     def sensitivity(self, weights: Tensor) -> float:
-        """Return infinity, because this mechanism enforces no bound on the messages."""
+        """Return infinity, because the mechanism is not private."""
         return math.inf
 
     def dp_event(self, weights: Tensor, round: int) -> dp_accounting.DpEvent:

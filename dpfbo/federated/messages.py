@@ -19,7 +19,7 @@ def usual_norm(n_features: int, P: int) -> float:
 def accept(messages: Tensor | Sequence[Tensor | None], chosen: Tensor, n_features: int) -> tuple[Tensor, int]:
     """Return the chosen messages, k x M float64, with zero vectors for unusable ones, and the number of unusable ones.
 
-    A message is unusable if it is None, is not a plain vector of M real numbers, or has an entry that is not finite.
+    A message is unusable unless it is a plain vector of M finite real numbers.
     """
     given = 0 if isinstance(messages, Tensor) and messages.ndim == 0 else len(messages)  # type: ignore[arg-type]
     complete = len(chosen) == 0 or int(chosen.max()) < given
@@ -37,17 +37,14 @@ def accept(messages: Tensor | Sequence[Tensor | None], chosen: Tensor, n_feature
 
 
 def _plain(message: object) -> TypeGuard[Tensor]:
-    """Return True for a dense real tensor with storage; later steps could fail on others, or drop imaginary parts."""
+    """Return True for a dense real tensor with storage."""
     if not isinstance(message, Tensor) or message.layout != torch.strided or message.device.type == "meta":
         return False
     return not (message.is_complex() or message.is_quantized)
 
 
 def clip(messages: Tensor, norm: float) -> tuple[Tensor, int]:
-    """Return the messages (k x M), each scaled down to L2 norm at most `norm`, and how many of them were longer.
-
-    Squares of large entries do not overflow, because norms are computed after division by the largest entry.
-    """
+    """Return the messages (k x M), each scaled down to L2 norm at most `norm`, and how many of them were longer."""
     unit, length, largest = _direction(messages)
     longer = length > norm / largest
     return torch.where(longer, unit * (norm / length), messages), int(longer.sum())

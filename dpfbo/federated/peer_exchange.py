@@ -1,4 +1,4 @@
-"""The server of the original FTS (2020), which passes messages between agents and does not add them up."""
+"""The server of the original FTS (2020), which passes messages between agents."""
 
 from dataclasses import dataclass
 from typing import ClassVar

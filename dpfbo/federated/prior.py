@@ -1,9 +1,10 @@
 """The private prior: the agents' messages of norm 1, and the posterior of the shared function given their noisy sum.
 
 Let `Psi_n` (n_init x M) be the features at agent n's public initial points, q_n the normal scores of its observations
-there, and `H = I - 11'/n_init` the centring matrix. The agent sends
+there, and `H = I - 11'/n_init` the centring matrix. The agent sends a message of norm 1; the sum has sensitivity 1, and
+nothing is clipped:
 
-    s_n = Psi_n' H q_n / |Psi_n' H q_n|,    so that the sum has sensitivity 1 and nothing is clipped.
+    s_n = Psi_n' H q_n / |Psi_n' H q_n|
 
 The model of agent n's objective is linear in the features, with the weights `g + h_n`. All agents share g, with prior
 covariance `rho kappa_l D_l`; h_n is the agent's own, with covariance `(1 - rho) kappa_l D_l`. The number rho is the
@@ -41,10 +42,9 @@ _LEAST_NOISE = 0.01  # least standard deviation of the noise that inference assu
 
 
 def messages(psi: Tensor, y: Tensor) -> Tensor:
-    """Return the agents' messages to the server of the private prior, n x M.
+    """Return the agents' messages to the server of the private prior, n x M; zero if all observations are equal.
 
-    A message is zero if the agent's observations are all equal. psi: the features at the agents' initial points,
-    n x n_init x M; y: the observations there, n x n_init.
+    psi: the features at the agents' initial points, n x n_init x M; y: the observations there, n x n_init.
     """
     q = normal_scores(y)  # their mean is 0
     linear = (centred(psi).mT @ q.unsqueeze(-1)).squeeze(-1)
@@ -61,8 +61,8 @@ def centred(psi: Tensor) -> Tensor:
 class DesignSums:
     """The public sums A (M x M) and Q_l (L x M x M for L length-scales) over the designs of all N agents.
 
-    `A = sum_n A_n` and `Q_l = sum_n A_n D_l A_n`, where `A_n = Psi_n' H Psi_n` is computed from the centred features
-    `H Psi_n` at agent n's initial points, and D_l is the covariance of the weights of GP draws with length-scale l.
+    `A = sum_n A_n` and `Q_l = sum_n A_n D_l A_n`, where `A_n = Psi_n' H Psi_n` and `H Psi_n` are the centred features
+    at agent n's initial points. D_l is the covariance of the weights of GP draws with length-scale l.
     """
 
     n_agents: int
@@ -77,7 +77,7 @@ class DesignSums:
     @staticmethod
     @batches.one_thread()  # so that every machine rounds alike
     def of(design: Design, features: NystromFeatures, n_agents: int) -> "DesignSums":
-        """Compute the sums over the designs of agents 0..N-1, in blocks of bounded memory."""
+        """Compute the sums over the designs of agents 0..N-1."""
         n, D = 0, features.coefficients
         A, Q = torch.zeros_like(D[0]), torch.zeros_like(D)
         size = max(1, _BLOCK // (design.n_init * features.size))
@@ -133,9 +133,8 @@ def expected_signal(sums: DesignSums, features: NystromFeatures, noise: float) -
     """Return the expected correlation, 0 to 1, between a release's posterior mean and the mean without noise.
 
     The squared correlation is the variance that the posterior mean explains on average, divided by the variance that it
-    explains without noise. Both variances are computed from public numbers, and summed over the model's length-scales
-    without the first and the last quarter. The objectives are assumed to be draws from the model that share 70 % of
-    their variance.
+    explains without noise. Both are computed from public numbers, over the middle half of the model's length-scales,
+    for objectives drawn from the model that share 70 % of their variance.
     """
     D = features.coefficients
     middle = slice(len(D) // 4, len(D) - len(D) // 4)
@@ -164,9 +163,8 @@ def known_mean(prior: SharedPrior, n_init: int, t: int) -> KnownMean:
 
     After t observations, a model that uses the shared mean has the prior weight `6 L p_l R (n_init / t)^3`, relative to
     the model of the same length-scale without that mean. p_l is the probability of this length-scale, one of L. R is
-    the fraction of an objective's variance that the release explains, so a release of pure noise gets almost no weight.
-    Like a user's prior in piBO (Hvarfner et al., ICLR 2022), the mean loses weight with more data, so a misleading mean
-    matters less.
+    the fraction of an objective's variance that the release explains. The weight falls with more data, like that of a
+    user's prior in piBO (Hvarfner et al., ICLR 2022).
     """
     covariance = symmetric(prior.covariance, len(prior.mean))
     weights = _TRUST * (n_init / t) ** 3 * len(prior.evidence) * prior.evidence * prior.explained

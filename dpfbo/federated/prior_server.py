@@ -1,4 +1,4 @@
-"""The server of the private prior: it releases a noisy sum of all messages and infers the shared function from it."""
+"""The server of the private prior."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class PriorServer(ServerKind):
     """The server that broadcasts the posterior of the agents' shared function, given the noisy sum of their messages.
 
     A lost or unusable message counts as zero in the release. Its agent's initial points still count in the public sums
-    over all designs, because it is secret which agents sent a message. Inference is then still post-processing, but the
-    inferred mean is too small by about the fraction of lost messages.
+    over all designs, because it is secret which agents sent a message. The inferred mean is therefore too small by
+    about the fraction of lost messages.
 
     Args:
-        server: The aggregating server; its weights must be uniform, so that `N` times its release is the plain sum.
+        server: The aggregating server; its weights must be uniform.
         design: The public design, which determines the agents' initial points.
         features: The shared map of M features.
 

@@ -1,6 +1,6 @@
-"""Schedules of the noise multiplier, `z_t = z * schedule(t)`, each with a YAML file in conf/privacy/schedule.
+"""Schedules of the noise multiplier, `z_t = z * schedule(t)`, public and fixed before the run.
 
-Each round is charged at its own z_t. A schedule is public and fixed before the run.
+Each round is charged at its own z_t.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,10 +22,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class PowerSchedule:
-    """Sets the noise multiplier of round t = 0, 1, .. to `z_t = z (t + 1)^exponent`.
-
-    A positive exponent makes early broadcasts more precise than late ones.
-    """
+    """Sets the noise multiplier of round t = 0, 1, .. to `z_t = z (t + 1)^exponent`."""
 
     exponent: float = 0.5
 
@@ -38,10 +35,7 @@ class PowerSchedule:
 
 @dataclass(frozen=True)
 class Steps:
-    """Sets the noise multiplier of round t to `z_t = z * factors[t]`.
-
-    Rounds after the end of the list use its last factor.
-    """
+    """Sets the noise multiplier of round t to `z_t = z * factors[t]`; later rounds use the last factor."""
 
     factors: Sequence[float]
 

@@ -181,10 +181,6 @@ class Server(ServerKind):
         return RegionVectors(release.values), record, private
 
     def _affordable(self, t: int, event: dp_accounting.DpEvent, kept: Release | None) -> bool:
-        """Return True if the budget allows this round.
-
-        Otherwise return False if the budget's `when_spent` is `stop`, and raise BudgetSpent if it is `refuse`.
-        """
         if self.budget is None or (kept is not None and self.ledger.holds(t, kept.values)):
             return True
         spent = self.ledger.events(up_to_round=t - 1 if self.entropy.reproducible else None)

@@ -9,22 +9,14 @@ logarithms, if `||f_n|| <= B` in the RKHS and `|k(x, x') - phi(x)^T phi(x')| <= 
     vartheta_t = (1 - p_t) sum_i sum_{n in C_t} phi_n^(i),    C_t = {n : ||omega_{n,t}||_2 > S / sqrt(P)}
 
 In round t, agent n sends the message omega_{n,t} of M numbers, and follows a broadcast with probability 1 - p_t. This
-agent has the weight phi_n^(i) in region i of P. The mechanism has the sampling probability q, the noise multiplier z
-and the clip norm S. gamma_t is the information gain.
+agent has the weight phi_n^(i) in region i of P; phi_max is the largest weight. The mechanism has the sampling
+probability q, the noise multiplier z and the clip norm S. gamma_t is the information gain. The terms of round t belong
+to the broadcast of round t - 1, which the query of round t may follow.
 
 Proposition 1: for constants c1, c2 and any eps < c1 q^2 T and delta > 0, DP-FTS-DE is (eps, delta)-private if
 `z >= c2 q sqrt(T log(1 / delta)) / eps`.
 
-This module sets every constant hidden in O~ to 1, except in two functions. `explicit_agent_errors` returns Delta_{n,t}
-with explicit constants. `explicit_psi` has the constants of Lemma 6, for a Delta_t that bounds the agents' errors. The
-three terms in the brackets below are quoted from the paper. The maintainers assume that Theorem 1's factor (1 - p_t) P
-multiplies these terms:
-
-    psi_t = (1 - p_t) P ( ((phi_max + 2) / q + 6) Delta_t + B (2 + N phi_max) / q
-                          + 2 (z S phi_max / q) sqrt(2 M log(8 M / delta)) )
-
-The terms of round t belong to the broadcast of round t - 1, which the query of round t may follow. phi_max is the
-largest weight of that broadcast, and `z S phi_max / q` the standard deviation of the noise in each of its numbers.
+This module sets every constant hidden in O~ to 1, except in `explicit_agent_errors` and `explicit_psi`.
 """
 
 import math
@@ -53,10 +45,9 @@ def regularization(rounds: int) -> float:
 def greedy_information_gain(K: Tensor, steps: int, noise: float) -> Tensor:
     """Return the information gains gamma_1, .., gamma_steps, `1/2 log det(I + K_A / noise)`, of a greedily grown set A.
 
-    Each step adds the candidate of largest posterior variance, whose gain is largest (Srinivas et al. 2010); A may hold
-    a candidate more than once. gamma_t, the gain after t steps, is at least (1 - 1/e) times the largest gain of any t
-    candidates. K: ... x n x n, the candidates' kernel matrix; noise: lam, the variance of observation noise. Returns
-    ... x steps, in O(steps^2 n).
+    Each step adds the candidate of largest posterior variance (Srinivas et al. 2010), possibly again. gamma_t, the gain
+    after t steps, is at least (1 - 1/e) times the largest gain of any t candidates. K: ... x n x n, the candidates'
+    kernel matrix; noise: lam, the variance of observation noise. Returns ... x steps, in O(steps^2 n).
     """
     checks.integer("steps", steps, minimum=1)
     checks.positive("noise", noise)
@@ -86,7 +77,7 @@ def feature_error(K: Tensor, Phi: Tensor) -> float:
 
 
 def clipped(messages: Tensor, norm: float) -> Tensor:
-    """Return C_t, the agents whose messages (`... x N x M`) exceed the norm `S / sqrt(P)`, as `... x N` booleans."""
+    """Return C_t, ... x N booleans: True for agents whose messages (... x N x M) exceed the norm `S / sqrt(P)`."""
     return messages.norm(dim=-1) > norm
 
 
@@ -102,8 +93,8 @@ def vartheta(follow: Tensor, weights: Tensor, in_C: Tensor) -> Tensor:
 def agent_errors(gamma: Tensor, norm_bound: float, eps: float, n_features: int, d: Tensor) -> Tensor:
     """Return Theorem 1's `Delta_{n,t} = eps B t^2 + B + sqrt(M) + d_n + sqrt(gamma_t)` for t = 1..T, T x N.
 
-    gamma: T, information gains; norm_bound: B, the bound on the objectives' norms; eps: `feature_error`;
-    n_features: M; d: N, the distances `d_n = max_x |f_1(x) - f_n(x)|`.
+    gamma: T, information gains; norm_bound: B, the bound on the objectives' norms; eps: `feature_error`; n_features: M;
+    d: N, the distances `d_n = max_x |f_1(x) - f_n(x)|`.
     """
     t = torch.arange(1, len(gamma) + 1, dtype=gamma.dtype, device="cpu")
     by_round = eps * norm_bound * t**2 + norm_bound + math.sqrt(n_features) + gamma.sqrt()
@@ -113,9 +104,9 @@ def agent_errors(gamma: Tensor, norm_bound: float, eps: float, n_features: int, 
 def psi(follow: Tensor, weights: Tensor, q: float, Delta: Tensor, sigma: Tensor, n_features: int) -> Tensor:
     """Return Theorem 1's `psi_t = (1 - p_t) P (phi_max Delta_t / q + sigma_t sqrt(M))`, T.
 
-    In the paper, `sigma_t = z S phi_max / q`. phi_max is the largest weight of a round. follow: T, the probabilities
-    1 - p_t that an agent follows a broadcast; weights: T x P x N; q: the sampling probability; Delta: T, the sums of
-    `Delta_{n,t}` over the agents n; sigma: T, the noise's standard deviations sigma_t; n_features: M.
+    phi_max is the largest weight of a round. follow: T, the probabilities 1 - p_t that an agent follows a broadcast;
+    weights: T x P x N; q: the sampling probability; Delta: T, the sums of `Delta_{n,t}` over the agents n; sigma: T,
+    the noise's standard deviations, `sigma_t = z S phi_max / q` in the paper; n_features: M.
     """
     phi_max = weights.amax((1, 2))
     return follow * weights.shape[1] * (phi_max * Delta / q + sigma * math.sqrt(n_features))
@@ -136,11 +127,11 @@ def explicit_agent_errors(
                     + sqrt(M) + sqrt(2 log(8 N T / delta))                                 |phi^T (omega_n - nu_n)|
                     + d_n                                                                  |f_n - f_1|
 
-    The derivation is our own. It follows Lemma 3, whose constants may differ. Line 1: a change of the kernel by eps
-    changes the kernel vector `k(x)` by at most `eps sqrt(k)` and the kernel matrix K by at most `eps k`;
-    `|y_i| <= B + |noise_i|`. Line 2: Theorem 2 of Chowdhury and Gopalan (2017), with posterior deviations of at most 1.
-    Line 3: the covariance of omega_n is `lam Sigma^-1 <= I`, and M standard normals have a norm above `sqrt(M) + u`
-    with a probability of at most `exp(-u^2 / 2)`.
+    The derivation is our own, after Lemma 3, whose constants may differ. Line 1: a change of the kernel by eps changes
+    `k(x)` by at most `eps sqrt(k)` and the kernel matrix K by at most `eps k`; `|y_i| <= B + |noise_i|`. Line 2:
+    Theorem 2 of Chowdhury and Gopalan (2017), with posterior deviations of at most 1. Line 3: the covariance of omega_n
+    is `lam Sigma^-1 <= I`, and M standard normals have a norm above `sqrt(M) + u` with a probability of at most
+    `exp(-u^2 / 2)`.
 
     gamma, n_observations: T; entry t is for the messages of round t - 1. confidence: B, R, delta. d: N.
     """
@@ -156,9 +147,14 @@ def explicit_psi(
     follow: Tensor, weights: Tensor, q: float, Delta: Tensor, sigma: Tensor, n_features: int, norm_bound: float,
     delta: float,
 ) -> Tensor:  # fmt: skip
-    """Return `psi_t`, T, with the constants of Lemma 6 and Theorem 1's factor (1 - p_t) P.
+    """Return `psi_t`, T, with the constants of Lemma 6, for a Delta_t that bounds the agents' errors.
 
-    norm_bound: B. delta: the probability that the bound fails. The other arguments are those of `psi`.
+        psi_t = (1 - p_t) P ( ((phi_max + 2) / q + 6) Delta_t + B (2 + N phi_max) / q
+                              + 2 sigma_t sqrt(2 M log(8 M / delta)) )
+
+    The three terms in the brackets are quoted from the paper, where `sigma_t = z S phi_max / q`. The maintainers assume
+    that Theorem 1's factor (1 - p_t) P multiplies these terms. norm_bound: B. delta: the probability that the bound
+    fails. The other arguments are those of `psi`.
     """
     _, P, N = weights.shape
     phi_max = weights.amax((1, 2))
@@ -177,7 +173,7 @@ def smallest_c1(epsilon: float, q: float, rounds: int) -> float:
 
 
 def replayed_messages(agents: Agents, n_agents: int, history: Iterable[tuple[Tensor, Tensor]]) -> Iterator[Tensor]:
-    """Recompute, up to rounding, the messages of a simulated run; yield N x M for each of rounds 0, 1, ...
+    """Recompute, up to rounding, the messages of a simulated run; yield N x M for each round.
 
     history: each round's points (N x k x D, unit cube) and observations (N x k).
     """

@@ -28,7 +28,7 @@ _NUMBERS = "biufSU"  # numpy's letters for booleans, integers, floats, bytes and
 
 
 def plain(path: Path) -> Path:
-    """Return the path if it names a plain file. Raises NoFile, a ValueError, for a folder, pipe, socket or device."""
+    """Return the path of a plain file. Raises NoFile, a ValueError, for a folder, pipe, socket or device."""
     check_plain(path)
     return path
 
@@ -72,10 +72,7 @@ def unpacked(path: Path, most: int) -> bytes:
 
 
 def check_yaml(path: Path) -> None:
-    """Raise the ValueError that `read_yaml` would raise for this file.
-
-    A file that is not YAML passes, because the code that reads the file afterwards has a better error message.
-    """
+    """Raise the ValueError that `read_yaml` would raise for this file; a file that is not YAML passes."""
     import yaml
 
     try:
@@ -110,7 +107,7 @@ def read_yaml(path: Path, construct: bool = True) -> Any:
 
 
 def _nodes(node: "yaml.Node", known: dict[int, float]) -> float:
-    """Count the values in a tree; infinite for a tree that contains itself. known: counts by the node's id."""
+    """Count the values in a tree; infinite for a tree that contains itself."""
     if id(node) not in known:
         known[id(node)] = math.inf
         parts = node.value if isinstance(node.value, list) else []  # a list for a mapping or a sequence
@@ -144,8 +141,8 @@ def npz_arrays(
     """Read arrays of an npz file; shapes and types are checked before any number is read, and nothing is unpickled.
 
     most: the maximum size of all arrays together in bytes. wanted: the names of the arrays to read, each with its
-    permitted types (NumPy's kind letters) and its number of dimensions; None to read every array, which must hold
-    booleans, numbers or text. Raises KeyError for a missing array, ValueError for one that is not permitted.
+    permitted types (NumPy's kind letters) and its number of dimensions; None to read every array of booleans, numbers
+    or text. Raises KeyError for a missing array, ValueError for one that is not permitted.
     """
     found: dict[str, np.ndarray] = {}
     with opened_zip(file) as archive:
@@ -173,7 +170,6 @@ def _array(archive: zipfile.ZipFile, name: str, kinds: str, ndim: int | None, mo
 
 
 def _opened_member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
-    """Open a stored or deflated file of a zip. Raises ValueError for other compressions, which unpack whole blocks."""
     if archive.getinfo(name).compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise ValueError(f"{name} must be stored or deflated")
     return archive.open(name)

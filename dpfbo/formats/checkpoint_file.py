@@ -1,8 +1,8 @@
 """The files of a checkpoint: arrays and JSON entries with a digest of both, written atomically.
 
-The file of a round holds the k queries of each of N agents: the arrays `region`, `source`, `y`, `best` and `metric`
-(N x k), and the points, `u` in the unit cube and `x` in the problem's units (N x k x D). All but u are columns of
-rounds.parquet, in which `metric` is called `regret`. If u and x are equal, one array `ux` replaces both.
+A round's file holds the k queries of each of N agents. The arrays `region`, `source`, `y`, `best` and `metric` have
+shape N x k. The points, `u` in the unit cube and `x` in the problem's units, have shape N x k x D; one array `ux`
+replaces both if they are equal.
 """
 
 import hashlib
@@ -54,9 +54,9 @@ def round_path(folder: Path, t: int) -> Path:
 
 
 def queries_of(folder: Path, t: int, columns: Sequence[str]) -> "pa.Table | None":
-    """Read the queries of round t from its file, as columns of rounds.parquet.
+    """Read the queries of round t from its file, as columns of rounds.parquet; None if the file is absent or invalid.
 
-    Returns None if the file is absent or cannot be decoded. Raises the errors of `read_file`.
+    Raises the errors of `read_file`.
     """
     from dpfbo.formats.record_tables import queries_table  # imported here, because PyArrow is optional
 
@@ -89,7 +89,6 @@ def read_file(path: Path, parse: Callable[[FileContent], Parsed | None]) -> Pars
 
 
 def _checked(content: bytes, path: Path) -> FileContent:
-    """Decode a file and check its digest. Raises CheckpointError, or one of `UNREADABLE`."""
     arrays = npz_arrays(io.BytesIO(content), _MOST_BYTES)
     if len(arrays) != int.from_bytes(content[-12:-10], "little"):  # the count in the last record of a zip archive
         raise ValueError("the archive has lost files, its directory was damaged")
@@ -115,7 +114,6 @@ def write_file(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, np.ndar
 
 
 def _digest(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
-    """Compute the SHA-256 of the entries and of each array's name, type, shape and bytes."""
     whole = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])

@@ -7,10 +7,7 @@ MOST_POINTS = 500
 
 
 def shown_rounds(rounds: int) -> list[int]:
-    """Return every k-th of the rounds 0..T and the last one, at most `MOST_POINTS` + 1 in all.
-
-    T is `rounds`; k is 1 if T < `MOST_POINTS`.
-    """
+    """Return rounds of 0..`rounds` at equal steps, and the last round; at most `MOST_POINTS` + 1 in all."""
     step = -(-(rounds + 1) // MOST_POINTS)
     return sorted({*range(0, rounds + 1, step), rounds})
 

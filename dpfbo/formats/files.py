@@ -17,10 +17,7 @@ class NoFile(OSError, ValueError):
 
 
 def check_plain(path: Path) -> None:
-    """Raise NoFile if `path` is a folder, pipe, socket or device, and OSError if it is absent.
-
-    Reading a pipe, for example, might never end.
-    """
+    """Raise NoFile if `path` is a folder, pipe, socket or device, and OSError if it is absent."""
     _check_mode(path, path.stat().st_mode)
 
 
@@ -32,7 +29,7 @@ def _check_mode(path: Path, mode: int) -> None:
 def open_file(path: Path, mode: str, buffering: int = -1) -> BinaryIO:
     """Open a file without blocking. mode: rb, or ab+ to create an absent file for its owner alone, whatever the umask.
 
-    Raises NoFile at once if the path is not a plain file; opening a pipe would wait for its other end.
+    Raises NoFile at once if the path is not a plain file.
     """
     if path.exists():
         check_plain(path)
@@ -60,8 +57,8 @@ def _opened_at_once(path: str, flags: int) -> int:
 def locked_file(path: Path, seconds: float) -> BinaryIO:
     """Open a file in mode ab+, without a buffer, and lock it against other calls until it is closed.
 
-    If the file is replaced while the call waits for the lock, the new file is opened. Raises BlockingIOError if another
-    holder keeps the lock for `seconds`, and NoFile like `open_file`.
+    If the file is replaced during the wait, the new file is opened. Raises BlockingIOError if another holder keeps the
+    lock for `seconds`, and NoFile like `open_file`.
     """
     give_up, pause = time.monotonic() + seconds, 0.0005
     while True:
@@ -93,8 +90,8 @@ def is_file_at(file: IO[Any], path: Path) -> bool:
 def replace_file(path: Path, write: Callable[[BinaryIO], object], durable: bool = True, mode: int = 0o644) -> None:
     """Write a file under another name and move it into place.
 
-    durable: True to sync it to disk before returning. Otherwise the path holds either the whole old file or the whole
-    new file after a kill of the process, but maybe not after a power failure.
+    durable: True to sync the file to disk before returning. If False, the path holds the whole old or the whole new
+    file after a kill of the process, but maybe not after a power failure.
     """
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -125,7 +122,7 @@ def move_into_place(temporary: Path, path: Path, durable: bool = True) -> None:
 def make_folder(path: Path, private: bool = False) -> None:
     """Create a folder and its parents, and sync their entries to disk; an existing folder does not change.
 
-    private: if `path` is new, only its owner may open it, whatever the umask; new parents are not private.
+    private: if `path` is new, only its owner may open it; new parents are not private.
     """
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True, mode=0o700 if private else 0o777)

@@ -13,15 +13,15 @@ _MOST_BYTES = 2**30  # the maximum size of a message or a broadcast
 
 
 class StateError(RuntimeError):
-    """A call does not fit the state of its object, or the state cannot be read. The error text is one sentence."""
+    """A call does not fit the state of its object, or the state cannot be read."""
 
 
 class Journal:
     """The secret events of one owner, such as an agent or a coordinator, in `folder`, or in memory if `folder` is None.
 
     name: the file in `folder` with one event per line. first: the first event, which names the owner. An incomplete
-    last line is dropped, because the call that wrote it never returned. Raises StateError if another process uses the
-    folder, the folder has another owner, or an earlier line cannot be read.
+    last line is dropped. Raises StateError if another process uses the folder, the folder has another owner, or an
+    earlier line cannot be read.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None, name: str, first: dict[str, Any]) -> None:
@@ -69,7 +69,7 @@ class Journal:
             raise StateError(f"{error}: restore it") from error
 
     def need(self, name: str) -> bytes:
-        """Return the bytes kept under a name. Raises StateError if there are none, because their file was deleted."""
+        """Return the bytes kept under a name. Raises StateError if there are none."""
         data = self.kept(name)
         if data is None:
             raise StateError(f"{name} is missing{'' if self.folder is None else f' in {self.folder}'}: restore it")
@@ -82,7 +82,7 @@ class Journal:
             (self.folder / name).unlink(missing_ok=True)
 
     def copied(self) -> "Journal":
-        """Return a copy in memory of all events, and of the bytes that this journal keeps in memory."""
+        """Return a copy in memory of all events, and of the bytes kept in memory."""
         copy = Journal(None, "", self.events[0])
         copy.events, copy._blobs = list(self.events), dict(self._blobs)
         return copy
@@ -104,7 +104,6 @@ def broadcast_file(round: int) -> str:
 
 
 def _opened(path: Path) -> BinaryIO:
-    """Open and lock the journal's file, which only its owner can read."""
     try:
         file = open_file(path, "ab+")
     except NoFile as error:

@@ -1,18 +1,6 @@
-"""A run's folder on disk: `results/<experiment>/<setting-hash>/<seed>/`.
+"""A run's folder on disk, `results/<experiment>/<setting-hash>/<seed>/`; docs/reference/files.md lists its files.
 
-config.yaml     resolved settings
-rounds.parquet  one row for each agent and query
-server.parquet  one row for each broadcast
-ledger.jsonl    every charge, written before its broadcast; ledger.damaged-<k>.jsonl: a copy from before a repair
-summary.json    written last: a folder with it is a finished run
-theory.json     written by `runners.theory` for a finished run
-checkpoint/     finished rounds, while the run goes on or after it was interrupted
-progress.json   last finished round, while the run goes on or after it was interrupted
-failures.log    failed evaluations with their tracebacks, if there are any
-preemptions.jsonl  one line for each time that a sweep lost the node or the process of this run
-rounds.zip      finished rounds, from which a run with more rounds may continue (`runners.identity`)
-lineage.json    digests of the setting without its number of rounds
-earlier/        the records of runs that were repeated
+summary.json is written last: a folder with it is a finished run.
 """
 
 import fcntl
@@ -50,8 +38,7 @@ class Progress:
     """The progress of a run: its last finished `round`, the number of `rounds`, the mean metric, and epsilon.
 
     epsilon: None if it is not finite. facts: entries of the summary that are known before the run ends, and the target
-    and budget of epsilon. curve: the lists `round`, `mean` and `epsilon`, for the rounds that `curve_points`
-    selects.
+    and budget of epsilon. curve: the lists `round`, `mean` and `epsilon`, for the rounds that `curve_points` selects.
     """
 
     round: int
@@ -63,7 +50,7 @@ class Progress:
 
 
 class RunFolder:
-    """The folder of one run. All its files but the ledger and the logs, which grow by lines, are written atomically."""
+    """The folder of one run. Its files are written atomically, except the ledger and the logs, which grow by lines."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.ledger_path, self.checkpoint_path = path, path / "ledger.jsonl", path / "checkpoint"
@@ -71,7 +58,7 @@ class RunFolder:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Create the folder, check that it can be written, and hold its lock until the `with` block ends.
+        """Create the folder, and hold its lock until the `with` block ends.
 
         Raises ResultsError if it cannot be written, or another process is running the same setting and seed there.
         """
@@ -107,7 +94,6 @@ class RunFolder:
             file.write(f"{message}\n" + f"{traceback}\n" * bool(traceback))
 
     def _lock(self) -> BinaryIO:
-        """Create the folder durably, and return its lock file, locked."""
         while True:
             try:
                 make_folder(self.path)
@@ -126,10 +112,9 @@ class RunFolder:
                 ) from error
 
     def hold_ledger(self) -> BinaryIO:
-        """Open the ledger, and lock it until it is closed.
+        """Open the ledger, and lock it until it is closed; wait up to a minute for the lock.
 
-        The call waits up to a minute for the lock, because the server process of a killed run may still hold it. While
-        the ledger is locked, only a `Ledger` that is given the returned file as `held` can charge it. Raises
+        While the ledger is locked, only a `Ledger` that is given the returned file as `held` can charge it. Raises
         ResultsError if another process keeps the lock, NoFile if the path names a pipe, a device or a folder.
         """
         try:
@@ -204,7 +189,7 @@ class RunFolder:
         return bool(content) and not only_coverage
 
     def _remove_empty(self, folders: Sequence[Path]) -> None:
-        """Remove a ledger without charges if the folder has no other results, then each of `folders` that is empty."""
+        """Remove a ledger without charges if the folder has no other results, then the empty ones of `folders`."""
         names = {path.name for path in self.path.iterdir()}
         if names <= {"ledger.jsonl", "lineage.json"} and not self._is_charged():
             for name in names:
@@ -215,7 +200,6 @@ class RunFolder:
 
 
 def _write_row_groups(tables: "Iterable[pa.Table]", file: BinaryIO) -> None:
-    """Write tables with the same columns, at least one, as one Parquet file."""
     import pyarrow.parquet as pq
 
     rest = iter(tables)
@@ -226,8 +210,6 @@ def _write_row_groups(tables: "Iterable[pa.Table]", file: BinaryIO) -> None:
 
 
 class _FailuresLog(logging.Handler):
-    """A logging handler that writes records to the failures.log of a run."""
-
     def __init__(self, folder: RunFolder) -> None:
         super().__init__()
         self.setFormatter(logging.Formatter("%(asctime)s %(message)s"))

@@ -37,8 +37,7 @@ class BoxCandidates:
     """Candidates in a box, all pairs `(left_i, right_j)` of points in the first D1 and in the other D2 axes.
 
     left: a x D1; right: b x D2, both sorted by cell (see `Acquisition`); a and b are powers of two. conditional: the
-    mixed box if it has conditions, else None. Conditions are applied to the pairs, because a condition may relate a
-    coordinate of left to a coordinate of right.
+    mixed box if it has conditions, else None.
     """
 
     left: Tensor
@@ -47,10 +46,7 @@ class BoxCandidates:
 
     @staticmethod
     def of(domain: Box | MixedBox, size: int, shift: Tensor) -> "BoxCandidates":
-        """Make at least `size` candidates from Sobol points that are shifted by `shift` (D) modulo 1.
-
-        In a mixed box, the points are snapped to the values of its discrete axes.
-        """
+        """Make at least `size` candidates from Sobol points that are shifted by `shift` (D) modulo 1."""
         D, k = domain.dimension, -(-domain.dimension // 2)
         log_size = (size - 1).bit_length()
         log_a = log_size if D == 1 else -(-log_size // 2)
@@ -64,7 +60,7 @@ class BoxCandidates:
 
     @property
     def points(self) -> Tensor:
-        """All candidates, ab x D, where a and b are the sizes of left and right; the points of right vary fastest."""
+        """All candidates, ab x D; the points of right vary fastest."""
         points = product(self.left, self.right)
         return points if self.conditional is None else self.conditional.imputed(points)
 
@@ -86,7 +82,7 @@ class BoxCandidates:
 
 @lru_cache(maxsize=16)
 def _sobol(n: int, dimension: int) -> Tensor:
-    """Return the first n points of a Sobol sequence, n x dimension, sorted by cell, on the CPU."""
+    """Return the first n points of a Sobol sequence, n x dimension, sorted by cell."""
     if dimension == 0:
         return torch.zeros(n, 0, dtype=torch.float64, device="cpu")
     points = torch.quasirandom.SobolEngine(dimension).draw(n, dtype=torch.float64)
@@ -98,16 +94,13 @@ class Acquisition:
     """A search for the maximisers of functions over the domain.
 
     On a grid, `maximize` and `maximize_shared` are exact. In a box, the candidates are shifted Sobol points. The box is
-    divided into cells, and the best candidate of each of the best `1 + n_starts` cells is a start. If there are
-    discrete axes, every start is moved to the best value of each discrete axis in turn. Starts close to a better one in
-    the same sub-region (`Regions`) are dropped. If there are no discrete axes, starts too low to lead to the largest
-    maximum are dropped as well. Newton's method climbs from each remaining start. An ascent may leave the cell of its
-    start, but not the sub-region in which it began. It ends early if it is not expected to reach the largest maximum.
-    With discrete axes, the best end point is then improved twice: it is moved to the best value of each discrete axis
-    in turn, and climbs from there.
+    divided into cells, and the best candidate of each of the best `1 + n_starts` cells is a start. Starts close to a
+    better one are dropped; without discrete axes, so are starts too low to lead to the largest maximum. Newton's method
+    climbs from each remaining start, without leaving the sub-region (`Regions`) in which it began. Before each ascent,
+    every discrete axis in turn is set to its best value.
 
     In a box, `maximize_improvement` climbs with BFGS from the best candidates of the 5 best cells, whatever n_starts
-    is. Each ascent may cross the whole box. Discrete axes are treated as above.
+    is. Each ascent may cross the whole box.
 
     Args:
         n_candidates: The smallest number of candidates.
@@ -136,12 +129,9 @@ class Acquisition:
         return streams.uniform(purpose, everybody, round, 0 if isinstance(domain, Grid) else domain.dimension)[0]
 
     def maximize(self, function: FeatureFunction, domain: Domain, shift: Tensor) -> Tensor:
-        """Return the maximiser of each of B functions, as unit-cube points `B x D`.
+        """Return the maximiser of each of B functions, as unit-cube points B x D.
 
-        Args:
-            function: The functions.
-            domain: The domain.
-            shift: The result of `shift`; not used on a grid.
+        shift: the result of `shift`; not used on a grid.
         """
         if isinstance(domain, Grid):
             return domain.unit_points[function(domain.unit_points[None]).argmax(1)]
@@ -191,7 +181,6 @@ class Acquisition:
         )
 
     def _climb(self, surface: ImprovementSurface, domain: Box | MixedBox, candidates: BoxCandidates) -> Tensor:
-        """Climb from the best candidates to the best end points, B x D; search discrete axes before each ascent."""
         points, mixed = candidates.points, domain if isinstance(domain, MixedBox) else None
         best = points[candidates.starts(surface(points[None]), _SURFACE_STARTS)]  # B x k x D
         for _ in range(1 if mixed is None else 1 + _SWEEPS):
@@ -216,7 +205,6 @@ class Acquisition:
 
     @torch.inference_mode()  # saves a tenth of the time of small operations
     def _search(self, function: FeatureFunction, mixed: MixedBox | None, candidates: BoxCandidates) -> Tensor:
-        """Find the maximisers of functions in a box by tensor operations, B x D."""
         values = function.to(torch.float32).on_product(candidates.left.float(), candidates.right.float())
         chosen = candidates.starts(values, 1 + self.n_starts)  # B x k
         starts = candidates.points[chosen]  # B x k x D
@@ -242,7 +230,7 @@ class Acquisition:
 
 
 def _distinct(starts: Tensor, function: FeatureFunction) -> Tensor:
-    """Return a mask, B x k: False for starts within `_APART` length-scales of an earlier start in the same region."""
+    """Return a mask, B x k: False for starts close to an earlier start in the same region."""
     distance = torch.cdist(starts, starts, compute_mode="donot_use_mm_for_euclid_dist")  # B x k x k
     near = distance <= (_APART * function.length)[:, None, None]
     if function.regions.P > 1:
@@ -254,8 +242,8 @@ def _distinct(starts: Tensor, function: FeatureFunction) -> Tensor:
 def _within_reach(values: Tensor, chosen: Tensor, starts: Tensor, function: FeatureFunction) -> Tensor:
     """Return a mask, B x k, of the starts whose ascents may end above the best of all n candidates.
 
-    A maximum lies about `h = n^(-1/D)` from the nearest candidate. `_GAIN` and `_BORDER` limit the gain over that
-    distance, given the length-scale and the range of values (B x n). chosen: B x k, indices of starts, best first.
+    A maximum lies about `h = n^(-1/D)` from the nearest candidate. values: B x n. chosen: B x k, indices of starts,
+    best first.
     """
     h = values.shape[1] ** (-1 / starts.shape[2])
     value, steps = values.gather(1, chosen), (h / function.length)[:, None]
@@ -290,7 +278,7 @@ def _ascend(
 
 
 def _best_on_grid(surface: ImprovementSurface, grid: Grid, known: Tensor | None) -> Tensor:
-    """Return the grid row of each surface's maximum, B, without the known rows (B x t) unless these are all rows."""
+    """Return the grid row of each surface's maximum, B, without known rows (B x t) unless these are all rows."""
     every = torch.arange(len(grid.points), device=grid.points.device)
     rows = every if grid.screening is None else grid.screening[0]
 
@@ -314,7 +302,7 @@ def _best_on_grid(surface: ImprovementSurface, grid: Grid, known: Tensor | None)
 
 
 def _best_ascent(surface: ImprovementSurface, starts: Tensor, mixed: MixedBox | None, iterations: int) -> Tensor:
-    """Climb each surface by BFGS from its starts, B x k x D, on continuous axes; return the best end points, B x D."""
+    """Climb each surface by BFGS from its starts, B x k x D; return the best end points, B x D."""
     B, k, D = starts.shape
     x0 = starts.flatten(0, 1)
     lower, upper = torch.zeros_like(x0), torch.ones_like(x0)

@@ -1,4 +1,4 @@
-"""The budget that limits the joint epsilon of all releases in a ledger, and the curve of epsilon after each release."""
+"""The budget for the joint epsilon of all releases, and the curve of epsilon over releases."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=32)
 def _curve(accountant: Accountant, events: tuple[dp_accounting.DpEvent, ...], delta: float) -> list[float]:
-    """Return epsilon after each event; cached, since runs that differ only in their seed have the same events."""
     return accountant.curve(events, delta)
 
 
 class EpsilonCurve:
-    """Gives epsilon after each charge; its curve is computed once for the plan, and again for unplanned charges.
+    """Computes the joint epsilon after each charge of a run; fast as long as the charges follow the plan.
 
     Args:
         accountant: The accountant that computes epsilon.
@@ -53,10 +52,7 @@ class EpsilonCurve:
         return _curve(self._accountant, tuple(self._events), self._delta)  # type: ignore[arg-type]
 
     def after(self, charged: Events, then: Events = ()) -> float:
-        """Return the joint epsilon of the events `charged` and `then`.
-
-        The curve is computed anew only if its events do not begin with `charged` followed by `then`.
-        """
+        """Return the joint epsilon of the events `charged`, followed by the events `then`."""
         both = [*charged, *then]
         if not both:
             return 0.0
@@ -84,8 +80,8 @@ class Budget:
     Args:
         epsilon: The limit.
         spent: The curve that gives epsilon after each charge, at the budget's delta.
-        when_spent: `refuse` raises BudgetSpent in the first round that would exceed the limit; `stop` releases
-            nothing from that round on, and agents continue without broadcasts.
+        when_spent: `refuse` raises BudgetSpent in the first round that would exceed the limit; `stop` releases nothing
+            from that round on, and agents continue without broadcasts.
 
     Raises:
         SettingError: Epsilon is not positive, or `when_spent` is unknown.

@@ -1,4 +1,4 @@
-"""One charge of the privacy ledger: the parameters of a release's event, and the digest of the released numbers."""
+"""The charge for one release in the privacy ledger."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Charge:
         sensitivity: The L2 sensitivity; None if it is infinite.
         digest: The sha256 of the released numbers, 64 hexadecimal digits.
         subset: (k, N) if a subset of fixed size k of the N agents was sampled; else None.
-        relation: The neighbouring relation of an outsourced release; None for a federated release, whose accountant
-            determines the relation, and for a release without a guarantee.
+        relation: The neighbouring relation of an outsourced release. None for a release without a guarantee, and for a
+            federated release, whose accountant determines the relation.
 
     Raises:
-        SettingError: A value is out of range; the error names the field.
+        SettingError: A value is out of range.
     """
 
     round: int

@@ -1,4 +1,4 @@
-"""The identity of the run whose charges a ledger holds: its setting, seed, data and relation."""
+"""The run whose charges a ledger holds."""
 
 from dataclasses import dataclass
 
@@ -10,16 +10,16 @@ _WORDS = {"setting": "another setting", "seed": "another seed", "data": "other d
 
 @dataclass(frozen=True)
 class LedgerCoverage:
-    """The identity of the run whose charges a ledger holds, written in the ledger's first line.
+    """The identity of a run, written in the first line of its ledger.
 
     Args:
         setting: A name for all settings of the run, such as their digest.
         seed: The seed of the noise; None for noise from the operating system.
-        data: The fingerprint of the data (`dpfbo.problems.data_fingerprint`); None if it is not known.
+        data: The fingerprint of the data (`dpfbo.problems.data_fingerprint`); None if unknown.
         relation: The neighbouring relation of the run's epsilon; None if the run has no guarantee.
 
     Raises:
-        SettingError: A value is out of range; the error names the field.
+        SettingError: A value is out of range.
     """
 
     setting: str

@@ -1,4 +1,4 @@
-"""Noise in shares: each of N sites adds a share; the shares of the honest sites that take part suffice for epsilon."""
+"""Noise as a sum of shares that N sites add."""
 
 import math
 from dataclasses import dataclass
@@ -23,9 +23,9 @@ class DistributedNoise:
     """Noise shares for a sum over N sites, of which some may drop out and some may collude with the server.
 
     Site n rounds its message x_n, of norm at most C, to `round(x_n / g)` with steps g = 2^-16 C, and adds a share of
-    exact discrete Gaussian noise N_Z. The sum is taken modulo 2^32:
+    discrete Gaussian noise N_Z. The sum is taken modulo 2^32:
 
-        Y = sum_n round(x_n / g) + N_Z(0, s^2),    s^2 = (sigma / g)^2 / (N - max_dropouts - colluders)
+        Y = sum_n [round(x_n / g) + N_Z(0, s^2)],    s^2 = (sigma / g)^2 / (N - max_dropouts - colluders)
 
     sigma is the standard deviation that epsilon requires of the noise.
 
@@ -36,12 +36,11 @@ class DistributedNoise:
 
     Guarantee:
         At least N - max_dropouts sites take part, and the honest ones among them add noise of variance at least sigma^2
-        that nobody else knows. Rounding moves a message by at most `g sqrt(M) / 2` and leaves a zero message zero, so
-        the sensitivity is at most `C + g sqrt(M) / 2`. The shares of H honest sites add up to a sum of H discrete
-        Gaussians, not to one discrete Gaussian. For a message of M numbers, the probabilities under the two differ at
-        most by a factor `exp(±M gap)` (Kairouz, Liu and Steinke 2021, Prop. 12), where `gap = 10 sum_(0<k<H) exp(-2
-        pi^2 s^2 k / (k + 1))` is below `10 H exp(-pi^2 s^2)`. `check` refuses noise with s < 10, so gap is below
-        1e-400.
+        that nobody else knows. Rounding moves a message of M numbers by at most `g sqrt(M) / 2` and leaves a zero
+        message zero, so the sensitivity is at most `C + g sqrt(M) / 2`. A sum of H honest shares is not one discrete
+        Gaussian. The probabilities under the two differ at most by a factor `exp(±M gap)` (Kairouz, Liu and Steinke
+        2021, Prop. 12), where `gap = 10 sum_(0<k<H) exp(-2 pi^2 s^2 k / (k + 1))` is below `10 H exp(-pi^2 s^2)`.
+        `check` refuses noise with s < 10, so gap is below 1e-400.
 
     Raises:
         SettingError: `N <= 2 max_dropouts + colluders`; the secure sum needs more sites.
@@ -71,7 +70,7 @@ class DistributedNoise:
 
     @property
     def honest(self) -> int:
-        """The least number of honest sites in a sum, whose noise shares are unknown to the server and to colluders."""
+        """The least number of honest sites in a sum."""
         return self.survivors - self.colluders
 
     @property

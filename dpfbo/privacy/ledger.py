@@ -30,15 +30,11 @@ class Ledger:
     equal inputs and seed releases the same bytes. Other bytes are a new release and are charged, even in the same
     round. An incomplete last line is ignored, because its broadcast was never sent.
 
-    Threads, `Ledger` objects and processes may charge one file concurrently: a charge locks the file (`fcntl.flock`)
-    while it reads what others added, appends its line and syncs it. Reading takes no lock and changes nothing.
-    `charges` and `events` read new lines of the file at each call. After the file is deleted, they return what was read
-    before, and any further charge is refused. Within `locked`, first check the budget and then charge, so that no other
-    process charges in between.
+    Threads, `Ledger` objects and processes may charge one file concurrently. If a file with charges is deleted, any
+    further charge is refused.
 
-    Every line is checked field by field, and by a digest that is chained to all lines before it
-    (`dpfbo.privacy.ledger_lines`). The removal of lines at the end is detected only by this object, a checkpoint
-    (`dpfbo.checkpoint.check_charged`) or a summary that has seen them. Rebuilding the whole chain goes undetected.
+    Every line has a digest that is chained to all lines before it. The removal of lines at the end is detected only by
+    an object, a checkpoint or a summary that has seen these lines. Rebuilding the whole chain goes undetected.
 
     Args:
         path: The file; None for a ledger in memory. A new file can be read and written only by its owner.
@@ -147,7 +143,7 @@ class Ledger:
         return bool(self._charged(round) - {digest(values)})
 
     def events(self, up_to_round: int | None = None) -> list[dp_accounting.DpEvent]:
-        """Return the charged events for an accountant, up to round `up_to_round` if it is given."""
+        """Return the charged events, up to round `up_to_round` if it is given."""
         with self._alone:
             self._follow()
             self._events += [entry.event() for entry in self._charges[len(self._events) :]]
@@ -161,7 +157,6 @@ class Ledger:
 
     @property
     def _alone(self) -> threading.RLock:
-        """The lock of this object against other threads."""
         if self._process != os.getpid():  # after pickling or a fork: lock and file belong to the other process
             self._thread_lock, self._held, self._file = threading.RLock(), None, None
             self._process = os.getpid()
@@ -186,7 +181,6 @@ class Ledger:
             self._read(self.path, file)
 
     def _read(self, path: Path, file: BinaryIO) -> None:
-        """Bring this object up to date with its file."""
         if self._seen is not None and self._seen.is_now(os.fstat(file.fileno())):
             return
         lines, self._seen = read_file(path, file, self._charges, self.covers)
@@ -201,7 +195,7 @@ class Ledger:
         self._last_round = max(self._last_round, entry.round)
 
     def _append(self, entry: Charge | LedgerCoverage | None) -> None:
-        """Append an entry (None: nothing) to the locked file, and sync the file and its folder to disk."""
+        """Append an entry (None: nothing) to the locked file, and sync the file to disk."""
         if self._file is not None and self._seen is not None:
             self._seen = append(self._file, entry, self._seen)
         if isinstance(entry, Charge):

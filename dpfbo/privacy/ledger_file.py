@@ -1,8 +1,6 @@
 """Open, lock, read and append to a ledger file.
 
-A process locks the file with `flock` before writing to the file. The process keeps the lock for one charge or for a
-whole run, and loses the lock when the process ends. Only the process that holds the lock writes. If this process finds
-an incomplete last line, an earlier write was interrupted.
+Only a process that holds the file's lock (`flock`) writes. An incomplete last line comes from an interrupted write.
 """
 
 from __future__ import annotations
@@ -41,12 +39,12 @@ class SeenFile:
     tip: str
 
     def is_now(self, status: os.stat_result) -> bool:
-        """Return True if the file is still in this state. status: its present status."""
+        """Return True if the file is still in this state."""
         return self.status == _status(status)
 
 
 def opened(path: Path) -> BinaryIO:
-    """Open a ledger for reading, without blocking. Raises LedgerError for a FIFO, device, folder or too large file."""
+    """Open a ledger for reading. Raises LedgerError if the path is not a plain file, or the file is too large."""
     try:
         file = open_file(path, "rb")
     except NoFile as error:
@@ -81,9 +79,9 @@ def read_file(
 ) -> tuple[LedgerLines, SeenFile]:
     """Return the lines of a file, and its present state.
 
-    known: the charges that the file had at the last read or write. covers: the run that line 1 named at that time; None
-    if line 1 named no run. Raises LedgerError if the file is too large, lacks a known charge, no longer names that run,
-    or has an unreadable or modified line.
+    known: the charges at the last read or write. covers: the run that line 1 named then; None if line 1 named no run.
+    Raises LedgerError if the file is too large, lacks a known charge, no longer names that run, or has an unreadable or
+    modified line.
     """
     status = os.fstat(file.fileno())  # read before the content, so that the next call notices later changes
     _check_size(path, status)
@@ -111,8 +109,7 @@ def read_file(
 def append(file: BinaryIO, entry: Charge | LedgerCoverage | None, seen: SeenFile) -> SeenFile:
     """Append an entry (None: nothing) to a locked file, sync the file to disk, and return its new state.
 
-    If writing or syncing fails, the file is cut back to the complete lines that it had before. Otherwise other
-    processes could read bytes that never reach the disk.
+    If writing or syncing fails, the file is cut back to the complete lines that it had before.
     """
     line, tip = (b"", seen.tip) if entry is None else chained(entry, seen.tip)
     written = (b"" if seen.ended else b"\n") + (line and line + b"\n")

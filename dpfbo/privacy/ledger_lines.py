@@ -26,7 +26,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class LineFault(ValueError):
-    """A ledger has an unreadable or modified line; the error text says which, such as `line 3 cannot be read`."""
+    """A ledger has an unreadable or modified line."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,7 @@ def read_lines(content: bytes) -> LedgerLines:
 def entries_of(line: bytes, number: int) -> dict[str, Any] | None:
     """Return the JSON fields of a line; None if it cannot be read. Raises LineFault for the format of a newer version.
 
-    A charge without `format` or `chain` counts as readable, because a repair can still use the charge's sampling
-    probability and noise multiplier.
+    A charge without `format` or `chain` counts as readable.
     """
     if len(line) > LONGEST:
         return None
@@ -101,13 +100,13 @@ def entries_of(line: bytes, number: int) -> dict[str, Any] | None:
 def is_torn(line: bytes) -> bool:
     """Return True if an unreadable line may come from an interrupted write.
 
-    A charge ends with its only "}", so a charge that contains "}" was written to its end.
+    A charge has one "}", at its end, so a line with "digest" and "}" was written to its end.
     """
     return len(line) <= LONGEST and not (b'"digest"' in line and b"}" in line)
 
 
 def is_coverage(found: dict[str, Any]) -> bool:
-    """Return True for the JSON fields of a line that names the ledger's run."""
+    """Return True for the fields of a line that names the ledger's run."""
     return found.keys() == {*_COVERS, "format", "chain"}
 
 
@@ -129,7 +128,7 @@ def entry_of(found: dict[str, Any], number: int) -> Charge | LedgerCoverage:
 
 
 def _checked_chain(line: bytes, number: int, entry: Charge | LedgerCoverage, chain: object, before: str) -> str:
-    """Return the chained digest of a line. Raises LineFault if the digest or any other byte of the line is wrong."""
+    """Return the chained digest of a line. Raises LineFault if any byte of the line is wrong."""
     written, right = chained(entry, before)
     if chain is None:
         raise LineFault(f"line {number} has no chain: somebody added or edited it")

@@ -1,6 +1,6 @@
-"""Repair of a damaged ledger: every damaged line is charged at the worst values that any readable line has.
+"""Repair of a damaged ledger.
 
-The worst values are the largest sampling probability q and the smallest noise multiplier z.
+Damaged lines are charged at the largest sampling probability and the smallest noise multiplier of all readable lines.
 """
 
 import hashlib
@@ -20,14 +20,12 @@ _ROUND, _DIGEST = re.compile(rb'"round": ?(\d{1,15})\b'), re.compile(rb'"digest"
 
 @dataclass(frozen=True)
 class RepairedLedger:
-    """A valid ledger that replaces a damaged one, and what was changed. Line numbers are those of the damaged ledger.
+    """A valid ledger that replaces a damaged one, and what was changed.
 
-    content: the bytes of the new file. charges: its charges. raised: the numbers of the lines that were modified or do
-    not follow from the line before. unreadable: the numbers of unreadable lines. missing: the rounds without a line.
-    All lines in `raised` and `unreadable` and all rounds in `missing` are charged at the largest sampling probability q
-    and the smallest noise multiplier z of all readable lines. torn: True if an incomplete last line was left out; its
-    broadcast was never sent. unbound: True if the new file names no run, because the line that names the run was
-    modified or several lines name different runs.
+    content, charges: the new file and its charges. raised: the numbers, in the damaged file, of the lines that were
+    modified or do not follow from the line before. unreadable: the numbers of unreadable lines. missing: the rounds
+    without a line. torn: True if an incomplete last line was left out; its broadcast was never sent. unbound: True if
+    the new file no longer names a run.
     """
 
     content: bytes
@@ -52,12 +50,12 @@ class _ReadLine:
 def repaired(content: bytes) -> RepairedLedger | None:
     """Make a valid ledger from the lines of a damaged one; return None if `content` has no fault.
 
-    Every readable charge stays, with its digest. Unreadable lines, modified lines and rounds without a line are charged
-    at the largest sampling probability q and the smallest noise multiplier z of all readable lines. If a removed line
-    leaves no gap between the rounds, its charge stays lost.
+    Every readable charge keeps its round and its digest. Unreadable lines, modified lines and rounds without a line are
+    charged at the largest sampling probability q and the smallest noise multiplier z of all readable lines. If a
+    removed line leaves no gap between the rounds, its charge stays lost.
 
-    Raises LineFault if no line is intact, because nothing then bounds the costs. Also raises LineFault if the charges
-    have no worst case (see `worst`), if too many rounds are missing, or if a line has the format of a newer version.
+    Raises LineFault if no line is intact, or if the charges have no worst case (see `worst`). Also raises LineFault if
+    more than `MOST_MISSING` rounds are missing, or if a line has the format of a newer version.
     """
     try:
         read_lines(content)
@@ -98,7 +96,7 @@ def worst(charge: Charge, others: Sequence[Charge]) -> Charge:
     """Return `charge` with the largest sampling probability q and smallest noise multiplier z of all given charges.
 
     If one of the charges is not private (its z is None), the result is not private either. Raises LineFault if the
-    charges differ in `relation` or in the N of `subset`, because their costs then have no order.
+    charges differ in `relation` or in the N of `subset`.
     """
     everything = [charge, *others]
     if len({(one.relation, None if one.subset is None else one.subset[1]) for one in everything}) > 1:
@@ -115,7 +113,7 @@ def worst(charge: Charge, others: Sequence[Charge]) -> Charge:
 def _read(content: bytes) -> tuple[list[_ReadLine], bool, set[LedgerCoverage | None]]:
     """Return the lines with charges, True if an incomplete last line was left out, and the runs that lines name.
 
-    If the line that names a run was modified, the run counts as None.
+    A run whose line was modified counts as None.
     """
     parts, torn = _ENDS.split(content), False
     if entries_of(parts[-1], len(parts)) is None and is_torn(parts[-1]):
@@ -140,14 +138,13 @@ def _read(content: bytes) -> tuple[list[_ReadLine], bool, set[LedgerCoverage | N
 
 
 def _round_and_digest(line: bytes, round: int) -> tuple[int, str]:
-    """Return round and digest of an unreadable line as far as they can be found. round: the default for the round."""
+    """Return round and digest of an unreadable line; by default `round` and the digest of the line."""
     t, digest = _ROUND.search(line), _DIGEST.search(line)
     name = hashlib.sha256(line).hexdigest() if digest is None else digest[1].decode()
     return (round if t is None else int(t[1])), name
 
 
 def _missing(charges: Sequence[Charge]) -> list[int]:
-    """Return the rounds from 0 to the last one that have no charge. Raises LineFault if there are too many."""
     rounds = {charge.round for charge in charges}
     last = max(rounds, default=-1)
     if last + 1 - len(rounds) > MOST_MISSING:

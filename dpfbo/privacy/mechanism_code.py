@@ -1,9 +1,7 @@
 """Digests of the source files that determine sampling, clipping, noise and charge.
 
-Checkpoints and a server's journal keep these digests. A resumed run compares them with the present code (`changed`),
-because other code would be another mechanism under the same privacy claim. The accountant `analytic_gaussian` is
-covered, because it also sets noise. The other accountants are not covered, because they analyse the whole ledger anew
-each time. The code of other packages is not covered.
+A resumed run compares stored digests with the present code, because other code would be another mechanism under the
+same privacy claim. Other packages, and accountants except `analytic_gaussian`, which also sets noise, are not covered.
 """
 
 import hashlib

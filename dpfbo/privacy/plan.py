@@ -1,4 +1,4 @@
-"""The privacy plan: epsilon of planned releases, how many of them a budget allows, and the noise for a target."""
+"""The privacy plan: the epsilon of planned releases, their budget, and calibration."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class PrivacyPlan:
         events: The dp-accounting event of each release, in order.
         delta: The delta of every epsilon.
         accountants: The accountants that report epsilon, by name, all with one neighbouring relation.
-        chosen: The name of the accountant for the epsilon of each round, for the budget and for calibration.
+        chosen: The accountant for the epsilon of each round, for the budget and for calibration.
         covers: A text that says which data epsilon protects.
         budget: The limit on the epsilon of all releases in a ledger; None for no limit.
         epsilon_of_nothing: Epsilon without any release; None if agents receive the messages of others unchanged.
@@ -91,10 +91,7 @@ class PrivacyPlan:
         return self.curve.after(self.events if charged is None else charged)
 
     def epsilons(self, charged: Events | None = None) -> dict[str, float | None]:
-        """Return the epsilon of the charged releases by every accountant; an epsilon that is not finite becomes None.
-
-        charged: the events of these releases; None for all planned releases.
-        """
+        """Return epsilon of the charged releases (None: all planned) by every accountant; None if it is not finite."""
         charged = self.events if charged is None else charged
         if not charged:
             return dict.fromkeys(self.accountants, self.epsilon_of_nothing)
@@ -105,18 +102,17 @@ class PrivacyPlan:
         return {name: finite_or_none(epsilon) for name, epsilon in spent.items()}
 
     def totals(self) -> dict[str, float | None]:
-        """Return `epsilons()` of all planned releases, several times faster because no curve is computed."""
+        """Return the same as `epsilons()`, several times faster."""
         if not self.events:
             return dict.fromkeys(self.accountants, self.epsilon_of_nothing)
         totals = {name: accountant.epsilon(self.events, self.delta) for name, accountant in self.accountants.items()}
         return {name: finite_or_none(epsilon) for name, epsilon in totals.items()}
 
     def limited(self, epsilon: float, delta: float | None = None, when_spent: str = "refuse") -> PrivacyPlan:
-        """Return this plan with a budget, cut to its first `affordable()` events.
+        """Return this plan with a budget, cut to the events that the budget allows.
 
         delta: the delta of the budget; None for the plan's. when_spent: as in `Budget`. Raises SettingError if the
-        accountant's epsilon is not a guarantee (the error then names the setting `budget`), or if epsilon, delta or
-        when_spent is invalid.
+        accountant's epsilon is not a guarantee, or if an argument is invalid.
         """
         if self.accountant.approximation:
             raise SettingError(
@@ -129,10 +125,10 @@ class PrivacyPlan:
         return replace(plan, events=self.events[: plan.affordable()])
 
     def affordable(self, spent: Events = (), done: int = 0) -> int:
-        """Return how many planned releases the budget allows in total.
+        """Return how many planned releases the budget allows in total; all of them without a budget.
 
-        The result includes the first `done` planned releases, whose costs are in `spent` already. Each later one has
-        fresh noise and adds its cost. spent: all events in the ledger, including those of other runs.
+        done: the number of planned releases that `spent` already contains; the result includes them. spent: all events
+        in the ledger, including those of other runs.
         """
         if self.budget is None:
             return len(self.events)
@@ -143,9 +139,8 @@ class PrivacyPlan:
     ) -> float:
         """Return the least noise multiplier, to four digits, with epsilon at most `target`; ValueError if none.
 
-        events_of: the function from a noise multiplier to the events of all releases. least: the smallest ratio of a
-        round's multiplier to the result (1 if every round uses the result itself). guess: a candidate, which is tried
-        first.
+        events_of: returns the events of all releases for a noise multiplier. least: the smallest ratio of a round's
+        multiplier to the result (1 if every round uses the result itself). guess: a candidate, which is tried first.
         """
         epsilon_of = self._cost(events_of)
         if calibrate.is_noise_multiplier(guess, epsilon_of, target, least):
@@ -155,14 +150,14 @@ class PrivacyPlan:
     def calibrate_sampling(self, events_of: Callable[[float], Events], target: float) -> float:
         """Return the largest sampling probability, to four digits, with epsilon at most `target`; ValueError if none.
 
-        events_of: the function from a sampling probability to the events of all releases.
+        events_of: returns the events of all releases for a sampling probability.
         """
         return calibrate.sampling_probability(self._cost(events_of), target)
 
     def calibrate_rounds(self, events_of: Callable[[int], Events], target: float) -> int:
         """Return the largest number of rounds with epsilon at most `target`; ValueError if it is 0 or too large.
 
-        events_of: the function from a number of rounds to the events of all releases.
+        events_of: returns the events of all releases for a number of rounds.
         """
         return calibrate.rounds(self._cost(events_of), target)
 
@@ -175,9 +170,9 @@ def analysing(
 ) -> dict[str, Accountant]:
     """Return the accountants, by name, that can analyse all of these events and share one neighbouring relation.
 
-    chosen: the name of the accountant that sets the relation. If it is given, other accountants whose epsilon is not a
-    guarantee are left out. If it is None, the first accountant that can analyse the events sets the relation. names:
-    the candidates; None for all of `ACCOUNTANTS`.
+    chosen: the accountant that sets the relation; None for the first one that can analyse the events. With a chosen
+    accountant, others whose epsilon is not a guarantee are left out. names: the candidates; None for all of
+    `ACCOUNTANTS`.
 
     Raises UnsupportedEvent if the chosen accountant cannot analyse an event.
     """

@@ -1,4 +1,4 @@
-"""One release of a server or a curator, and the secret numbers that only a simulation records with it."""
+"""Releases of a server or a curator, and secret numbers about them for simulations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Diagnostics:
     """Secret numbers about one release; epsilon does not cover these numbers.
 
     Together with the public broadcast, the norms of sum and noise reveal facts about the sum. Servers and curators
-    therefore return these numbers only in a simulation, never if the noise comes from the operating system's entropy.
+    return these numbers only in a simulation, never if the noise comes from the operating system's entropy.
 
     Args:
         signal: The L2 norm of the sum.

@@ -1,4 +1,4 @@
-"""Human activity recognition (paper, Sec. 5.2): each agent tunes a classifier of its own subject's movements."""
+"""Human activity recognition (Dai et al. 2021, Sec. 5.2): each agent tunes a classifier for one subject."""
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -27,14 +27,13 @@ class Activity(ScoreProblem):
     """Tunes a classifier for each of 30 subjects of UCI HAR (Anguita et al. 2013); y is its validation accuracy.
 
     A subject's windows are split at random in halves, stratified by activity and standardised on the training half.
-    Consecutive windows of a recording overlap, so the errors are lower than errors on new recordings would be; they can
-    still rank hyper-parameters. The classifier is multinomial logistic regression, trained from zero weights by plain
-    mini-batch SGD (`objectives.softmax_regression`). The random stream `sgd_order` sets the order of the rows in each
-    epoch. y is 0 if training diverges. The metric is the validation error, 1 - y.
+    Consecutive windows overlap, so errors are lower than on new recordings. The classifier is multinomial logistic
+    regression, trained by plain mini-batch SGD (`objectives.softmax_regression`) with rows in random order. y is 0 if
+    training diverges. The metric is the validation error, 1 - best y so far.
 
-    Points x are (batch size, L2 penalty, learning rate) in [128, 512], [1e-6, 10] and [1e-6, 1]. The DP-FTS-DE
-    paper gives neither the scale of the axes nor the epochs; both are our choice. A subject has at most 204 training
-    rows, so most batch sizes amount to gradient descent on all rows.
+    Points x are (batch size, L2 penalty, learning rate) in [128, 512], [1e-6, 10] and [1e-6, 1]. The DP-FTS-DE paper
+    gives neither the scale of the axes nor the epochs; both are our choice. A subject has at most 204 training rows, so
+    most batch sizes amount to gradient descent on all rows.
 
     Args:
         n_agents: The number of agents N, which are the first N subjects.
@@ -43,7 +42,7 @@ class Activity(ScoreProblem):
         epochs: The number of training epochs.
         split_seed: The seed of the split into halves.
         features: `official`, the archive of the UCI repository; `recomputed`, the compact file of `readers.har`; or
-            `auto`, the archive if it exists, else the compact file. The attribute `name` says which is in use.
+            `auto`, the archive if it exists, else the compact file.
         data_dir: The data folder, see `readers.data_files`.
 
     Raises:
@@ -99,7 +98,7 @@ class Activity(ScoreProblem):
 
 @lru_cache(maxsize=2)
 def _data(path: Path, split_seed: int, device: torch.device) -> DataSets:
-    """Return the data of all subjects of the file, so that tensor shapes and rounding do not depend on n_agents."""
+    """Return the data of all subjects, so that rounding does not depend on n_agents."""
     subjects = load_subjects(path, split_seed)
     training = [(s.X_train, s.y_train) for s in subjects]
     validation = [(s.X_validation, s.y_validation) for s in subjects]

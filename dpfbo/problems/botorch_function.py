@@ -27,15 +27,14 @@ _BLOCK = 512  # points evaluated at once: too few for PyTorch to split them over
 class BotorchFunction(GeneratedProblem):
     """Maximises `y_n(u) = top - (top - f(fold(u - shift_n))) exp(perturbation g_n(u) / top)`, u in the unit cube.
 
-    f is BoTorch's `function` (its negative if BoTorch minimises it), minus its mean and divided by its standard
-    deviation over a Sobol sequence. top is the maximum of f, found by a search from its published maximiser; if BoTorch
-    states none, top is the best value of f in the sequence. fold reflects points at the faces of the cube. g_n is a
-    smooth random function with length-scale 0.3 and N(0, 1) values. The exponential is positive. So if top is f's
-    maximum, top is also the maximum of every y_n, attained where fold(u - shift_n) is f's maximiser. Where f is near
-    its mean 0, the exponential adds about -perturbation g_n.
+    f is BoTorch's `function` (its negative if BoTorch minimises it), standardised by its mean and standard deviation
+    over a Sobol sequence. top is the maximum of f, found by a search from its published maximiser; if BoTorch states
+    none, top is the best value of f in the sequence. fold reflects points at the faces of the cube. g_n is a smooth
+    random function with length-scale 0.3 and N(0, 1) values. If top is the maximum of f, top is also the maximum of
+    every y_n.
 
-    Points x are in BoTorch's bounds; values are computed on the CPU. The metric is noiseless simple regret in units of
-    the function's standard deviation; for a function without a stated maximiser it is the noiseless best value so far.
+    Points x are in BoTorch's bounds. The metric is noiseless simple regret in units of the function's standard
+    deviation; for a function without a stated maximiser it is the noiseless best value so far.
 
     Args:
         function: The name of an unconstrained synthetic test function of BoTorch.
@@ -43,7 +42,7 @@ class BotorchFunction(GeneratedProblem):
         n_agents: The number of agents N.
         shift: shift_n is uniform in [-shift, shift]^D, in units of the axis lengths. This range is cut so that the
             maximiser stays in the domain.
-        perturbation: The size of the perturbation.
+        perturbation: The standard deviation of the perturbation where f is near its mean 0.
         noise_variance: The variance of the observation noise.
         function_seed: The seed of shifts and perturbations.
 
@@ -99,7 +98,6 @@ class BotorchFunction(GeneratedProblem):
 
     @cached_property
     def _botorch(self) -> Any:
-        """BoTorch's function, on the CPU."""
         with torch.device("cpu"):
             return _test_function(self.function, self.dim)
 
@@ -113,19 +111,17 @@ class BotorchFunction(GeneratedProblem):
 
     @cached_property
     def _sample(self) -> Tensor:
-        """The function's values at the Sobol sequence."""
         with torch.device("cpu"):
             points = torch.quasirandom.SobolEngine(self.domain.dimension).draw(_SAMPLE, dtype=torch.float64)
         return self._raw(points)
 
     @cached_property
     def _unit(self) -> tuple[float, float]:
-        """The mean and the standard deviation of the function's values at the Sobol sequence."""
         return float(self._sample.mean()), float(self._sample.std())
 
     @cached_property
     def _maximiser(self) -> Tensor | None:
-        """The best unit-cube point, D, of searches from BoTorch's published maximisers; None if none is published."""
+        """The best unit-cube point, D, found from the published maximisers; None if none is published."""
         if self._botorch._optimizers is None:
             return None
         low, high = self._botorch.bounds
@@ -167,7 +163,6 @@ class BotorchFunction(GeneratedProblem):
 
 
 def _test_function(name: str, dim: int | None) -> Any:
-    """Return BoTorch's test function `name` in `dim` dimensions; None for the function's own dimension."""
     with needing("botorch", "BotorchFunction"):
         from botorch.test_functions import synthetic
     kinds: dict[str, Any] = {

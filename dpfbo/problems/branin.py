@@ -34,8 +34,7 @@ def branin(x: Tensor) -> Tensor:
 class Branin(GeneratedProblem):
     """Maximises `-(branin(x - shift_n) - mean) / sd` over [-5, 10] x [0, 15], shift_n uniform in [-shift, shift]^2.
 
-    mean and sd are the mean and standard deviation of `branin` over the domain. For shifts up to 2, a minimiser of each
-    shifted function lies in the domain, so that every optimum is known. The metric is noiseless simple regret.
+    mean and sd are the mean and standard deviation of `branin` over the domain. The metric is noiseless simple regret.
 
     Args:
         n_agents: The number of agents N.

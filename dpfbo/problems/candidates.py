@@ -1,4 +1,4 @@
-"""Shared parts of outsourced problems: checks of settings, and functions that build a table of candidates."""
+"""Shared parts of outsourced problems: checks of settings, and the table of candidates."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -86,9 +86,8 @@ def random_ranks(n: int, seed: int) -> np.ndarray:
 def lowest(ranks: np.ndarray, n_rows: int | None, problem: str) -> np.ndarray:
     """Return the indices of the n_rows lowest ranks (None: all), lowest first; SettingError if there are fewer ranks.
 
-    A record's rank does not depend on the other records. If each row of a table is one of the chosen records,
-    replacing one record therefore replaces at most one row. With n_rows=None, the replacement may add or remove a row
-    instead, because the caller may leave out unsuitable records.
+    A record's rank does not depend on the other records. If each row of a table is one of the chosen records, replacing
+    one record therefore replaces at most one row. With n_rows=None, the replacement may add or remove a row instead.
     """
     if n_rows is not None and n_rows > len(ranks):
         raise SettingError("n_rows", f"must be at most {len(ranks)} for {problem}, got {n_rows}")

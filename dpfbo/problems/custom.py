@@ -45,7 +45,7 @@ class EvaluationError(RuntimeError):
 
 
 class EvaluationRecord(Protocol):
-    """The evaluations of a run: `Custom` looks up each query before it calls the function, and adds new evaluations."""
+    """The evaluations of a run. `Custom` calls the function only for queries without a recorded value."""
 
     def known(self, agent: int, round: int, place: int, x: np.ndarray) -> float | None:
         """Return the value of an earlier evaluation, NaN if it failed; None if there was no such evaluation.
@@ -54,7 +54,7 @@ class EvaluationRecord(Protocol):
         """
 
     def add(self, agent: int, round: int, place: int, x: np.ndarray, value: float) -> None:
-        """Add an evaluation; `value` is what the function returned, without a change of sign, or NaN if it failed."""
+        """Add an evaluation. value: what the function returned, without a change of sign; NaN if it failed."""
 
 
 @dataclass(frozen=True)
@@ -70,10 +70,11 @@ class Custom:
         optimum: The optimal value, one for all agents or one per agent; the metric is then simple regret. None if
             unknown; the metric is then the best value that the function has returned so far.
         noise_variance: The variance of the observation noise; None if unknown.
-        space: Named parameters in place of bounds (`dpfbo.Space`, or a mapping from which to make one); x is then a
-            configuration, a dict with the value of every parameter.
-        on_failure: What happens if a call and its repetitions raise errors or return no finite number. `stop` raises
-            EvaluationError; `penalty` logs the failure, which counts as the agent's worst value so far.
+        space: Named parameters in place of bounds (`dpfbo.Space` or a mapping); x is then a dict with the value of
+            every parameter.
+        on_failure: The reaction to a call that still fails after `retries`. `stop` raises EvaluationError; `penalty`
+            logs the failure, which counts as the agent's worst value so far. A call fails if it raises an error or
+            returns no finite number.
         retries: The largest number of repetitions of a call that failed.
         n_jobs: The number of parallel calls, each in its own process if above 1; -1 for one call per CPU.
         timeout: The seconds after which a call counts as failed and its process is ended; None for no limit.
@@ -184,7 +185,7 @@ class Custom:
         return _of_two(function)
 
     def evaluate(self, agents: Tensor, x: Tensor, streams: Streams, round: int) -> Tensor:
-        """Call the function for each agent and point, as `Problem` says.
+        """Call the function for each agent and point, see `Problem.evaluate`.
 
         If `on_failure` is `penalty`, failed calls give NaN.
 
@@ -221,7 +222,6 @@ class Custom:
             workers.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return all attributes except the worker processes and the record, which belong to this process."""
         return {name: value for name, value in vars(self).items() if name not in ("_workers", "record")}
 
     def _values(self, calls: list[tuple[int, np.ndarray]]) -> Iterator[tuple[int, float]]:
@@ -253,7 +253,6 @@ class Custom:
         return self._workers.outcomes(calls) if calls else ()
 
     def _number(self, agent: int, x: Any, outcome: CallOutcome) -> float:
-        """Return the value of a call; raise EvaluationError if it failed."""
         name = self.function if isinstance(self.function, str) else getattr(self.function, "__name__", "function")
         where = f"function {name!r} at agent {agent}, x = {x if isinstance(x, dict) else x.tolist()}"
         result = outcome.result
@@ -274,7 +273,7 @@ class Custom:
 
 
 def _of_two(function: Callable[..., Any]) -> Callable[[int, Any], float]:
-    """Return the function; raise SettingError if it cannot be called with two arguments, agent and configuration."""
+    """Return the function; raise SettingError if it cannot be called with two arguments."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # a compiled function may have no signature

@@ -1,4 +1,4 @@
-"""Handwritten digits (paper, Sec. 5.2): each agent tunes a CNN for the digits of its own writer."""
+"""Handwritten digits (Dai et al. 2021, Sec. 5.2): each agent tunes a CNN for the digits of its own writer."""
 
 import math
 from dataclasses import dataclass, field
@@ -32,22 +32,18 @@ _WIDEST = 16  # pixels; wider images are averaged over blocks of 2 x 2 pixels
 class Digits(ScoreProblem):
     """Tunes a CNN for the handwritten digits of each writer; y is its accuracy on the writer's held-out images.
 
-    A writer's images (pixels in [0, 1]) are split once into training and validation images, stratified by digit. Points
-    x are (learning rate, learning-rate decay, L2 penalty) in [1e-7, 0.02]^3. The metric is the validation error,
-    1 - best y so far.
-
-    The paper gives only the ranges; the rest is our choice: 14 x 14 pixels, the network of `objectives.cnn`, SGD with
-    momentum 0.9 and 16 images per step at the rate `learning rate / (1 + decay * step)`, and an L2 penalty on the
-    weights. The objective is deterministic, because a writer's initial weights and minibatches are the same for all
-    queries and runs.
+    A writer's images are split once into training and validation images, stratified by digit; 28 x 28 pixels are
+    averaged to 14 x 14. Points x are (learning rate, learning-rate decay, L2 penalty) in [1e-7, 0.02]^3. The paper
+    gives only these ranges; the network and its training (`objectives.cnn.train`) are our choice. The objective is
+    deterministic. The metric is the validation error, 1 - best y so far.
 
     Args:
         n_agents: The number of agents N, which are the first N writers. If the source is `mnist_by_writer`, more than
             50 agents need the larger file, of 500 writers.
         source: `federated_emnist`, the HDF5 file of TensorFlow Federated that the paper's data come from;
-            `mnist_by_writer`, a compact file with MNIST images by NIST writer, similar to the paper's data but not
-            the same set; `sklearn`, bundled 8 x 8 digits split at random, not by writer; or `auto`, the HDF5 file if it
-            exists, else the compact file. The attribute `name` says which source is in use.
+            `mnist_by_writer`, a compact file with MNIST images by NIST writer, similar to the paper's data but not the
+            same set; `sklearn`, bundled 8 x 8 digits split at random, not by writer; or `auto`, the HDF5 file if it
+            exists, else the compact file.
         min_images: The least number of images of a writer in the HDF5 file; writers with fewer are left out.
         train_fraction: The fraction of each writer's images to train on.
         split_seed: The seed of the splits.

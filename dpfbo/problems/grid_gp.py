@@ -18,9 +18,8 @@ from dpfbo.rng import Streams
 class GridGP(OneCurator):
     """Maximises a draw of a GP with SE kernel and variance 1 over a grid of candidates in [-side/2, side/2]^2.
 
-    The draw is exact. If `R R^T` is the kernel matrix of one axis, the grid's kernel matrix is the Kronecker product
-    `R R^T (x) R R^T`, so `R G R^T` with G standard normal has the distribution of the GP. The modeler's prior is this
-    GP. The metric is noiseless simple regret, in units of the prior's standard deviation.
+    The draw is exact: `R G R^T` with G standard normal, where `R R^T` is the kernel matrix of one axis. The modeler's
+    prior is the same GP. The metric is noiseless simple regret, in units of the prior's standard deviation.
 
     Args:
         side_points: The grid has side_points^2 candidates.
@@ -48,7 +47,6 @@ class GridGP(OneCurator):
         return table_of(grid, bounds, [self.lengthscale] * 2, self._draw(), ("x1", "x2"))
 
     def _draw(self) -> Tensor:
-        """Return the values of the draw, side_points^2, in the order of the grid."""
         axis = np.linspace(-self.side / 2, self.side / 2, self.side_points)
         eigenvalues, vectors = np.linalg.eigh(np.exp(-0.5 * ((axis[:, None] - axis) / self.lengthscale) ** 2))
         root = vectors * np.sqrt(eigenvalues.clip(min=0)) @ vectors.T  # symmetric, so that eigenvectors' signs cancel

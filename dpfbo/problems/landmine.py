@@ -1,4 +1,4 @@
-"""Landmine detection (paper, Sec. 5.2): each agent tunes an SVM on its own mine field."""
+"""Landmine detection (Dai et al. 2021, Sec. 5.2): each agent tunes an SVM on its own mine field."""
 
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -25,9 +25,8 @@ class Landmine(ScoreProblem):
     Points x are (C, gamma) of an RBF kernel in [1e-4, 10] x [0.01, 10]. The metric is 1 - best AUC so far.
 
     Args:
-        score: `margin` for the AUC of the decision function, which is deterministic; or `platt` for the AUC of Platt
-            probabilities, which the published curves used. Platt's internal cross-validation reverses the ranking at
-            random, so this AUC is noisy. The two AUCs are not comparable.
+        score: `margin` for the AUC of the decision function, which is deterministic; or `platt` for the noisy AUC of
+            Platt probabilities, which the published curves used. The two AUCs are not comparable.
         n_agents: The number of agents N, which are the first N fields.
         scale: `linear` if x holds C and gamma themselves, as in the paper; `log` if it holds their log10.
         split_seed: The seed of the split into halves.

@@ -31,13 +31,13 @@ class Loans(candidates.OneCurator):
     The candidates are finished loans with a stated income and at least `amount[0]` USD committed by investors. The
     features are the logarithms of the committed amount (USD), the interest rate (percent) and the annual income (USD);
     the value is the investors' return, (paid back - committed) / committed. The table has the n_rows loans of lowest
-    rank, in the order of ranks. The rank of a record of the file is random and depends only on subset_seed and the
-    record's position. Replacing one record of the file therefore replaces at most one row of the table (with
-    n_rows=None, it may add or remove a row instead).
+    rank, in the order of ranks. The rank of a record is random and depends only on subset_seed and the record's
+    position in the file. Replacing one record therefore replaces at most one row of the table; with n_rows=None, the
+    replacement may add or remove a row instead.
 
     The metric is simple regret in units of signal_sd. As in the authors' code, every measurement of a loan gives its
-    return in the table. Most of a return is chance (noise_sd is several times signal_sd): compare a method's regret
-    with that of other methods and of random choices, not with zero.
+    return in the table. Most of a return is chance, so compare a method's regret with that of other methods and of
+    random choices, not with zero.
 
     Args:
         n_rows: The number of candidates; None for all.

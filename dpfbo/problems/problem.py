@@ -26,12 +26,11 @@ class Problem(Protocol):
         n_agents: The number of agents N.
         domain: The search space, on the CPU.
         noise_variance: The variance of the observation noise; None if unknown.
-        reference: One value per agent (N, on the CPU). The metric is the reference minus the agent's best value so far.
-            If the reference is the optimum, the metric is simple regret; if it is 1, 1 - AUC. None if the metric is the
-            best value itself.
+        reference: One value per agent (N, on the CPU). The metric is the reference minus the agent's best value so far,
+            which is simple regret if the reference is the optimum. None if the metric is the best value itself.
 
-    If smaller values of the original objective are better, the problem negates them, and has an attribute `maximize`
-    that is False. Tables then show the original values.
+    If a problem negates its original objective, its attribute `maximize` is False. Tables then show the original
+    values.
     """
 
     @property
@@ -94,7 +93,7 @@ def check_settings(problem: Any) -> None:
 
 
 def power_of_ten(x: Tensor) -> Tensor:
-    """Return 10^x, rounded alike in every batch; torch.pow's rounding depends on a number's position in the tensor."""
+    """Return 10^x, with rounding that does not depend on a number's position in the tensor."""
     return torch.exp(math.log(10) * x)
 
 
@@ -128,12 +127,12 @@ class ScoreProblem(ABC):
 
     @property
     def data_files(self) -> tuple[Path, ...]:
-        """A tuple with the path of the data file; empty if the data need no file."""
+        """The path of the data file; empty if the data need no file."""
         return () if self._path is None else (self._path,)
 
     @property
     def noise_variance(self) -> float | None:
-        """The variance of the observation noise: 0 for deterministic scores; problems with noisy scores override it."""
+        """The variance of the observation noise: 0, because scores are deterministic by default."""
         return 0.0
 
     @property
@@ -146,7 +145,6 @@ class ScoreProblem(ABC):
         return y
 
     def _check_agents(self, found: int, which: str) -> None:
-        """Raise SettingError if there are more agents than data sets (`found`); `which` describes the data sets."""
         if self.n_agents > found:
             raise SettingError("n_agents", f"must be at most {found}, {which}, got {self.n_agents}")
 
@@ -158,9 +156,8 @@ def data_fingerprint(problem: object) -> str | None:
         problem: A problem; its attribute `data_files` holds the paths of its data files.
 
     Returns:
-        `sha256:<64 digits>` of the files' contents, independent of their names; `generated` if there are no files,
-        because settings and seed then determine the objectives; None if the data are unknown because the problem has
-        no such attribute (`Custom`, or a problem of another package).
+        `sha256:<64 digits>` of the files' contents, independent of their names; `generated` if there are no files; None
+        if the problem has no such attribute (`Custom`, or a problem of another package).
 
     Raises:
         OSError: A file cannot be read.

@@ -78,22 +78,20 @@ OWN_FILE = "csv"
 class Property(candidates.OneCurator):
     """Minimises, over the locations of sold property, the logarithm of a location's mean price per square metre.
 
-    The paper's data, a list of 2004 private properties in Singapore, are not public. Each record of the file has a
-    random rank, which depends only on subset_seed and the record's position; the rank of a location is the lowest rank
-    of its records. The table has the n_rows locations of lowest rank, in the order of ranks. If one record is replaced,
-    prices change at no more than two locations, the old record's and the new record's. At most one location of the
-    table is replaced by another (with n_rows=None, one may be added or removed instead). In total, at most two rows
-    change.
+    The rank of a record is random and depends only on subset_seed and the record's position in the file; the rank of a
+    location is the lowest rank of its records. The table has the n_rows locations of lowest rank, in the order of
+    ranks. If one record is replaced, prices change at no more than two locations, and at most one location of the table
+    is replaced by another. In total, at most two rows change. With n_rows=None, a location may be added or removed
+    instead.
 
-    Features are the distances east and north of the centre of the public bounds, in km; the length of a degree of
-    longitude is taken at the middle latitude. The metric is simple regret in units of signal_sd. As in the authors'
-    code, every measurement of a location returns the location's price in the table. The regret is relative to the
-    cheapest location in the table and therefore includes the noise of the prices.
+    Features are the distances east and north of the centre of the public bounds, in units of the length-scale. The
+    metric is simple regret in units of signal_sd. As in the authors' code, every measurement of a location returns the
+    location's price in the table. The regret therefore includes the noise of the prices.
 
     Args:
         source: `king_county`, house sales in King County (Seattle), 2014 to 2015; `singapore`, resales of public
-            housing in Singapore, 2023; both stand in for the paper's data. `csv`, a file of your own. The attributes
-            `name` and `stand_in` say which source is in use.
+            housing in Singapore, 2023; both stand in for the paper's data, which are not public. `csv`, a file of your
+            own.
         file: The path of a csv file with the columns lon, lat (degrees) and price; only for source=csv.
         n_rows: The number of locations; None for all.
         subset_seed: The seed of the ranks.

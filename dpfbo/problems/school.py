@@ -26,14 +26,12 @@ _FEWEST = 4  # students of a school, so that each half has two
 
 @dataclass(frozen=True)
 class School(ScoreProblem):
-    """Tunes a regression for each of 139 schools (Inner London Education Authority, 1985-1987); y is 1 - nmse.
+    """Tunes a regression for each of 139 schools of the "school" data (London, 1985-1987); y is 1 - nmse.
 
-    The data are the multi-task "school" data. The regression of the exam score has a squared-exponential kernel with
-    one gamma for the student's ability band and one for the other features. Points x are log10 of (ridge,
-    gamma_ability, gamma_other) in [-4, 2] x [-4, 1]^2. nmse, the normalised mean squared error, is the error on the
-    held-out half of the school's students, divided by the error of a constant prediction on this half. The constant is
-    the mean score of the other half, so a regression with nmse 1 is no better than this mean. The objective is
-    deterministic; the metric is the best nmse.
+    The regression of the exam score has a squared-exponential kernel with one gamma for the student's ability band and
+    one for the other features. Points x are log10 of (ridge, gamma_ability, gamma_other) in [-4, 2] x [-4, 1]^2. nmse
+    is the mean squared error on the held-out half of the school's students, divided by the error of predicting the mean
+    score of the other half. The objective is deterministic. The metric is the best nmse so far.
 
     Args:
         n_agents: The number of agents N, which are the first N schools.
@@ -80,9 +78,9 @@ class Schools:
     """Training and validation halves of N schools, padded to the t and v students of the largest halves.
 
     within: two squared distances for each pair of training students, one over the ability band and one over the other
-    features, N x 2 x t x t. across: the same distances from validation to training students, N x 2 x v x t. The
-    distances of padded students are infinite, but the diagonal of `within` is 0 for all students.
-    train, validation: N x t and N x v, scores minus the school's training mean, 0 for padding.
+    features, N x 2 x t x t; infinite for padding, but 0 on the diagonal. across: the same distances from validation to
+    training students, N x 2 x v x t. train, validation: N x t and N x v, scores minus the school's training mean, 0 for
+    padding.
     """
 
     within: Tensor
@@ -100,9 +98,9 @@ class Schools:
 
             |validation - K* a|^2 / |validation|^2,   a = (K + ridge I)^-1 train
 
-        with K_ij = exp(-sum_f gamma_f d_f(i, j)^2), where d_1 is the distance of two students over the ability band,
-        and d_2 over the other features. K* is this kernel between validation and training students. ridge: N;
-        gamma: N x 2; both positive. A padded student, infinitely far away and with target 0, changes nothing.
+        The kernel is K_ij = exp(-sum_f gamma_f d_f(i, j)^2), where d_1 is the distance of two students over the ability
+        band, and d_2 over the other features. K* is the kernel between validation and training students. ridge: N;
+        gamma: N x 2; both positive.
         """
         K = _kernel(self.within, gamma)  # N x t x t
         K.diagonal(dim1=1, dim2=2).add_(ridge[:, None])
@@ -145,7 +143,6 @@ def load_schools(path: Path, split_seed: int) -> Schools:
 
 
 def _checked(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return a school's features and scores as float64, percentages as fractions; raise ValueError for unfit data."""
     x, y = x.astype(float), y.astype(float).ravel()
     if x.shape != (len(y), _FEATURES) or len(y) < _FEWEST:
         raise ValueError(f"a school has {_FEATURES} features and a score of at least {_FEWEST} students, got {x.shape}")

@@ -1,4 +1,4 @@
-"""The paper's synthetic problem (App. B.1.1): one GP draw on a grid, perturbed a little for each agent."""
+"""The synthetic problem of Dai et al. 2021 (App. B.1.1): one GP draw on a grid, perturbed for each agent."""
 
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -23,7 +23,7 @@ def gp_draws(n_draws: int, grid_size: int, lengthscale: float, generator: np.ran
 
 @cache
 def _kernel_root(grid_size: int, lengthscale: float) -> np.ndarray:
-    """Return R such that `R R^T` is the kernel matrix of the grid."""
+    """Return R such that `R R^T` is the SE kernel matrix of the grid."""
     x = np.linspace(0, 1, grid_size)
     values, vectors = np.linalg.eigh(np.exp(-0.5 * ((x[:, None] - x) / lengthscale) ** 2))
     return vectors * np.sqrt(values.clip(min=0))
@@ -31,7 +31,7 @@ def _kernel_root(grid_size: int, lengthscale: float) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Synthetic(GeneratedProblem):
-    """Maximises one GP draw on a grid of [0, 1]; each agent adds plus or minus `perturbation` to it at each point.
+    """Maximises one GP draw on a grid of [0, 1], to which each agent adds plus or minus `perturbation` at each point.
 
     The draw is scaled to [0, 1]; both signs are equally likely. The metric is noiseless simple regret against the
     agent's own optimum.
@@ -42,7 +42,7 @@ class Synthetic(GeneratedProblem):
         lengthscale: The length-scale of the GP's SE kernel.
         perturbation: The size of the perturbation.
         noise_variance: The variance of the observation noise.
-        function_seed: The seed of the draw and the signs, independent of the run's seed.
+        function_seed: The seed of draw and signs, independent of the run's seed.
 
     Example:
         >>> problem = Synthetic(n_agents=2, grid_size=100)
@@ -87,13 +87,12 @@ class Synthetic(GeneratedProblem):
 
     @cached_property
     def _common(self) -> Tensor:
-        """The values of the draw that all agents share, grid_size."""
         generator = Streams(self.function_seed).generator("problem/function")
         return gp_draws(1, self.grid_size, self.lengthscale, generator)[0]
 
     @cached_property
     def _signs(self) -> Tensor:
-        """The signs of all perturbations, one bit each: N x (grid_size / 8), on the CPU."""
+        """One bit for each sign, packed in bytes: N x ceil(grid_size / 8)."""
         streams, agents = Streams(self.function_seed), torch.arange(self.n_agents, device="cpu")
         bits = torch.empty(self.n_agents, -(-self.grid_size // 8), dtype=torch.uint8, device="cpu")
         for block, part in zip(agents.split(_BLOCK), bits.split(_BLOCK), strict=True):
@@ -102,10 +101,9 @@ class Synthetic(GeneratedProblem):
         return bits
 
     def _values(self, agents: Tensor) -> Tensor:
-        """Return the noiseless objectives of n agents, n x grid_size."""
         return self._values_at(agents, torch.arange(self.grid_size, device="cpu").expand(len(agents), -1))
 
     def _values_at(self, agents: Tensor, index: Tensor) -> Tensor:
-        """Return the noiseless objectives of n agents at the grid points `index` (n x k), n x k."""
+        """Return the noiseless objectives at the grid points `index`, both n x k."""
         bits = self._signs[agents[:, None], index >> 3] >> (7 - (index & 7)).to(torch.uint8) & 1
         return self._common[index] + self.perturbation * torch.where(bits == 1, 1.0, -1.0)

@@ -1,4 +1,4 @@
-"""Heterogeneous agents (paper, App. B.1.4, Fig. 7): mixtures of an agent's own and a common function."""
+"""The heterogeneous synthetic problem of Dai et al. 2021 (App. B.1.4, Fig. 7)."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,11 +16,11 @@ class SyntheticHeterogeneous(Synthetic):
     """Maximises `alpha f_n + (1 - alpha) f_base`, where f_base and every f_n are GP draws scaled to [0, 1].
 
     Args:
-        alpha: The share of an agent's own function: 0 gives all agents one function, 1 gives independent functions.
+        alpha: The share of an agent's own function f_n: 0 gives all agents the same function.
         n_agents: As for `Synthetic`, like all other arguments.
 
     Raises:
-        SettingError: alpha lies outside [0, 1], or another setting is out of range.
+        SettingError: A setting is out of range.
 
     Example:
         >>> values = SyntheticHeterogeneous(n_agents=2, grid_size=50, alpha=0.0).values
@@ -40,7 +40,7 @@ class SyntheticHeterogeneous(Synthetic):
 
     @cached_property
     def values(self) -> Tensor:
-        """Noiseless objectives, N x grid_size, on the CPU; an agent's own function does not depend on N."""
+        """Noiseless objectives, N x grid_size, on the CPU."""
         streams, agents = Streams(self.function_seed), torch.arange(self.n_agents, device="cpu")
         generator = streams.generator("problem/function")
         draws = gp_draws(1 + self.n_agents, self.grid_size, self.lengthscale, generator)

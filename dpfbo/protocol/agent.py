@@ -1,4 +1,4 @@
-"""An agent with an ask-and-tell interface, for objectives that are not Python functions."""
+"""An agent with an ask-and-tell interface."""
 
 import math
 import os
@@ -31,8 +31,6 @@ _SENT: dict[type | None, type] = {  # the class of the broadcasts of each server
 
 @dataclass
 class _Asked:
-    """A point that `ask` returned. y: its value, larger is better; None before `tell` and for a failed evaluation."""
-
     round: int
     u: list[float]
     configuration: Configuration
@@ -47,15 +45,15 @@ class _Asked:
 class Agent:
     """One agent of a study: `ask` returns a configuration to evaluate, `tell` takes its value.
 
-    In round 0, `ask` returns the `n_init` initial points one after another; they do not depend on data. In round t >= 1
-    every call returns one point; several can be evaluated in parallel. If a broadcast is to follow, the round ends with
-    a message: a vector for the server, computed from the observations. The points equal those of `dpfbo.run_study` bit
-    for bit under two conditions. First, each round t >= 1 has one point, and its value is told before the message is
-    made. Second, each round's broadcast is received before `ask` returns a point of the next round.
+    Round 0 has `n_init` initial points, which do not depend on data. In later rounds each call of `ask` returns one
+    point, and several can be evaluated in parallel. A round ends with a message for the server if a broadcast is to
+    follow.
 
-    An agent that maximises the expected improvement chooses further points as if each pending point had returned the
-    mean of the agent's observed values (the constant liar of Ginsbourger, Le Riche, Carraro 2010). Other agents use
-    new random numbers for each point.
+    If each round t >= 1 has one point, each broadcast is received before the next `ask`, and no other points are told,
+    the points equal those of `dpfbo.run_study` bit for bit.
+
+    With expected improvement, a pending point counts as if it had returned the mean of the observed values (constant
+    liar, Ginsbourger, Le Riche, Carraro 2010).
 
     Keep state and messages secret: messages carry no noise, and are only for a server that the agents trust. Epsilon
     covers only the broadcasts.
@@ -64,8 +62,8 @@ class Agent:
         study: The study, the same for all agents and the server. If it names no parameters, a configuration is a list
             of numbers in natural units.
         agent: The agent's number, 0..N-1.
-        folder: The folder of the state, with which a new `Agent` can continue. The effect of a call is on disk when
-            the call returns. None to keep the state in memory.
+        folder: The folder of the state, with which a new `Agent` can continue; None to keep the state in memory. A
+            call's effect is on disk when the call returns.
         maximize: False if small values are better.
 
     Raises:
@@ -120,36 +118,32 @@ class Agent:
 
     @property
     def round(self) -> int:
-        """The round in progress.
-
-        In rounds t > `study.broadcasts`, `ask` uses only the agent's observations and, if a broadcast of type
-        `SharedPrior` was received, this broadcast.
-        """
+        """The round in progress."""
         return self._round
 
     @property
     def asked(self) -> int:
-        """The number of configurations that `ask` has returned. A study plans `n_init + rounds` for each agent."""
+        """The number of configurations that `ask` has returned."""
         return len(self._asked)
 
     @property
     def pending(self) -> dict[int, Configuration]:
-        """The configurations that `ask` returned and `tell` has not received yet, by number in the order of `ask`."""
+        """The configurations that were not told yet, numbered in the order of `ask`."""
         return {number: a.configuration for number, a in enumerate(self._asked) if a.pending}
 
     @property
     def message_due(self) -> bool:
-        """True if the round in progress ends with a message that was not made yet and can be made now."""
+        """True if the message of the round in progress can be made and was not made yet."""
         return self._sends(self._round) and self._round not in self._messages and self._ready(self._round)
 
     @property
     def awaited(self) -> int | None:
-        """The last round whose message was made, if its broadcast has not been received yet; else None."""
+        """The last round whose message was made, if its broadcast was not received yet; else None."""
         last = max(self._messages, default=-1)
         return last if last > self._received else None
 
     def best(self) -> tuple[Configuration, float] | None:
-        """Return the configuration of the best value that `tell` received, and this value; None without any value."""
+        """Return the configuration with the best value so far, and this value; None without any value."""
         if not self._told:
             return None
         x, y = max(self._told, key=lambda told: told[1])
@@ -165,11 +159,11 @@ class Agent:
         """Return the next configuration to evaluate, or a list of the next n.
 
         Args:
-            n: The number of configurations to evaluate in parallel; None for a single one, not in a list.
+            n: The number of configurations to evaluate in parallel; None for one, not in a list.
 
         Raises:
-            StateError: An initial point has no value yet, the message of round 0 must be made first, or only 1 to n - 1
-                initial points are left.
+            StateError: An initial point has no value yet, the message of round 0 is due, or only 1 to n - 1 initial
+                points are left.
         """
         if n is None:
             return self._ask()
@@ -198,13 +192,12 @@ class Agent:
         A repeated call changes nothing. A failed evaluation counts as the worst value so far.
 
         A configuration that `ask` did not return, such as one of an earlier study, reaches the agent's model only after
-        the initial points and the message of round 0. That message does not depend on this configuration; messages of
-        later rounds do.
+        the initial points and the message of round 0.
 
         Args:
-            x: A configuration that `ask` returned, its number in `pending`, or any other configuration.
+            x: A configuration, or its number in `pending`.
             y: The value; None if `failed` is True.
-            failed: True for an evaluation that failed.
+            failed: True if the evaluation failed.
 
         Raises:
             StateError: The value is not a number up to 1e100, or x has another value already.
@@ -234,13 +227,10 @@ class Agent:
         self._record({"event": "found", "x": natural, "u": u, "y": value})
 
     def message(self, round: int | None = None) -> bytes:
-        """Make the message that ends the round in progress, or return it again if it was made before.
+        """Make the message that ends the round in progress, or return it again.
 
         Args:
             round: An earlier round whose message was lost; None for the round in progress.
-
-        Returns:
-            The bytes to send to the server.
 
         Raises:
             StateError: No message is due, values are missing, or the study has no trusted server.
@@ -252,7 +242,7 @@ class Agent:
         return self.unmasked_message(round)
 
     def unmasked_message(self, round: int | None = None) -> bytes:
-        """Return the bytes of `message` for a `dpfbo.secure.SecureSite` to mask; they must not leave this process."""
+        """Return the message for a `dpfbo.secure.SecureSite` to mask; it must not leave this process."""
         t = self._round if round is None else round
         if t in self._messages:
             return self._journal.need(_message_file(t))
@@ -267,15 +257,13 @@ class Agent:
         return data
 
     def receive(self, data: bytes) -> None:
-        """Receive a broadcast, which later calls of `ask` may use.
-
-        A broadcast that is not newer than the last received one changes nothing.
+        """Receive a broadcast for later calls of `ask`. A broadcast not newer than the last one changes nothing.
 
         Args:
-            data: The bytes that the server sent.
+            data: The bytes from the server.
 
         Raises:
-            WireError: The bytes are not a broadcast of this study, or its shapes or numbers are invalid.
+            WireError: The bytes are not a valid broadcast of this study.
         """
         M, N, P = self.study.agents.message_size, self.study.n_agents, self.study.algorithm.P
         t, sent = wire.read_broadcast(data, self.study.digest, 4 * M * M * P + 8 * M + N * max(M, 8))
@@ -301,7 +289,6 @@ class Agent:
         self._apply(event)
 
     def _apply(self, event: dict[str, Any]) -> None:
-        """Apply an event to the state; the event comes from this process or, at the start, from an earlier one."""
         kind = event["event"]
         if kind == "ask":
             self._round = max(self._round, event["round"])
@@ -349,7 +336,7 @@ class Agent:
         self._model.observe(*(torch.tensor([x], dtype=torch.float64, device="cpu") for x in (u, values)))
 
     def _next(self) -> tuple[int, int]:
-        """Return the round of the next point, and the number of points that `ask` has returned in this round."""
+        """Return the next point's round, and the number of earlier points in this round."""
         t, initial = self._round, self._asked_in(0)
         if len(initial) < self.study.n_init:
             return 0, len(initial)
@@ -367,7 +354,6 @@ class Agent:
         return [a for a in self._asked if a.round == t]
 
     def _ready(self, t: int) -> bool:
-        """Return True if the message of round t can be made: it needs all initial values, or one value if t >= 1."""
         if t == 0:
             return self._model.state.count >= self.study.n_init
         return any(not a.pending for a in self._asked_in(t))
@@ -393,7 +379,7 @@ class Agent:
         return natural if self.study.space is None else self.study.space.configuration(natural)
 
     def _point(self, x: Mapping[str, Any] | Sequence[float]) -> tuple[list[float], list[float]]:
-        """Return the natural and unit-cube points of x. Raises SettingError or StateError for an invalid x."""
+        """Return x in natural units and in the unit cube. Raises SettingError or StateError for an invalid x."""
         space, domain = self.study.space, self.study.domain
         wanted = "a configuration" if space is not None else f"a list of {domain.dimension} numbers"
         try:

@@ -1,4 +1,4 @@
-"""The server of a study in its own process, which receives messages and returns broadcasts as bytes."""
+"""The server of a study in its own process."""
 
 import os
 from pathlib import Path
@@ -21,13 +21,13 @@ _JOURNAL = "coordinator.jsonl"
 
 
 class Coordinator:
-    """Runs the server of a study in its own process: it receives the agents' messages and returns broadcasts.
+    """The server of a study in its own process: it receives the agents' messages and returns broadcasts.
 
     Args:
         study: The study, the same for all agents.
-        folder: The folder of the ledger, the state and the agents' messages. The messages are secret, and are deleted
-            after their round is released. The effect of a call is on disk when the call returns. None to keep all in
-            memory, which a differentially private study can do only in a simulation (rng `seeded`).
+        folder: The folder of ledger, state and the agents' secret messages, which are deleted after the release of
+            their round. A call's effect is on disk when the call returns. None keeps all in memory; a private study
+            allows this only in a simulation (rng `seeded`).
         any_code: True to continue a folder that another version of the mechanism's code began; only for simulations.
 
     Guarantee:
@@ -80,7 +80,6 @@ class Coordinator:
         self._server = study.server(self.ledger, None if folder is None else ReleaseFile(folder / "release.npz"))
 
     def _take_over_events(self) -> None:
-        """Restore the state from the journal's events. Raises StateError if an event is damaged."""
         try:
             sent = [(e["round"], e["sigma"]) for e in self._events("sent")]
             self._sent = [t for t, _ in sent]
@@ -99,7 +98,6 @@ class Coordinator:
             raise StateError(f"{_JOURNAL} in {self._journal.folder} has invalid events: restore the file")
 
     def _check_charged(self) -> None:
-        """Raise LedgerError if the ledger lacks a broadcast that was sent, because lines were removed."""
         for event in self._events("sent"):
             t = event["round"]
             data = self._journal.need(broadcast_file(t))
@@ -111,7 +109,7 @@ class Coordinator:
 
     @property
     def round(self) -> int:
-        """The round that is in progress, which equals the number of broadcasts so far."""
+        """The round in progress, which equals the number of broadcasts so far."""
         return len(self._sent)
 
     @property
@@ -131,13 +129,13 @@ class Coordinator:
 
     @property
     def epsilon(self) -> float | None:
-        """The epsilon of all charges so far, by the study's accountant; None if there is no finite epsilon."""
+        """Epsilon of all charges so far, by the study's accountant; None if it is not finite."""
         plan = self.study.plan
         charged = self.ledger.events()
         return finite_or_none(plan.epsilon(charged)) if charged else plan.epsilon_of_nothing
 
     def receive(self, agent: int, data: bytes) -> None:
-        """Receive an agent's message of the round in progress. Receiving the same message again changes nothing.
+        """Receive an agent's message of the round in progress. Repeating a message changes nothing.
 
         A message counts as a zero vector if one of its numbers is not finite or exceeds 1e100 in absolute value.
 
@@ -147,8 +145,7 @@ class Coordinator:
 
         Raises:
             WireError: The bytes are not a message of this study.
-            StateError: The message is of another agent than `agent`, differs from the message that has arrived
-                already, or is not of the round in progress.
+            StateError: The message is of another agent or round, or a different message has arrived already.
         """
         round, claimed, _ = wire.read_message(data, self.study.digest, self._size)
         if claimed != agent or not 0 <= agent < self.study.n_agents:
@@ -174,14 +171,10 @@ class Coordinator:
         """Return the broadcast of a round, after the ledger is charged for it.
 
         Args:
-            round: The round in progress, or an earlier round to return its bytes again. While the server waits for the
-                first message of the round in progress, None stands for the round before. Otherwise, None stands for
-                the round in progress.
+            round: The round in progress, or an earlier round to return its bytes again. None for the round in progress
+                or, while the server waits for its first message, for the round before.
             missing_ok: True to release without the messages that have not arrived. They count as zero vectors and
                 cannot be added later.
-
-        Returns:
-            The bytes that all agents receive.
 
         Raises:
             StateError: Messages are missing, the round is in the future, or all broadcasts were made.
@@ -223,10 +216,7 @@ class Coordinator:
         return self._server is not None and self._server.uses_messages
 
     def _messages(self, t: int) -> list[Tensor | None] | None:
-        """Return each agent's vector, or None for a lost message.
-
-        If the server uses no messages, return None instead of a list.
-        """
+        """Return each agent's vector, or None for a lost message; None alone if the server uses no messages."""
         if not self._uses_messages:
             return None
         messages: list[Tensor | None] = [None] * self.study.n_agents
@@ -247,9 +237,9 @@ def _message_file(round: int, agent: int) -> str:
 
 
 def check_same_code(journal: Journal, any_code: bool = False) -> None:
-    """Write the digests of the mechanism's code to a new journal, or compare them with an old journal's digests.
+    """Write the digests of the mechanism's code to a new journal, or compare them with those in an old one.
 
-    Raises StateError if they differ and `any_code` is False.
+    Raises StateError if they differ, unless `any_code` is True.
     """
     now, noted = code_digests(), [event for event in journal.events if event["event"] == "code"]
     for event in noted:

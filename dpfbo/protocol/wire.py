@@ -32,8 +32,8 @@ class WireError(ValueError):
 class Packet:
     """A message or a broadcast.
 
-    kind: either `message`, or the name of a broadcast's class, or `nothing` for a round without a broadcast. agent: the
-    agent that made the message; None for a broadcast.
+    kind: `message`, the name of a broadcast's class, or `nothing` for a round without a broadcast. agent: the sender of
+    a message; None for a broadcast.
     """
 
     kind: str
@@ -55,10 +55,9 @@ def is_packet(data: bytes) -> bool:
 
 
 def decoded(data: bytes, study: str, largest: int) -> Packet:
-    """Decode a message or a broadcast.
+    """Decode a message or a broadcast. Raises WireError for other bytes.
 
-    study: the digest of the expected study. largest: the maximum number of entries of all arrays together. Raises
-    WireError if the bytes are no packet of this study, or hold more entries.
+    study: the digest of the expected study. largest: the maximum number of entries of all arrays together.
     """
     if not isinstance(data, bytes | bytearray) or data[: len(_VERSION)] != _VERSION:
         raise WireError(f"the bytes must begin with {_VERSION.decode()}: they are of another program or version")
@@ -81,7 +80,6 @@ def decoded(data: bytes, study: str, largest: int) -> Packet:
 
 
 def _header(text: bytes) -> tuple[str, str, int, int | None, dict[str, tuple[int, ...]]]:
-    """Parse a header and return its checked entries. Raises WireError."""
     try:
         header = json.loads(text)
         kind, study, round, agent, arrays = (header[key] for key in ("kind", "study", "round", "agent", "arrays"))
@@ -127,18 +125,18 @@ def check_fits(sent: Broadcast, M: int, N: int, P: int, D: int, L: int = 0) -> N
 
 
 def message(study: str, round: int, agent: int, values: Tensor) -> bytes:
-    """Encode an agent's message of a round as bytes. values: the message's M numbers."""
+    """Encode an agent's message of M numbers as bytes."""
     return Packet("message", study, round, agent, {"values": values}).encoded()
 
 
 def broadcast(study: str, round: int, sent: Broadcast | None) -> bytes:
-    """Encode a server's broadcast of a round as bytes; None becomes a notice that the round has no broadcast."""
+    """Encode a broadcast as bytes. sent: None for a notice that the round has no broadcast."""
     arrays = {} if sent is None else {f.name: getattr(sent, f.name) for f in fields(sent)}
     return Packet("nothing" if sent is None else type(sent).__name__, study, round, None, arrays).encoded()
 
 
 def read_message(data: bytes, study: str, size: int) -> tuple[int, int, Tensor]:
-    """Decode an agent's message of `size` numbers to (round, agent, values). Raises WireError for other bytes."""
+    """Decode a message of `size` numbers to (round, agent, values). Raises WireError for other bytes."""
     packet = decoded(data, study, size)
     if packet.kind != "message" or packet.agent is None or list(packet.arrays) != ["values"]:
         raise WireError(f"the bytes must be an agent's message, got a {packet.kind}")
@@ -149,7 +147,7 @@ def read_message(data: bytes, study: str, size: int) -> tuple[int, int, Tensor]:
 
 
 def read_broadcast(data: bytes, study: str, largest: int) -> tuple[int, Broadcast | None]:
-    """Decode a server's broadcast to (round, broadcast). Raises WireError for other bytes."""
+    """Decode a broadcast to (round, broadcast). Raises WireError for other bytes."""
     packet = decoded(data, study, largest)
     if packet.kind == "nothing":
         return packet.round, None

@@ -4,11 +4,11 @@
 64 bytes  in an answer only: the site's Ed25519 signature of all other bytes
 the rest  JSON with sorted keys: study, roster, round, attempt, step, payload and, in an answer, site
 
-A site adds masks of two kinds to its vector. Its own mask is computed from a random seed. A pair mask, one for each
-other site, is computed from the mask keys of the two sites; one site adds it, and the other subtracts it.
+A site adds masks of two kinds to its vector: its own mask, from a random seed, and a pair mask for each other site,
+from the mask keys of both. One site of a pair adds the pair mask, and the other subtracts it.
 
-In each step the server sends a request to every site that answered the step before. U1 to U4 are the sets of sites
-that have answered the steps `keys`, `shares`, `masked` and `survivors`:
+In each step the server sends a request to every site that answered the step before. U1 to U4 are the sets of sites that
+have answered the steps `keys`, `shares`, `masked` and `survivors`:
 
     step        the server's request                  a site's answer
     keys                                              its public keys and a commitment to the seed of its own mask
@@ -64,17 +64,17 @@ class SumTerms:
 
     @property
     def enough(self) -> dict[str, int]:
-        """The minimum number of answers in each step: N - max_dropouts up to step `masked`, then `noise.threshold`."""
+        """The minimum number of answers in each step: N - max_dropouts up to `masked`, then `noise.threshold`."""
         late = ("survivors", "unmask")
         return {step: self.noise.threshold if step in late else self.noise.survivors for step in STEPS}
 
     @cached_property
     def context(self) -> dict[str, Any]:
-        """The entries that all requests and answers have in common."""
+        """The entries that all requests and answers share."""
         return {"study": self.study, "roster": self.roster.digest.hex(), "round": self.round}
 
     def purpose(self, attempt: int, *parts: object) -> bytes:
-        """Return a key's purpose, the `info` of HKDF; it is different for any two keys, attempts or sums."""
+        """Return the HKDF `info` of a key, different for any two keys, attempts or sums."""
         return _canonical({**self.context, "attempt": attempt, "for": list(parts)})
 
     @property
@@ -85,7 +85,7 @@ class SumTerms:
 
 @dataclass(frozen=True)
 class ServerRequest:
-    """A request of the server to a site in one step of an attempt."""
+    """The server's request to a site in one step of an attempt."""
 
     attempt: int
     step: str
@@ -97,13 +97,13 @@ class ServerRequest:
 
     @staticmethod
     def decoded(data: bytes, terms: SumTerms) -> ServerRequest:
-        """Decode a request. Raises SumError for bytes that are not a request of this sum."""
+        """Decode a request. Raises SumError for other bytes."""
         return ServerRequest(*_read(data, 0, terms)[:3])
 
 
 @dataclass(frozen=True)
 class SiteAnswer:
-    """A site's answer to the server's request in one step of an attempt at the secure sum."""
+    """A site's answer to the server's request in one step of an attempt."""
 
     attempt: int
     step: str
@@ -125,7 +125,7 @@ class SiteAnswer:
 
     @staticmethod
     def decoded(data: bytes, terms: SumTerms) -> tuple[SiteAnswer, bytes]:
-        """Decode an answer, verify its signature, and return both. Raises SumError if the answer is not valid."""
+        """Return an answer and its verified signature. Raises SumError for other bytes."""
         attempt, step, payload, site = _read(data, primitives.SIGNATURE_BYTES, terms)
         if type(site) is not int or not 0 <= site < terms.noise.n_sites:
             raise SumError(f"the answer's site must be a number from 0 to {terms.noise.n_sites - 1}")
@@ -155,7 +155,7 @@ def raw(value: Any, length: int) -> bytes:
 
 
 def by_site(payload: dict[str, Any], name: str, n_sites: int) -> dict[int, Any]:
-    """Return the payload's entry `name`, a dict sorted by site number. Raises SumError if a key is no site number."""
+    """Return the payload's entry `name`, a dict by site number. Raises SumError if a key is no site number."""
     value = payload.get(name)
     known = {str(site) for site in range(n_sites)}
     if not isinstance(value, dict) or not set(value) <= known:
@@ -179,9 +179,9 @@ def keyed(values: dict[int, bytes]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Advert:
-    """A site's two public keys in one attempt, and the commitment to the seed of its own mask.
+    """A site's public keys in one attempt, and the commitment to the seed of its own mask.
 
-    cipher: the public key for the encryption of shares. mask: the public key for pair masks.
+    cipher: the key for the encryption of shares. mask: the key for pair masks.
     """
 
     cipher: bytes
@@ -193,14 +193,14 @@ class Advert:
 
     @staticmethod
     def of(payload: Any) -> Advert:
-        """Decode an advert's payload. Raises SumError for anything else."""
+        """Decode a payload. Raises SumError for anything else."""
         if not isinstance(payload, dict) or set(payload) != {"cipher", "mask", "commitment"}:
             raise SumError("the message must have a site's keys")
         return Advert(**{name: raw(value, primitives.KEY_BYTES) for name, value in payload.items()})
 
 
 def view(adverts: dict[int, Advert]) -> bytes:
-    """Return the digest of the sites in `adverts` and their public keys; it must be the same at all sites."""
+    """Return the digest of `adverts`, which must be the same at all sites."""
     return primitives.digest(b"dpfbo U1", *(_canonical({str(v): adverts[v].payload()}) for v in sorted(adverts)))
 
 
@@ -217,7 +217,7 @@ def _canonical(body: dict[str, Any]) -> bytes:
 
 
 def _read(data: bytes, skipped: int, terms: SumTerms) -> tuple[int, str, dict[str, Any], Any]:
-    """Decode attempt, step, payload and site; `skipped` bytes follow the version. Raises SumError for other bytes."""
+    """Return attempt, step, payload and site; `skipped` bytes follow the version. Raises SumError for other bytes."""
     start = len(VERSION) + skipped
     if not isinstance(data, bytes | bytearray) or data[: len(VERSION)] != VERSION or len(data) < start:
         raise SumError(f"the bytes must begin with {VERSION.decode()}: they are of another program or version")

@@ -1,4 +1,4 @@
-"""A study without a trusted server: sites that mask their messages, and a server that sees only their noisy sum."""
+"""The sites and the server of a study without a trusted server."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class SecureSite:
     Args:
         study: The study, with `trust="nobody"`, the same for all sites and the server.
         roster: The public keys of all sites, which the sites have compared without the server.
-        key: The site's private key; the roster gives the site's number.
-        folder: The folder of the site's state, secrets and ledger. None keeps them in memory, for a simulation.
+        key: The site's private key.
+        folder: The folder of state, secrets and ledger; None keeps them in memory, for a simulation.
         maximize: False if small values are better.
         attempts: The maximum number of attempts at the sum that the site takes part in. Each attempt in which the site
             masks its vector is charged.
@@ -110,14 +110,14 @@ class SecureSite:
 
     @property
     def epsilon(self) -> float:
-        """Epsilon of all charges of this site, for what the server and up to `colluders` sites see together."""
+        """Epsilon of all charges, for what the server and up to `colluders` sites see together."""
         return self.study.plan.epsilon(self.ledger.events())
 
     def respond(self, request: bytes) -> bytes:
         """Answer a request of the server; a repeated request gets the same bytes, unless the site was not ready.
 
         Args:
-            request: The bytes from the server: a request of the secure sum, or the broadcast.
+            request: A request of the secure sum, or the broadcast.
 
         Returns:
             The answer; empty if the site has not finished its initial evaluations.
@@ -150,7 +150,6 @@ class SecureSite:
         return steps + mechanism.share(self.agent.agent, study.n_agents, M, entropy, _ROUND)
 
     def _charge(self, masked: bytes) -> None:
-        """Charge the ledger for a masked vector that is about to leave."""
         sensitivity = _mechanism(self.study).sum_sensitivity(self.study.n_agents, self.study.agents.message_size)
         q, z, _ = round_parameters(self.study.events[_ROUND])
         assert z is not None
@@ -163,8 +162,8 @@ class SecureCoordinator:
     Args:
         study: The study, with `trust="nobody"`.
         roster: The public keys of all sites.
-        folder: The folder of the server's state; the effect of a call is on disk when the call returns. None keeps the
-            state in memory, for a simulation.
+        folder: The folder of the state; None keeps the state in memory, for a simulation. A call's effect is on disk
+            when the call returns.
 
     Guarantee:
         Privacy does not depend on the server: see `SecureSite`. The server's ledger has only the charge of the release;
@@ -197,7 +196,7 @@ class SecureCoordinator:
 
     @property
     def phase(self) -> str:
-        """The step of the sum whose answers are being collected; `broadcast` afterwards, and `over` at the end."""
+        """The step of the sum that is in progress; then `broadcast`, and `over` at the end."""
         return self._sum.step or ("over" if self.finished else "broadcast")
 
     @property
@@ -207,12 +206,12 @@ class SecureCoordinator:
 
     @property
     def attempt(self) -> int:
-        """The number of the current attempt at the sum, from 1."""
+        """The number of the current attempt, from 1."""
         return self._sum.attempt
 
     @property
     def broadcast(self) -> bytes | None:
-        """The bytes of the broadcast; None until the sum is known."""
+        """The broadcast; None until the sum is known."""
         return self._journal.need(broadcast_file(_ROUND)) if self._sent else None
 
     @property
@@ -222,7 +221,7 @@ class SecureCoordinator:
 
     @property
     def epsilon(self) -> float | None:
-        """Epsilon of the release, for what the server and up to `colluders` sites see together; None if infinite."""
+        """Epsilon of the release, for what the server and up to `colluders` sites see; None if infinite."""
         return finite_or_none(self.study.plan.epsilon(self.ledger.events()))
 
     def requests(self) -> dict[int, bytes]:
@@ -241,7 +240,7 @@ class SecureCoordinator:
 
         Raises:
             SumError: The bytes are not an answer of this sum, or the site did not sign them.
-            StateError: The site has already given another answer to this step, or another site made the answer.
+            StateError: The answer is of another site, or differs from an earlier one to this step.
         """
         if data == NOT_READY:
             return
@@ -267,7 +266,7 @@ class SecureCoordinator:
     def begin_again(self) -> None:
         """Give up the current attempt at the sum and begin another one.
 
-        A site takes part only if its `attempts` is large enough. Raises StateError if the sum is known already.
+        A site takes part only if its `attempts` is large enough. Raises StateError if the sum is known.
         """
         self._sum.begin_again()
 
@@ -276,7 +275,6 @@ class SecureCoordinator:
         self._journal.close()
 
     def _release(self) -> None:
-        """Charge the ledger, then compute the broadcast from the noisy sum and keep it."""
         study, taking_part = self.study, len(self._sum.survivors)
         release = _mechanism(study).released(self._sum.total[None], study.n_agents, taking_part, _ROUND)
         event = study.events[_ROUND]
@@ -298,7 +296,6 @@ def _mechanism(study: Study) -> DistributedGaussian:
 
 
 def _terms(study: Study, roster: Roster, folder: object) -> SumTerms:
-    """Return the public parameters of the study's sum. Raises SettingError if the study, roster or folder is wrong."""
     noise = _mechanism(study).noise_of(study.n_agents)
     if folder is None and study.rng == "os":
         raise SettingError("folder", "must be given where releases are real (rng os): the ledger must not be lost")

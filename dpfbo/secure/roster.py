@@ -21,7 +21,7 @@ _GROUP = 4  # digits in a group of a fingerprint
 
 @dataclass(frozen=True)
 class SiteKey:
-    """A site's private Ed25519 key, which signs the site's answers in a secure sum.
+    """A site's private Ed25519 key, which signs its answers in a secure sum.
 
     Example:
         >>> key = SiteKey.new()
@@ -64,7 +64,7 @@ class SiteKey:
 
 
 def fingerprint(public: str) -> str:
-    """Return a public key's fingerprint, 32 hexadecimal digits in groups, for people to read to each other."""
+    """Return a public key's fingerprint, 32 hexadecimal digits in groups, for people to compare."""
     letters = primitives.digest(b"dpfbo site key", bytes.fromhex(public)).hex()[:32]
     return " ".join(letters[i : i + _GROUP] for i in range(0, len(letters), _GROUP))
 
@@ -98,7 +98,7 @@ class Roster:
             raise StateError(f"{path} must be a roster, {{'sites': [public keys]}}: {error}") from error
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the roster, which is public, to a file."""
+        """Write the roster to a file."""
         text = json.dumps({"sites": self.keys}, indent=1).encode() + b"\n"
         replace_file(Path(path), lambda file: file.write(text))
 
@@ -114,7 +114,7 @@ class Roster:
         return self.keys.index(key.public)
 
     def verify(self, site: int, signed: bytes, statement: bytes) -> None:
-        """Raise BadSignature unless site number `site` has signed the statement."""
+        """Raise BadSignature unless the site has signed the statement."""
         primitives.verify(bytes.fromhex(self.keys[site]), signed, statement)
 
     def shown(self) -> Sequence[tuple[int, str]]:

@@ -1,4 +1,4 @@
-"""The server of a secure sum: it relays messages between sites, and learns only the noisy sum of their vectors."""
+"""The server of a secure sum."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class SumServer:
 
     @property
     def step(self) -> str | None:
-        """The step whose answers are being collected; None when the sum is known."""
+        """The step in progress; None when the sum is known."""
         return STEPS[len(self._closed)] if len(self._closed) < len(STEPS) else None
 
     @property
@@ -56,13 +56,13 @@ class SumServer:
 
     @property
     def waits_for(self) -> list[int]:
-        """The sites that have not answered the request of the current step."""
+        """The sites that have not answered the current step."""
         if self.step is None:
             return []
         return [site for site in self._left(self.step) if site not in self._answers[self.step]]
 
     def request(self, site: int) -> bytes:
-        """Return the current step's request to a site. Raises StateError for a site that is not asked in this step."""
+        """Return the current step's request to a site. Raises StateError if the site has no request."""
         step = self.step
         if step is None or site not in self._left(step):
             raise StateError(f"site {site} is not asked in step {step} of attempt {self.attempt}")
@@ -77,7 +77,7 @@ class SumServer:
 
         Raises:
             SumError: The bytes are not an answer of this sum, the site did not sign them, or an entry is missing.
-            StateError: The site has already given another answer to this step, or another site sent this one.
+            StateError: The answer is of another site, or differs from an earlier one to this step.
         """
         answer, _ = SiteAnswer.decoded(data, self._terms)
         if answer.site != site:
@@ -98,7 +98,7 @@ class SumServer:
     def close_step(self) -> None:
         """Go on to the next step with the sites that have answered.
 
-        Raises StateError if too few have answered, if the sum is known already, or if sites have sent wrong shares.
+        Raises StateError if too few have answered, if the sum is known, or if sites have sent wrong shares.
         """
         step = self.step
         if step is None:
@@ -115,7 +115,7 @@ class SumServer:
         self._closed.append(step)
 
     def begin_again(self) -> None:
-        """Give the attempt up and begin another one. Raises StateError if the sum is known."""
+        """Give up the attempt and begin another one. Raises StateError if the sum is known."""
         if self.step is None:
             raise StateError("the sum is known already")
         self._journal.append({"event": "attempt", "round": self._terms.round, "attempt": self.attempt + 1})
@@ -144,7 +144,6 @@ class SumServer:
         self._answers[answer.step][answer.site], self._signatures[answer.step][answer.site] = answer, signature
 
     def _left(self, step: str) -> list[int]:
-        """Return the sites to ask in a step: all in the first step, then those that answered the step before."""
         position = STEPS.index(step)
         if position == 0:
             return list(range(self._terms.noise.n_sites))
@@ -174,7 +173,7 @@ class SumServer:
         return {"signatures": messages.keyed(dict(sorted(self._signatures["survivors"].items())))}
 
     def _check(self, answer: SiteAnswer) -> None:
-        """Raise SumError unless the answer contains everything that the later steps need."""
+        """Raise SumError unless the answer contains everything that later steps need."""
         payload, N, step = answer.payload, self._terms.noise.n_sites, answer.step
         if step == "keys":
             Advert.of(payload)
@@ -200,7 +199,7 @@ class SumServer:
                     messages.raw(share, primitives.SHARE_BYTES)
 
     def _unmasked(self) -> Tensor:
-        """Remove all masks from the sum of the masked vectors. Raises StateError if a site sent a wrong share."""
+        """Remove all masks from the sum. Raises StateError if a site sent a wrong share."""
         terms, adverts, survivors = self._terms, self._adverts, self.survivors
         revealing = primitives.coefficients(sorted(self._answers["unmask"])[: terms.noise.threshold])
         shared = sorted(self._answers["shares"])
@@ -222,7 +221,6 @@ class SumServer:
         return modular(torch.from_numpy(total.astype(np.int64)))
 
     def _seed(self, name: str, site: int, coefficients: Mapping[int, int]) -> bytes:
-        """Reconstruct a site's seed from the answers of the sites in `coefficients`."""
         entries = {v: self._answers["unmask"][v].payload[name][str(site)] for v in coefficients}
         try:
             shares = {v: messages.raw(entry, primitives.SHARE_BYTES) for v, entry in entries.items()}

@@ -1,4 +1,4 @@
-"""One site's part in a secure sum: the site answers requests, and may be restarted between two requests."""
+"""One site's part in a secure sum."""
 
 from __future__ import annotations
 
@@ -24,21 +24,19 @@ SEALED = primitives.NONCE_BYTES + 2 * primitives.SHARE_BYTES + primitives.TAG_BY
 class SumSite:
     """A site that answers the server's requests in one secure sum; a repeated request gets the same bytes again.
 
-    In each attempt the site draws its noisy vector and the keys of its masks once, and writes both to disk before it
-    sends the public keys. Even if the folder is replaced by an older copy, each key masks only one vector. All masks
-    depend on the set of sites whose shares have arrived. Two processes that run the site from copies of its folder
-    therefore use different masks for different sets.
+    In each attempt the site draws its noisy vector and its keys once, and writes both to disk before it sends the
+    public keys. Even if the folder is replaced by an older copy, each key masks only one vector. All masks depend on
+    the set of sites whose shares have arrived, so copies of a site use different masks for different sets.
 
     Args:
         terms: The public parameters of the sum.
-        key: The site's signing key; the roster has its public key.
+        key: The site's signing key.
         journal: The site's state.
         vector: A function that returns the site's vector with its share of the noise, M integers; called once in each
             attempt.
-        charge: A function that charges the site's ledger for a masked vector; called with the answer that contains the
-            vector, before the answer leaves.
-        attempts: The maximum number of attempts that the site takes part in. Each attempt costs epsilon, because the
-            server may falsely claim that an attempt failed.
+        charge: A function that charges the site's ledger for an answer with a masked vector; called before the answer
+            leaves.
+        attempts: The maximum number of attempts that the site takes part in. Each costs epsilon.
 
     Guarantee:
         What the server and colluding sites see of this site is a function of random numbers and of a sum over at least
@@ -67,7 +65,7 @@ class SumSite:
 
     @property
     def attempt(self) -> int:
-        """The latest attempt in which this site has answered; 0 if it has not answered yet."""
+        """The latest attempt in which this site has answered; 0 if there is none."""
         return max((attempt for attempt, _ in self._done), default=0)
 
     @property
@@ -76,13 +74,7 @@ class SumSite:
         return sum(step == "masked" for _, step in self._done)
 
     def respond(self, data: bytes) -> bytes:
-        """Answer a request of the server.
-
-        Args:
-            data: The request.
-
-        Returns:
-            The signed answer, which is on disk before the call returns.
+        """Return the signed answer to a request of the server; the answer is on disk before the call returns.
 
         Raises:
             SumError: The bytes are not a request of this sum, or an honest server would not send them.
@@ -112,13 +104,11 @@ class SumSite:
         return answer
 
     def _forget_old_secrets(self) -> None:
-        """Delete the secrets of attempts that are over, so that nobody can obtain them later."""
         over = self.attempt if (self.attempt, "unmask") in self._done else self.attempt - 1
         for attempt in range(1, over + 1):
             self._journal.forget(secret_file(self._terms, attempt))
 
     def _check_order(self, request: ServerRequest) -> None:
-        """Raise StateError if the attempt is over or not allowed, or if this site has not answered the step before."""
         if request.attempt < self.attempt:
             raise StateError(f"attempt {request.attempt} is over: this site is in attempt {self.attempt}")
         if request.step == STEPS[0]:
@@ -217,7 +207,7 @@ class SumSite:
         return messages.consent(messages.view(adverts), secret["shared"], U3)
 
     def _adverts(self, request: ServerRequest) -> dict[int, Advert]:
-        """Verify and return the sites' public keys. Raises SumError if this site's own keys are missing or differ."""
+        """Return the sites' verified keys. Raises SumError if this site's own keys are missing or differ."""
         terms, found = self._terms, {}
         for v, entry in messages.by_site(request.payload, "adverts", terms.noise.n_sites).items():
             if not isinstance(entry, list) or len(entry) != 2:
@@ -236,7 +226,6 @@ class SumSite:
         return found
 
     def _check_enough(self, least: int, sites: list[int], among: Any, what: str) -> None:
-        """Raise SumError unless there are at least `least` sites, all of them `among` those that took part before."""
         if len(sites) < least or not set(sites) <= set(among):
             raise SumError(f"a sum needs {least} {what}, all from sites that took part before, got {len(sites)}")
 
@@ -248,7 +237,7 @@ class SumSite:
         return Advert(cipher, mask, commitment(self._terms, attempt, self.site, bytes.fromhex(secret["self"])))
 
     def _pair_key(self, attempt: int, secret: dict[str, Any], advert: Advert, sender: int, receiver: int) -> bytes:
-        """Compute the key that encrypts shares from `sender` to `receiver`; `advert` has the other site's keys."""
+        """Compute the key that encrypts shares from `sender` to `receiver`, of which one is this site."""
         private = primitives.agreement_key(bytes.fromhex(secret["cipher"]))
         return primitives.agreed(private, advert.cipher, self._terms.purpose(attempt, "shares", sender, receiver))
 
@@ -264,7 +253,7 @@ class SumSite:
 
 
 def secret_file(terms: SumTerms, attempt: int) -> str:
-    """Return the name under which a site's journal keeps the secrets of an attempt until the attempt is over."""
+    """Return the name under which a site's journal keeps the secrets of an attempt."""
     return f"sum-{terms.round:05d}-{attempt:03d}.secret"
 
 
@@ -278,8 +267,7 @@ class Masks:
     """The masks of one attempt. U1: the digest of all public keys (`view`). U2: the sites whose shares have arrived.
 
     Every mask depends on U1 and U2. Otherwise a server could query several copies of a site and cancel the site's pair
-    masks. Let y(U) be the site's vector, masked for the set U of sites, and let v run over the n other sites of U2.
-    Then `sum_v y(U2 - v) - (n - 1) y(U2)` would have no pair mask.
+    masks.
     """
 
     terms: SumTerms

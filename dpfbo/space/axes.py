@@ -1,4 +1,4 @@
-"""Parameters as axes of a search space: numbers or integers in an interval, and ordered or unordered values."""
+"""Parameters as axes of a search space."""
 
 import math
 from abc import ABC, abstractmethod
@@ -22,7 +22,7 @@ _ROUNDING = 1e-6  # in steps: a number at most this far from a value counts as t
 
 
 def quotient(x: Tensor, y: float) -> Tensor:
-    """Compute `x / y`, rounded alike on every device: CUDA would multiply by the reciprocal of a Python number."""
+    """Compute `x / y`, rounded alike on every device (CUDA multiplies by the reciprocal of a Python number)."""
     return x / torch.full((), y, dtype=x.dtype, device=x.device)
 
 
@@ -40,7 +40,7 @@ class Axis(Conditional, ABC):
 
     @property
     def columns(self) -> int:
-        """The number of columns in the embedding: one for each value of an unordered choice, else 1."""
+        """The number of columns in the embedding: the number of values of an unordered choice, else 1."""
         return 1
 
     @abstractmethod
@@ -49,26 +49,23 @@ class Axis(Conditional, ABC):
 
     @abstractmethod
     def unit(self, x: Tensor) -> Tensor:
-        """Return the coordinate of each number x in natural units, elementwise."""
+        """Return the coordinates of numbers x in natural units, elementwise."""
 
     def nth(self, k: Tensor) -> Tensor:
-        """Return the number in natural units of the k-th value of a discrete axis, counted from 0, elementwise."""
+        """Return the number of the k-th value of a discrete axis, counted from 0, elementwise."""
         return k
 
     def rank(self, x: Tensor) -> Tensor:
-        """Return the k for which `nth(k)` is x, a number in natural units, elementwise."""
+        """Return the k for which `nth(k)` is the number x, elementwise."""
         return x
 
     @abstractmethod
     def value(self, number: float) -> Value:
-        """Return the value that has this number in natural units."""
+        """Return the value that has this number."""
 
     @abstractmethod
     def number(self, value: Value) -> float:
-        """Return a value's number in natural units: the value itself, or its index on a categorical or ordinal axis.
-
-        Raises SettingError if the axis does not have the value.
-        """
+        """Return a value's number in natural units. Raises SettingError if the axis does not have the value."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -119,24 +116,19 @@ class _Interval(Axis):
 
     @property
     def largest(self) -> Value:
-        """The largest value, which is below `upper` if `upper - lower` is not a multiple of the step."""
+        """The largest value; with a step, it may be below `upper`."""
         if self.step is None:
             return self.upper
         return self.value(float(self.nth(torch.tensor(self._count - 1, dtype=torch.float64, device="cpu"))))
 
     @cached_property
     def _count(self) -> int:
-        """The number of values of an axis with a step."""
         lower, upper, step = map(_decimal, (self.lower, self.upper, self.step))
         return (upper - lower) // step + 1
 
     @cached_property
     def _grid(self) -> tuple[float, float, float]:
-        """The a, b and c for which `(a + k b) / c` is the k-th value of an axis with a step.
-
-        Whole numbers avoid rounding errors: 0.1 + 2 x 0.1 is (1 + 2) / 10 = 0.3. If whole numbers would exceed 2^53, a
-        is `lower`, b is `step` and c is 1.
-        """
+        """The a, b and c for which `(a + k b) / c` is the k-th value; whole numbers where possible."""
         lower, step = map(_decimal, (self.lower, self.step))
         c = math.lcm(lower.denominator, step.denominator)
         a, b = int(lower * c), int(step * c)
@@ -192,7 +184,7 @@ class _Interval(Axis):
         return found
 
     def _nearest(self, number: float) -> float | None:
-        """Return the number of the value that equals `number` up to rounding, or None if no value does."""
+        """Return the number of the value that equals `number` up to rounding, or None."""
         if self.step is None:
             return number
         x = torch.tensor(number, dtype=torch.float64, device="cpu")
@@ -201,7 +193,7 @@ class _Interval(Axis):
 
 
 def _decimal(number: float | None) -> Fraction:
-    """Return exactly the decimal number that a float is printed as, such as 1/10 for 0.1."""
+    """Return the decimal number that a float is printed as, such as 1/10 for 0.1."""
     return Fraction(number) if isinstance(number, int) else Fraction(repr(float(number or 0)))
 
 
@@ -213,13 +205,12 @@ class Float(_Interval):
         lower: The smallest value.
         upper: The largest value.
         log: True to search the logarithm of the number; `lower` must then be above 0.
-        step: The distance between the values `lower, lower + step, ..`; None for all numbers. As in Optuna, the last
-            value is the largest that is at most `upper`. Values are computed as decimal numbers: 0.1 + 2 x 0.1 is 0.3.
+        step: The distance between the values `lower, lower + step, ..`, the last of which may be below `upper`; None
+            for all numbers. Not allowed with `log`.
         when: The condition under which the parameter is active, see `Space`.
 
     Raises:
-        SettingError: The bounds are not finite, `lower` is not below `upper`, or `step` is not positive, is too large
-            for the bounds, or is given with `log`.
+        SettingError: The bounds are not finite, `lower` is not below `upper`, or `step` is invalid.
 
     Example:
         >>> from dpfbo import Float, Space
@@ -243,8 +234,8 @@ class Integer(_Interval):
         when: The condition under which the parameter is active, see `Space`.
 
     Raises:
-        SettingError: A bound or `step` is not a whole number, `lower` is not below `upper`, or `step` is too large
-            for the bounds, or is given with `log`.
+        SettingError: A bound or `step` is not a whole number, `lower` is not below `upper`, or `step` is too large or
+            given with `log`.
 
     Example:
         >>> from dpfbo import Integer
@@ -261,7 +252,7 @@ class Integer(_Interval):
 
 
 class _OneOf(Axis):
-    """One of several values, held by the field that `_field` names; a value's number is its index."""
+    """One of several values in the field that `_field` names; the number of a value is its index."""
 
     _field: ClassVar[str]
 
@@ -311,8 +302,7 @@ class Categorical(_OneOf):
     """One of several values without an order.
 
     Args:
-        choices: At least two different values that JSON can write: numbers, strings, booleans, None, lists and dicts.
-            The objective receives a tuple as a tuple; JSON writes it as a list, so `(64, 64)` and `[64, 64]` are equal.
+        choices: At least two different values that JSON can write, or tuples. A tuple equals a list of the same values.
         when: The condition under which the parameter is active, see `Space`.
 
     Raises:

@@ -42,13 +42,13 @@ def named_fields(parameter: Conditional) -> list[Field[Any]]:
 
 
 def ordered_fields(kind: type[Conditional]) -> list[Field[Any]]:
-    """Return a parameter class's fields in the order of a call: positional ones, keyword-only ones, `when` last."""
+    """Return a class's fields in the order of a call: positional, keyword-only, and `when` last."""
     return sorted(fields(kind), key=lambda f: (bool(f.kw_only), f.name == "when"))
 
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition: axis `axis` of a domain is active only if axis `parent` has one of `numbers`, in natural units."""
+    """Axis `axis` of a domain is active only if axis `parent` has one of `numbers`, in natural units."""
 
     axis: int
     parent: int
@@ -56,7 +56,7 @@ class Condition:
 
 
 def requirements(parameters: Mapping[str, Any], deciding: tuple[type, ...]) -> dict[str, Requirements]:
-    """Collect the conditions under which each parameter is active: its own, and those of its parents.
+    """Collect the conditions under which each parameter is active: its own `when`, and those of its parents.
 
     The parents of a parameter are the parameters named in its `when`.
 
@@ -65,8 +65,8 @@ def requirements(parameters: Mapping[str, Any], deciding: tuple[type, ...]) -> d
         deciding: The classes of parameters that a condition may name.
 
     Returns:
-        For each parameter, the parameters on which it depends, with the numbers of their allowed values. A parent's own
-        parents come before it.
+        For each parameter, the numbers of the allowed values of each parameter on which it depends. A parent's own
+        parents come before the parent.
 
     Raises:
         SettingError: A condition names a wrong parameter or value, can never hold, or depends on its own parameter.
@@ -93,7 +93,6 @@ def requirements(parameters: Mapping[str, Any], deciding: tuple[type, ...]) -> d
 def _required(
     name: str, when: Mapping[str, Iterable[Value]], parameters: Mapping[str, Any], found: Mapping[str, Requirements]
 ) -> Requirements:
-    """Return the requirements of the parameter `name`. found: requirements by name, at least of its parents."""
     required: Requirements = {}
     for parent, values in when.items():
         try:

@@ -1,4 +1,4 @@
-"""Search domains: a box, a finite grid, or a box with discrete axes (`mixed`). Agents search the unit cube."""
+"""Search domains: a box, a finite grid, or a box with discrete axes."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,7 +13,7 @@ SCREENED = 512  # on larger grids, an expensive function is evaluated at cluster
 
 
 class _InBox:
-    """A domain in a box, whose points in natural units are linearly scaled points of the unit cube."""
+    """A domain in a box, which is scaled linearly to the unit cube."""
 
     lower: tuple[float, ...]
     upper: tuple[float, ...]
@@ -24,7 +24,7 @@ class _InBox:
         return low + u * (high - low)
 
     def to_unit(self, x: Tensor) -> Tensor:
-        """Convert points x in natural units to unit-cube points, both `... x D`."""
+        """Convert points x in natural units to the unit cube, both `... x D`."""
         low, high = (torch.tensor(bound, dtype=x.dtype, device=x.device) for bound in (self.lower, self.upper))
         return (x - low) / (high - low)
 
@@ -68,7 +68,7 @@ class Box(_InBox):
 
 @dataclass(frozen=True)
 class Grid(_InBox):
-    """A finite set of points that lies in a box.
+    """A finite set of points in a box.
 
     Args:
         points: The points in natural units, G x D.
@@ -113,11 +113,10 @@ class Grid(_InBox):
 
     @cached_property
     def screening(self) -> tuple[Tensor, Tensor] | None:
-        """The division of the grid into c clusters; None on grids of at most 512 points.
+        """The grid rows of c cluster centres (c) and of each cluster's points (c x w); None for at most 512 points.
 
-        The first tensor has the row of each cluster's centre in `points`, c. The second has the rows of each cluster's
-        points, c x w, where w is the size of the largest cluster; a smaller cluster is padded with its centre. A point
-        belongs to the cluster of the nearest centre.
+        A point belongs to the cluster of the nearest centre. w is the size of the largest cluster; smaller ones are
+        padded with their centre.
         """
         G = len(self.points)
         if G <= SCREENED:
@@ -145,10 +144,9 @@ class Grid(_InBox):
 
     @cached_property
     def _lookup(self) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
-        """The tables of `index_of`: the distinct values and the sorted codes of each axis, and grid rows.
+        """The distinct values and the sorted codes of each axis, and a grid row for each code of the last axis.
 
-        Two points have the same code at an axis if they agree on this axis and on all axes before it. The last tensor
-        has the first grid row with each code of the last axis.
+        Two points have the same code at an axis if they agree on this axis and all before it.
         """
         rank, axes = torch.zeros(len(self.points), dtype=torch.long, device=self.points.device), []
         for axis in range(self.dimension):
@@ -166,7 +164,7 @@ Domain = Box | Grid | MixedBox
 
 
 def embedded_dimension(domain: Domain) -> int:
-    """Return the number of coordinates of the points that features and kernels take."""
+    """Return the number of coordinates that features and kernels take, D'."""
     return domain.embedded_dimension if isinstance(domain, MixedBox) else domain.dimension
 
 

@@ -1,11 +1,10 @@
 """Boxes with discrete axes (whole numbers, ordered levels, unordered choices) and perhaps continuous ones.
 
-Each value of a discrete axis corresponds to an interval of the axis in the unit cube; the value's coordinate is one
-point of that interval. Features and kernels are evaluated after points are snapped to these coordinates
-(Garrido-Merchan and Hernandez-Lobato 2020). An unordered choice is embedded as a scaled one-hot vector, so two
-different choices have distance APART. An SE kernel of length-scale l between them is `exp(-APART^2 / (2 l^2))`, the
-Hamming (overlap) kernel. Where the conditions of an axis do not hold, the axis is inactive, and points are moved to its
-middle. Points that differ only on inactive axes are therefore the same point.
+Each value of a discrete axis has an interval of the axis in the unit cube. Points are snapped to one coordinate of the
+interval before features and kernels see them (Garrido-Merchan and Hernandez-Lobato 2020). An unordered choice is
+embedded as a scaled one-hot vector, so different choices have distance APART. An SE kernel of length-scale l between
+them is `exp(-APART^2 / (2 l^2))`, the Hamming (overlap) kernel. Points are moved to the middle of inactive axes, whose
+conditions do not hold.
 """
 
 import math
@@ -29,8 +28,7 @@ class MixedBox:
     """A box with one axis for each of D parameters. A point in natural units has one number for each axis.
 
     conditions: An axis is active where all of its conditions hold. A condition states the allowed values of another
-    axis, the parent. The conditions of the parent must be listed for the axis as well, so that the axis is inactive
-    where its parent is.
+    axis, the parent. The conditions of the parent must be listed for the axis as well.
     """
 
     axes: tuple[Axis, ...]
@@ -66,7 +64,7 @@ class MixedBox:
         return self.imputed(torch.stack([axis.unit(x[..., i]) for i, axis in enumerate(self.axes)], -1))
 
     def active(self, u: Tensor) -> Tensor:
-        """Return which axes are active at unit-cube points, as booleans `... x D`."""
+        """Return booleans, `... x D`, that are True where an axis is active at a unit-cube point."""
         columns = list(torch.ones_like(u, dtype=torch.bool).unbind(-1))
         for c in self.conditions:
             x = self.axes[c.parent].natural(u[..., c.parent])
@@ -74,12 +72,11 @@ class MixedBox:
         return torch.stack(columns, -1)
 
     def imputed(self, u: Tensor) -> Tensor:
-        """Move each unit-cube point, `... x D`, to the middle of each axis that is inactive at the point."""
+        """Move unit-cube points, `... x D`, to the middle of the axes that are inactive at each point."""
         return torch.where(self.active(u), u, self._middle.to(u)) if self.conditions else u
 
     @cached_property
     def _middle(self) -> Tensor:
-        """The coordinates of the middles of all axes, D, on the CPU; those of discrete axes are snapped."""
         middle = torch.full((self.dimension,), 0.5, dtype=torch.float64, device="cpu")
         return self._changed(middle, [self.axes[i].natural(middle[i]) for i in self.discrete])
 
@@ -88,10 +85,10 @@ class MixedBox:
         return self.imputed(self._changed(u, [self.axes[i].natural(u[..., i]) for i in self.discrete]))
 
     def snap_within(self, u: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-        """Move points as `snap` does, but only to discrete values with coordinates inside boxes.
+        """Move points as `snap` does, but only to discrete values inside boxes.
 
-        lower, upper: the corners of the boxes, which broadcast against u, `... x D`. Raises SettingError if a
-        box holds no value of an axis.
+        lower, upper: the corners of the boxes, which broadcast against u, `... x D`. Raises SettingError if a box holds
+        no value of an axis.
         """
         values = []
         for i in self.discrete:
@@ -128,8 +125,7 @@ class MixedBox:
     def pulled_back(self, slopes: Tensor) -> Tensor:
         """Map gradients in embedded coordinates, `... x D'`, to gradients in unit-cube coordinates, `... x D`.
 
-        The derivatives on discrete axes are 0. All axes are treated as active; the caller has to set the derivatives on
-        inactive axes to 0 (see `active`).
+        The derivatives on discrete axes are 0. On inactive axes the caller has to set them to 0 (see `active`).
         """
         pulled = slopes.new_zeros(*slopes.shape[:-1], self.dimension)
         index = [i for i in range(self.dimension) if i not in self.discrete]
@@ -149,8 +145,8 @@ class MixedBox:
     def neighbours(self, u: Tensor, i: int) -> Tensor:
         """Copy each point with its own and with other values on the discrete axis i, `n x D -> n x k x D`.
 
-        The copies of a point take all values of the axis if it has at most 20. Otherwise they take the point's own
-        value and the values 1, 2, 4, .. steps away.
+        The copies take all values if the axis has at most 20, else the point's own value and those 1, 2, 4, .. steps
+        away.
         """
         axis = self.axes[i]
         assert axis.size is not None

@@ -1,4 +1,4 @@
-"""Conversion of Optuna's and ConfigSpace's search spaces to parameters, and of parameters to Optuna's distributions."""
+"""Conversion of search spaces from Optuna and ConfigSpace, and to Optuna."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ Descriptions = dict[str, Any]  # descriptions of parameters by name, as in a YAM
 
 
 def parameters_of_optuna(distributions: Mapping[str, Any]) -> Descriptions:
-    """Describe Optuna's distributions as parameters, for `Space.from_optuna`."""
+    """Describe Optuna's distributions as parameters."""
     with needing("optuna", "a space of Optuna"):
         from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
@@ -34,7 +34,7 @@ def parameters_of_optuna(distributions: Mapping[str, Any]) -> Descriptions:
 
 
 def optuna_distributions(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert parameters to Optuna's distributions, for `Space.to_optuna`."""
+    """Convert parameters to Optuna's distributions."""
     with needing("optuna", "a space of Optuna"):
         from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
@@ -55,7 +55,7 @@ def optuna_distributions(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parameters_of_configspace(space: Any) -> Descriptions:
-    """Describe the parameters of a ConfigSpace, for `Space.from_configspace`."""
+    """Describe the parameters of a ConfigSpace."""
     with needing("configspace", "a space of ConfigSpace"):
         from ConfigSpace import ConfigurationSpace
 
@@ -74,7 +74,6 @@ def parameters_of_configspace(space: Any) -> Descriptions:
 
 
 def _of_configspace(name: str, p: Any) -> dict[str, Any]:
-    """Describe one parameter of ConfigSpace."""
     import ConfigSpace
 
     if isinstance(p, ConfigSpace.Constant):
@@ -92,14 +91,13 @@ def _of_configspace(name: str, p: Any) -> dict[str, Any]:
 
 
 def _one_of(kind: str, key: str, values: Any) -> dict[str, Any]:
-    """Describe a choice; a single value becomes a fixed parameter."""
     if len(values) == 1:
         return {"type": "fixed", "constant": values[0]}
     return {"type": kind, key: list(values)}
 
 
 def _conditions(condition: Any) -> list[tuple[str, str, list[Value]]]:
-    """Split a condition into parts that must all hold: each has a child, a parent and the parent's allowed values."""
+    """Split a condition into parts (child, parent, allowed values of the parent) that must all hold."""
     import ConfigSpace
 
     if isinstance(condition, ConfigSpace.AndConjunction):

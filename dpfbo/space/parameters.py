@@ -1,4 +1,4 @@
-"""Named parameters: a `Space` maps configurations (dicts of values by name) to points of a search domain and back."""
+"""Search spaces of named parameters."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
@@ -24,7 +24,7 @@ class Fixed(Conditional):
     """A parameter with one value, which the objective receives. It adds no axis to the search space.
 
     Args:
-        constant: A value that JSON can write: a number, a string, a boolean, None, or a list or dict of them.
+        constant: A value that JSON can write.
         when: The condition under which the parameter is active, see `Space`.
 
     Raises:
@@ -56,19 +56,17 @@ _KINDS: dict[str, type[Any]] = {
 class Space:
     """A search space of named parameters. A configuration is a dict with the value of every active parameter.
 
-    A parameter may have a condition, such as `when={"kernel": "rbf"}` or `when={"depth": [2, 3], "kernel": "rbf"}`. The
-    parameter is then active only where every parameter that `when` names is active and has the given value, or one of
-    the listed values. A value that is itself a list must be wrapped in another list. The parameters that `when` names
-    must be categorical, ordinal or integer. A configuration leaves inactive parameters out, and its point lies in the
-    middle of their axes.
+    A parameter with `when={"depth": [2, 3], "kernel": "rbf"}` is active only where `depth` is 2 or 3, `kernel` is
+    "rbf", and both are active themselves. A value that is itself a list must be wrapped in another list. A condition
+    may name categorical, ordinal and integer parameters. A configuration leaves inactive parameters out, and its point
+    lies in the middle of their axes.
 
     Args:
-        parameters: The parameters by name. A parameter can also be given as a dict, as in a YAML file, such as
-            `{type: float, lower: 1e-4, upper: 1, log: true}`, `{type: integer, ..}`, `{type: categorical, choices:
-            [..]}` or `{type: ordinal, values: [..]}`. A fixed parameter can be a plain value.
+        parameters: The parameters by name. A fixed parameter can be a plain value, any parameter a dict as in YAML,
+            such as `{type: float, lower: 1e-4, upper: 1, log: true}`.
 
     Raises:
-        SettingError: A parameter or a condition is wrong (the error names it), or all parameters are fixed.
+        SettingError: A parameter or a condition is wrong, or all parameters are fixed.
 
     Example:
         >>> from dpfbo import Categorical, Integer, Space
@@ -108,7 +106,7 @@ class Space:
     def domain(self) -> MixedBox | Box:
         """The domain, with one axis for each parameter that is not fixed.
 
-        It is a `Box` if all these parameters are floats on a linear scale, without steps or conditions.
+        The domain is a `Box` if all axes are floats on a linear scale, without steps or conditions.
         """
         linear = [axis for axis in self.axes.values() if isinstance(axis, Float) and not axis.log and axis.size is None]
         index = {name: i for i, name in enumerate(self.axes)}
@@ -127,12 +125,12 @@ class Space:
         return requirements(self.parameters, (Categorical, Ordinal, Integer))
 
     def _unmet(self, name: str, numbers: Mapping[str, float]) -> str | None:
-        """Return a parameter whose value makes `name` inactive, or None. numbers: values in natural units, by name."""
+        """Return a parameter whose value makes `name` inactive, or None. numbers: values in natural units."""
         required = self._requirements[name].items()
         return next((parent for parent, allowed in required if numbers[parent] not in allowed), None)
 
     def configuration(self, x: Tensor | Sequence[float]) -> dict[str, Value]:
-        """Return the configuration of a point: the active parameters' values by name. x: D numbers in natural units."""
+        """Return the active parameters' values by name. x: a point, D numbers in natural units."""
         values = {name: axis.value(float(v)) for (name, axis), v in zip(self.axes.items(), x, strict=True)}
         deciding = {parent for required in self._requirements.values() for parent in required}
         numbers = {name: self.axes[name].number(values[name]) for name in deciding}
@@ -142,12 +140,11 @@ class Space:
     def natural(self, configuration: Mapping[str, Value]) -> Tensor:
         """Return the point of a configuration, D numbers in natural units.
 
-        Fixed parameters may be left out of the configuration, and inactive ones must be left out. On the axis
-        of an inactive parameter, the point lies in the middle.
+        Fixed parameters may be left out of the configuration, and inactive ones must be left out. The point lies in the
+        middle of inactive axes.
 
         Raises:
-            SettingError: A value is missing, outside the space, or given for an inactive parameter; the message begins
-                with the parameter's name.
+            SettingError: A value is missing, outside the space, or given for an inactive parameter.
         """
         for name in configuration:
             checks.one_of("the configuration's parameter", name, self.parameters)
@@ -176,7 +173,7 @@ class Space:
     def to_dict(self) -> dict[str, Any]:
         """Return plain data from which `Space` makes an equal space.
 
-        If the data are written as JSON and read again, tuples among the values come back as lists.
+        Tuples among the values become lists if the data are written as JSON.
         """
         kinds = {kind: name for name, kind in _KINDS.items()}
         return {
@@ -186,16 +183,13 @@ class Space:
 
     @staticmethod
     def from_optuna(distributions: Mapping[str, Any]) -> "Space":
-        """Make a space from Optuna's distributions, given by parameter name.
+        """Make a space from Optuna's distributions.
 
         A distribution with a single value becomes a fixed parameter.
 
         Args:
             distributions: A mapping from names to `FloatDistribution`, `IntDistribution` or `CategoricalDistribution`
                 objects, such as `optuna.trial.FrozenTrial.distributions`.
-
-        Returns:
-            The space.
 
         Raises:
             SettingError: A distribution is of another class, or JSON cannot write a choice.
@@ -214,8 +208,7 @@ class Space:
     def to_optuna(self) -> dict[str, Any]:
         """Return the parameters as Optuna's distributions, by name, for `study.ask` or `create_trial`.
 
-        An ordinal parameter becomes a `CategoricalDistribution`, which has no order. A fixed parameter becomes a
-        `CategoricalDistribution` with a single choice.
+        Ordinal and fixed parameters become a `CategoricalDistribution`, which has no order.
 
         Raises:
             SettingError: The space has conditions, which Optuna's distributions cannot state.
@@ -232,9 +225,7 @@ class Space:
 
     @staticmethod
     def from_configspace(configuration_space: Any) -> "Space":
-        """Make a space from a `ConfigSpace.ConfigurationSpace`, with its conditions.
-
-        Default values of parameters have no meaning here and are not kept.
+        """Make a space from a `ConfigSpace.ConfigurationSpace`, with its conditions but without default values.
 
         Args:
             configuration_space: A space of uniform floats and integers, categorical and ordinal parameters, and
@@ -244,8 +235,8 @@ class Space:
             The space, with the parameters in ConfigSpace's order.
 
         Raises:
-            SettingError: The space has forbidden clauses, another kind of condition, or a parameter with a prior (a
-                normal or beta distribution, or weighted choices).
+            SettingError: The space has forbidden clauses, another kind of condition, or a parameter with a non-uniform
+                prior.
             MissingPackage: ConfigSpace is not installed.
 
         Example:
@@ -260,12 +251,11 @@ class Space:
 
     @cached_property
     def axes(self) -> dict[str, Searched]:
-        """The searched parameters by name, which are the axes of the domain."""
+        """The parameters that are not fixed, by name; they are the axes of the domain."""
         return {name: p for name, p in self.parameters.items() if not isinstance(p, Fixed)}
 
 
 def _parameter(name: str, given: object) -> Parameter:
-    """Make a parameter from a Python or a YAML description; a SettingError names the parameter."""
     if not isinstance(name, str) or not name:
         raise SettingError("space", f"must have names that are not empty, got {name!r}")
     if isinstance(given, Parameter):

@@ -19,17 +19,15 @@ EDGE = {torch.float64: 1e-9, torch.float32: 1e-6}  # distance of a corner from a
 class Regions:
     """P disjoint boxes of equal volume that cover the unit cube of D axes.
 
-    The prime factors of P, largest first, each divide the axis that has the fewest parts so far: P = 4 halves both
-    axes when D = 2, and the first two when D = 3. A box holds its lower faces; it holds its upper faces only at the
-    upper end of the cube, so every point lies in exactly one box.
+    The prime factors of P, largest first, each divide the axis that has the fewest parts so far. A box holds its lower
+    faces; it holds its upper faces only at the upper end of the cube, so every point lies in exactly one box.
 
     Args:
         P: The number of regions.
         dimension: The number of axes, D.
 
     Raises:
-        SettingError: P or dimension is below 1. `check_against` raises SettingError if P does not suit the domain or
-            the number of agents.
+        SettingError: P or dimension is below 1.
 
     Example:
         >>> regions = Regions(6, 2)
@@ -48,7 +46,7 @@ class Regions:
 
     @cached_property
     def parts(self) -> tuple[int, ...]:
-        """The number of equal parts of each axis; their product is P."""
+        """The number of equal parts of each axis."""
         parts = [1] * self.dimension
         for prime in _prime_factors(self.P):
             parts[parts.index(min(parts))] *= prime
@@ -69,9 +67,8 @@ class Regions:
     def bounds(self, region: Tensor, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
         """Return the lower and upper corner of a closed box inside each region, both `... -> ... x D`.
 
-        An upper corner lies 1e-9 below each upper face that its region shares with another region. In single precision,
-        upper and lower corners lie 1e-6 from each shared face, so that rounding cannot move a point into another
-        region.
+        Upper corners lie 1e-9 below faces that two regions share. In single precision, lower and upper corners lie 1e-6
+        from these faces.
         """
         if self.P == 1:
             corner = torch.zeros(*region.shape, self.dimension, dtype=dtype, device=region.device)
@@ -92,12 +89,10 @@ class Regions:
     def uniform_points(self, region: Tensor, u: Tensor, domain: Domain) -> Tensor:
         """Return k uniform points of the domain in the region of each of n agents, `n x k x D` in the unit cube.
 
-        If the domain is a grid, they are grid points.
-
         Args:
             region: The region of each of n agents.
-            u: Uniform numbers in [0, 1), `n x k x D`. If the domain is a grid, they must be on its device.
-            domain: The domain.
+            u: Uniform numbers in [0, 1), `n x k x D`; for a grid, on its device.
+            domain: The domain; a grid gives grid points.
         """
         if isinstance(domain, Grid):
             by_region = self.region_of(domain.unit_points)
@@ -112,7 +107,7 @@ class Regions:
     def check_against(self, domain: Domain, n_agents: int) -> None:
         """Raise SettingError if a region would have no agent, no point of the grid, or no value of a parameter.
 
-        A domain with conditions allows only P = 1, because the middle of an inactive axis lies in only one region.
+        A domain with conditions allows only P = 1.
         """
         if n_agents < self.P:
             raise SettingError("P", f"must be at most the number of agents {n_agents}, got {self.P}")

@@ -1,1 +1,1 @@
-"""Studies, which state what agents and server agree on before a run, and the functions that run a study."""
+"""Studies, the settings that agents and server agree on before a run, and functions that run a study."""

@@ -1,4 +1,4 @@
-"""The federated algorithms (all but PO-GP-UCB), by name or with custom settings, and their default settings."""
+"""The federated algorithms, by name or with custom settings."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -31,7 +31,7 @@ _WITH_A_PRIOR = (  # with a private or shared prior: a setting, its only permitt
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A federated algorithm (any algorithm but PO-GP-UCB); `dpfbo.algorithm_named` returns the named algorithms.
+    """A federated algorithm; `dpfbo.algorithm_named` returns the named ones.
 
     Args:
         name: The name in records and error messages.
@@ -47,11 +47,11 @@ class Algorithm:
         message_noise: The noise variance lam of eq. 2.
         message_center: True to subtract an agent's mean observation before its message is computed.
         message_normalize: True to scale every message to the clip norm.
-        momentum: The weight of the earlier broadcasts in the running average that agents follow.
+        momentum: The weight of earlier broadcasts in the running average that agents follow.
         broadcasts: The number of broadcasts, after which agents work alone or keep the prior; None for one per round.
         follow: The name in `FOLLOW_PROBABILITY` of the probability 1 - p_t that an agent follows the server.
-        own_gp: The agents' own Gaussian processes, for local Thompson sampling.
-        own_draw: The kind of draw from `own_gp`.
+        own_gp: The agents' own Gaussian processes.
+        own_draw: The kind of draw from `own_gp` in local Thompson sampling.
         design: The design of the initial points, `uniform` or `sobol`.
         averaged_gp: The models whose expected improvement chooses an agent's queries; None for draws from `own_gp`.
 
@@ -95,7 +95,7 @@ class Algorithm:
             raise SettingError(name, rule)
 
     def _contradictions(self) -> Iterator[tuple[str, str]]:
-        """Yield name and error text of each setting that contradicts other settings or has no effect with them."""
+        """Yield the name and the error text of each setting that contradicts others or has no effect."""
         prior, found = self.has_prior, "none" if self.server is None else self.server.__name__
         if prior and self.averaged_gp is None:
             yield "averaged_gp", f"must be given for a {found}, got None"
@@ -154,7 +154,7 @@ class Algorithm:
     def check_run(self, n_init: int, weights: Weighting, sampling_probability: float) -> None:
         """Raise SettingError if the server infers a prior (`has_prior`) and these settings do not suit it.
 
-        A prior needs at least 2 initial points, uniform weights and, if it is private, a sampling probability of 1.
+        A prior needs at least 2 initial points, uniform weights and, if private, a sampling probability of 1.
         """
         kind, q = type(weights), sampling_probability
         for wrong, name, rule, found in (
@@ -169,7 +169,7 @@ class Algorithm:
 
 @dataclass(frozen=True)
 class Preset:
-    """The problem-dependent settings of the named algorithms; the defaults are those for a custom objective.
+    """The problem-dependent settings of the named algorithms; the defaults suit a custom objective.
 
     Args:
         M: The number of random features of the messages.
@@ -178,7 +178,7 @@ class Preset:
         follow: The name in `FOLLOW_PROBABILITY` of the probability 1 - p_t that an agent follows the server.
         own_gp: The agents' own Gaussian processes.
         own_draw: The kind of draw from `own_gp`.
-        P: The number of sub-regions, for the algorithms that have sub-regions.
+        P: The number of sub-regions, for algorithms that have them.
         sampling_probability: The probability q that a private mechanism samples an agent in a round.
         decay: The decay of the agents' softmax weights to equal weights.
 
@@ -228,7 +228,7 @@ def algorithm_named(name: str, preset: Preset = Preset()) -> Algorithm:
     Args:
         name: `ts`, `local` (agents work alone); `fts`, `fts_de`, `fts_original`, `shared_prior` (agents share without
             privacy); `dp_fts`, `dp_fts_de`, `dp_fts_de_plus`, `dp_prior` (private); `random_server`, `sobol_server`
-            (controls, whose server sends random or Sobol points).
+            (the server sends random or Sobol points, as a control).
         preset: The settings that depend on the problem.
 
     Returns:
@@ -257,17 +257,14 @@ def algorithm_named(name: str, preset: Preset = Preset()) -> Algorithm:
 
 
 def weights_for(algorithm: Algorithm, preset: Preset = Preset()) -> Weighting:
-    """Return the weights of the agents in each sub-region.
-
-    They are equal if the server infers a prior; otherwise, they are softmax weights with `preset.decay`.
-    """
+    """Return the agents' weights: equal if the server infers a prior, else softmax weights with `preset.decay`."""
     return Uniform() if algorithm.has_prior else Softmax(preset.decay)
 
 
 def mechanism_for(algorithm: Algorithm, n_init: int, preset: Preset = Preset(), z: float = 1.0) -> SubsampledGaussian:
     """Return the private mechanism, with noise multiplier z and a clip norm that few messages exceed.
 
-    For a private prior, the sampling probability and the clip norm are 1.
+    For a private prior, sampling probability and clip norm are 1.
     """
     if algorithm.has_prior:
         return SubsampledGaussian(1.0, z, 1.0)

@@ -40,7 +40,7 @@ class Best:
 
 
 class BestTable(list[Best]):
-    """A list with the best query of each agent, which a notebook shows as a table.
+    """The best query of each agent, as a list that a notebook shows as a table.
 
     Example:
         >>> import dpfbo
@@ -54,7 +54,7 @@ class BestTable(list[Best]):
     """
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a dict for each agent, with the keys agent, value, round and the names of the active parameters.
+        """Return a dict for each agent, with agent, value, round and the active parameters.
 
         A parameter with the name agent, value or round has the key `x.<name>`.
         """
@@ -66,11 +66,11 @@ class BestTable(list[Best]):
 
     @property
     def columns(self) -> list[str]:
-        """The keys of the dicts in `rows`, without duplicates."""
+        """The keys of all `rows`, without duplicates."""
         return list(dict.fromkeys([*_COLUMNS, *(name for row in self.rows() for name in row)]))
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return one row for each agent: agent, value, round, and each parameter (missing where it is inactive)."""
+        """Return a table of `rows`; the value of an inactive parameter is missing."""
         import pandas as pd
 
         return pd.DataFrame(self.rows(), columns=self.columns)

@@ -20,16 +20,16 @@ _CAVEAT = "The agents of a run share its broadcasts: this standard error says no
 class PairedComparison:
     """The difference between the final values of each agent in two results, the first result minus the other.
 
-    The standard error and the interval are over agents, given the two runs. All agents of a run share its broadcasts,
-    and so the noise in them. A run with another seed may differ by much more: compare several seeds before you
-    conclude anything about algorithms.
+    The standard error and the interval are over agents, given the two runs. All agents of a run share its broadcasts
+    and their noise, so another seed may change the difference by much more. Compare several seeds before you conclude
+    anything about algorithms.
 
     Args:
-        result: The first result, in a few words.
-        other: The result that is compared with it.
-        metric: The metric of both results, in words.
+        result: The first result, in words.
+        other: The other result, in words.
+        metric: The metric, in words.
         lower_is_better: True if smaller values are better.
-        agents: The numbers of the agents that have a value in both results.
+        agents: The agents that have a value in both results.
         values: The values of these agents in the first result.
         other_values: The values of these agents in the other result.
 
@@ -54,7 +54,7 @@ class PairedComparison:
 
     @property
     def differences(self) -> np.ndarray:
-        """The value of each agent minus its value in the other result."""
+        """Each agent's value in the first result minus that in the other."""
         return np.array(self.values) - np.array(self.other_values)
 
     @property
@@ -69,7 +69,7 @@ class PairedComparison:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 95 % confidence interval of `mean`, by Student's t with n - 1 degrees of freedom for n agents."""
+        """The 95 % confidence interval of `mean`, by Student's t."""
         from scipy.special import stdtrit  # imported here, because loading SciPy takes longer than a small study
 
         half = float(stdtrit(len(self.agents) - 1, (1 + _LEVEL) / 2)) * self.standard_error
@@ -77,12 +77,12 @@ class PairedComparison:
 
     @property
     def n_better(self) -> int:
-        """The number of agents with a better value than in the other result."""
+        """The number of agents with a better value in the first result."""
         return int((self._gains > 0).sum())
 
     @property
     def n_worse(self) -> int:
-        """The number of agents with a worse value than in the other result."""
+        """The number of agents with a worse value in the first result."""
         return int((self._gains < 0).sum())
 
     @property
@@ -90,7 +90,7 @@ class PairedComparison:
         return -self.differences if self.lower_is_better else self.differences
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return one row for each agent, with the columns agent, value, other_value and difference."""
+        """Return a row for each agent, with the columns agent, value, other_value and difference."""
         import pandas as pd
 
         columns = {"agent": self.agents, "value": self.values, "other_value": self.other_values}

@@ -39,35 +39,34 @@ def create_study(
     preset: Preset = Preset(),
     acquisition: Acquisition = Acquisition(),
 ) -> Study:
-    """Describe a run of N agents that search a space together, each for the best configuration of its own objective.
+    """Describe a run of N agents, each of which searches a space for the best configuration of its own objective.
 
     Args:
         space: Named parameters, or a domain such as `Box`.
         n_agents: The number of agents, N.
         algorithm: A name of `dpfbo.algorithm_named`, or an `Algorithm`.
-        epsilon: The privacy budget of the whole run, at user level, from which the noise of a private algorithm
-            follows. None for 1, unless `noise_multiplier` is given.
+        epsilon: The privacy budget of the whole run, at user level, which determines the noise of a private algorithm.
+            None for 1, unless `noise_multiplier` is given.
         rounds: The number of rounds after the initial points, T.
         n_init: The number of initial points of each agent.
-        seed: The public seed of all random numbers. If rng is `os`, it determines neither the noise nor the sampling of
-            agents.
-        delta: The delta of a private algorithm's guarantee; None for N^-1.1, or min(N^-1.1, .001) if rng is `os`.
+        seed: The public seed of all random numbers, except the noise and the sampling of agents if rng is `os`.
+        delta: The delta of the guarantee; None for N^-1.1, or min(N^-1.1, .001) if rng is `os`.
         noise_multiplier: The noise multiplier z of a private algorithm, in place of epsilon.
-        rng: `os` for real data: the operating system draws the noise. `seeded` for a simulation: it can be repeated,
-            and anybody who knows the seed can remove the noise.
-        trust: `server` if the agents trust the server with their messages; the server then adds the noise. `nobody` if
-            each agent adds a share of the noise and the server sees only the noisy sum (`dpfbo.secure.SecureSite`).
-        max_dropouts: With trust `nobody`, the number of agents that may drop out before the sum is complete.
-        colluders: With trust `nobody`, the number of agents that may reveal everything they know to the server.
-        preset: The settings that depend on the problem, see `dpfbo.Preset`. If `algorithm` is an `Algorithm`, only
-            `sampling_probability` and `decay` are used.
+        rng: `os` for real data: the operating system draws the noise. `seeded` for a simulation that can be repeated;
+            anybody who knows the seed can remove the noise.
+        trust: `server` if the agents trust the server, which then adds the noise. `nobody` if each agent adds a share
+            of the noise and the server sees only the noisy sum (`dpfbo.secure.SecureSite`).
+        max_dropouts: With trust `nobody`, the number of agents that may drop out of the sum.
+        colluders: With trust `nobody`, the number of agents that may reveal all they know to the server.
+        preset: The settings that depend on the problem. If `algorithm` is an `Algorithm`, only `sampling_probability`
+            and `decay` are used.
         acquisition: How agents maximise their acquisition functions over the domain.
 
     Returns:
         The study, which is public.
 
     Raises:
-        SettingError: A setting is out of range or contradicts another setting; the error names the setting.
+        SettingError: A setting is out of range or contradicts another.
 
     Example:
         >>> import dpfbo
@@ -127,19 +126,19 @@ def run_study(
     Args:
         study: The description of the run.
         problem: The objectives, with the study's domain and number of agents.
-        ledger: The ledger that records the cost of each broadcast; None for a ledger in memory, which suffices for a
-            simulation. Several studies may use the same ledger, even at the same time, unless it is bound to one study
+        ledger: The ledger that records the cost of each broadcast; None for one in memory, for a simulation. Several
+            studies may use a ledger at the same time, unless it is bound to one study
             (`ledger.bind(study.coverage())`).
-        on_round: A function that is called after every round.
-        threads: The number of threads on which blocks of agents compute; it changes no result.
+        on_round: A function that receives each finished `Round`.
+        threads: The number of threads for agents' computations; it changes no result.
 
     Returns:
         The queries and values of all agents, and the epsilon of the broadcasts.
 
     Raises:
         SettingError: The problem has another domain or number of agents, or real releases (rng `os`) would be charged
-            to a ledger in memory, which is lost with the process.
-        LedgerError: The ledger cannot be written; a private algorithm checks this before it evaluates anything.
+            to a ledger in memory.
+        LedgerError: The ledger of a private algorithm cannot be written.
 
     Example:
         >>> import dpfbo
@@ -159,11 +158,9 @@ def run_study(
 
 
 def checked_ledger(study: Study, ledger: Ledger | None, level: int) -> Ledger:
-    """Check and return the ledger that a run charges, which is a new one in memory if `ledger` is None.
+    """Return the ledger that a run charges, after checks; a new one in memory if `ledger` is None.
 
-    Warns if the release of a private prior will have little signal.
-
-    level: the `stacklevel` with which the warning names the user's line of code.
+    Warns if the release of a private prior will have little signal. level: the `stacklevel` of this warning.
 
     Raises SettingError if real releases (rng `os`) have no ledger on disk, and LedgerError if a private algorithm's
     ledger cannot be written.

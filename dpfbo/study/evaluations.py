@@ -25,7 +25,7 @@ _SAME = 1e-9  # queries with a smaller relative difference are equal: another pr
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One evaluation of the objective, which the callbacks of `dpfbo.optimize` receive.
+    """One evaluation of the objective, as the callbacks of `dpfbo.optimize` receive it.
 
     Args:
         agent: The agent's number.
@@ -83,7 +83,7 @@ def stop() -> NoReturn:
 
 @dataclass(frozen=True)
 class StopRules:
-    """The limits at which `dpfbo.optimize` ends early, as its docstring explains; None for no limit."""
+    """The limits at which `dpfbo.optimize` ends early; None for no limit."""
 
     max_evaluations: int | None = None
     timeout: float | None = None
@@ -99,14 +99,14 @@ class StopRules:
 
 @dataclass
 class Evaluations:
-    """All evaluations of one study, as an `EvaluationRecord` for the argument `record` of `dpfbo.problems.Custom`.
+    """All evaluations of one study, as the `record` of `dpfbo.problems.Custom`.
 
-    journal: contains the evaluations of earlier processes; new evaluations are appended before callbacks are called.
-    progress: True shows a progress bar; None shows it only in a notebook, or if standard error is a terminal.
+    journal: has the evaluations of earlier processes; new ones are appended before callbacks are called. progress: True
+    shows a progress bar; None shows it only in a notebook or a terminal.
 
     Raises:
-        Stop: `known` or `add` finds that a limit is reached, or a callback that `add` calls ends the study.
-        StateError: `known` is given a query that differs from the one in the journal.
+        Stop: `known` or `add` finds that a limit is reached, or a callback ends the study.
+        StateError: A query differs from the one in the journal.
     """
 
     study: Study
@@ -164,7 +164,7 @@ class Evaluations:
         self._bar.set_postfix(mean=f"{mean:.4g}")
 
     def after(self, rounds: int) -> list[Evaluation]:
-        """Return the evaluations of the unfinished round, given that `rounds` rounds are finished."""
+        """Return the evaluations of the unfinished round. rounds: the number of finished rounds."""
         return [
             Evaluation(agent, round, self.space.configuration(x), None if math.isnan(y) else y)
             for (agent, round, _), (x, y) in sorted(self.made.items())

@@ -7,7 +7,7 @@ _LEFT = ' style="text-align:left"'
 
 
 def html_table(rows: Iterable[Sequence[object]], header: Sequence[object] = ()) -> str:
-    """Return an HTML table, with every cell escaped. Without a header, each row's first cell becomes its row header."""
+    """Return an HTML table, with every cell escaped. Without a header, the first column becomes row headers."""
     head = "".join(f"<th{_LEFT}>{escape(str(cell))}</th>" for cell in header)
     body = "".join(f"<tr>{''.join(_cells(row, named=not header))}</tr>" for row in rows)
     return f"<table>{f'<thead><tr>{head}</tr></thead>' if header else ''}<tbody>{body}</tbody></table>"

@@ -1,4 +1,4 @@
-"""The result of a study: what each agent found, and the epsilon of the broadcasts."""
+"""The result of a study."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class Optimization:
         problem: The objectives.
         result: All finished rounds.
         ledger: The ledger that recorded the cost of each broadcast.
-        stopped: What ended the study early, in a few words; None if all rounds are finished.
+        stopped: The reason for an early end; None if all rounds are finished.
         unfinished: The evaluations of the round in which the study was stopped.
-        folder: The folder with the files of the study; None if there is none.
+        folder: The study's folder, if there is one.
 
     Example:
         >>> import dpfbo
@@ -69,11 +69,11 @@ class Optimization:
 
     @property
     def interrupted(self) -> bool:
-        """True if the study was stopped before its last round."""
+        """True if the study ended before its last round."""
         return self.stopped is not None
 
     def best(self) -> BestTable:
-        """Return the best observed query of each agent that has one, in a list that a notebook shows as a table."""
+        """Return the best observed query of each agent that has one."""
         space, sign, best = self._space, Shown.of(self.problem).sign, dict[int, Best]()
         if len(self.result.rounds):
             round, x, y = best_queries(self.result.rounds)
@@ -92,12 +92,12 @@ class Optimization:
 
     @property
     def epsilon(self) -> float | None:
-        """Epsilon of all charges of the ledger, at `delta`; None if there is no finite epsilon."""
+        """Epsilon of all charges of the ledger, at `delta`; None if it is not finite."""
         return self.epsilons[self.study.accountant]
 
     @cached_property
     def epsilons(self) -> dict[str, float | None]:
-        """Epsilon of all charges of the ledger, computed by each accountant that can analyse the run."""
+        """Epsilon of all charges of the ledger, by each accountant that can analyse the run."""
         return self.study.plan.epsilons(self.ledger.events())
 
     @property
@@ -106,11 +106,11 @@ class Optimization:
 
     @property
     def relation(self) -> str:
-        """The name of the neighbouring relation to which epsilon refers."""
+        """The neighbouring relation to which epsilon refers."""
         return self.study.plan.relation
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return one row for each query of each agent, with the columns of a run's file rounds.parquet."""
+        """Return one row for each query, with the columns of rounds.parquet."""
         import pandas as pd
 
         agents = torch.arange(self.study.n_agents, device="cpu")
@@ -129,13 +129,13 @@ class Optimization:
 
     @property
     def plot(self) -> ResultPlots:
-        """The plots of the finished rounds: `plot()` or `plot.history()`, and the other methods of `ResultPlots`."""
+        """Plots of the finished rounds: `plot()`, `plot.history()` and the other methods of `ResultPlots`."""
         return ResultPlots(self.study, self.problem, self.result, self.ledger)
 
     def compare(self, other: Optimization) -> PairedComparison:
         """Compare the final values with those of another result, agent by agent.
 
-        The values are the metric after the last finished round. The two results may have different numbers of rounds.
+        The values are the metric after the last finished round; the numbers of rounds may differ.
 
         Args:
             other: A result for the same agents, such as one of another algorithm.
@@ -145,7 +145,7 @@ class Optimization:
 
         Raises:
             SettingError: The results differ in the number of agents, the metric or its direction, or fewer than two
-                agents have a value in both results.
+                agents have a value in both.
         """
         for name, own, others in (
             ("n_agents", self.study.n_agents, other.study.n_agents),
@@ -166,10 +166,10 @@ class Optimization:
         return PairedComparison(self._name, other._name, metric, lower, tuple(agents.tolist()), mine, theirs)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write the finished rounds, the unfinished round's evaluations and the ledger to a new folder, for `load`.
+        """Write the finished rounds, the unfinished round's evaluations and the ledger to a folder, for `load`.
 
-        A study that ran with a folder needs no `save`: `load` can read that folder. A saved result cannot be continued,
-        and its ledger is a copy: make further charges to the original.
+        `load` can also read the folder of a study that ran with one. A saved result cannot be continued, and its ledger
+        is a copy: make further charges to the original.
 
         Args:
             folder: The folder, new or empty.
@@ -189,18 +189,18 @@ class Optimization:
     def load(cls, folder: str | os.PathLike[str], ledger: Ledger | None = None) -> Optimization:
         """Read the result of a study, finished or not, that `dpfbo.optimize` or `save` wrote to a folder.
 
-        Nothing in the folder is executed or changed, and the objective is not needed.
+        Nothing in the folder is executed or changed.
 
         Args:
-            folder: The folder of a result, or a folder in which there is exactly one result, up to two levels down.
+            folder: The folder of a result, or a folder with exactly one result, up to two levels down.
             ledger: The ledger that was passed to `dpfbo.optimize`; None for the one in the folder.
 
         Returns:
             The result. Its problem cannot evaluate anything. `stopped` is `not finished` if no reason is recorded.
 
         Raises:
-            StateError: The folder contains no result or several, its files were edited or made by another version, or
-                the study contains an object of a class from outside dpfbo.
+            StateError: The folder contains no result or several, or its files were edited, come from another version,
+                or name a class from outside dpfbo.
             CheckpointError: A round was edited, or belongs to another study.
             LedgerError: The ledger was edited, belongs to another run, or lacks the broadcast of a finished round.
 
@@ -265,7 +265,6 @@ class Optimization:
         return f"{study.algorithm.name}, {study.n_agents} agents, {rounds}: {reached}"
 
     def _unfinished_columns(self) -> dict[str, np.ndarray]:
-        """Return the columns of rounds.parquet for the evaluations of the unfinished round."""
         points = [self._space.natural(e.configuration).numpy() for e in self.unfinished] if self._space else []
         x = np.array(points).reshape(len(points), self.study.domain.dimension)
         u = self.study.domain.to_unit(torch.from_numpy(x))

@@ -1,4 +1,4 @@
-"""Run a study of the caller's own function in one call, `optimize`; the study can be interrupted and continued."""
+"""Run a study of the caller's own function in one call."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -76,52 +76,50 @@ def optimize(
     This is a simulation: one process holds the data of all agents.
 
     After Ctrl-C, `dpfbo.stop()` in a callback, or a limit, the call returns the result so far; `result.stopped` says
-    why. With a folder, the same call continues the study, also after an exception or a kill; the result is the same as
-    without the interruption. Each study has a subfolder, named by its algorithm, settings and seed;
-    `python -m runners.status`, `runners.board` and `analysis.figures` read its files.
+    why. With a folder, the same call continues the study, also after an exception or a kill, with the same result as
+    without the interruption. Each study has its own subfolder.
 
     Args:
         f: The objective. It receives the agent's number, 0..N-1, and a configuration, a dict of the space's parameters.
         space: Named parameters.
         n_agents: The number of agents, N.
         algorithm: A name of `dpfbo.algorithm_named`, or an `Algorithm`.
-        epsilon: The privacy budget of the whole run, at user level, from which the noise of a private algorithm
-            follows. None for 1, unless `noise_multiplier` is given.
+        epsilon: The privacy budget of the whole run, at user level, which determines the noise of a private algorithm.
+            None for 1, unless `noise_multiplier` is given.
         rounds: The number of rounds after the initial points, T.
-        seed: The seed of all random numbers. If rng is `os`, it determines neither the noise nor the sampling of
-            agents.
-        folder: The folder to which each evaluation is written durably as soon as it ends; None to write nothing.
+        seed: The seed of all random numbers, except the noise and the sampling of agents if rng is `os`.
+        folder: The folder to which each evaluation is written durably at once; None to write nothing.
         maximize: False if small values are better.
         on_failure: `stop` or `penalty`. `dpfbo.Custom` explains this and the next two arguments.
         retries: The number of further calls of f after a failed call.
-        n_jobs: The number of calls of f that run at the same time.
+        n_jobs: The number of parallel calls of f.
         call_timeout: The seconds after which a call of f counts as failed; None for no limit.
         n_init: The number of initial points of each agent.
-        delta: The delta of a private algorithm's guarantee; None for N^-1.1, or min(N^-1.1, .001) if rng is `os`.
+        delta: The delta of the guarantee; None for N^-1.1, or min(N^-1.1, .001) if rng is `os`.
         noise_multiplier: The noise multiplier z of a private algorithm, in place of epsilon.
         rng: `seeded` if the seed determines the noise; `os` if the operating system draws the noise. With `os`, give a
             folder or a ledger with a path.
         ledger: The ledger that records the cost of each broadcast; None for the one in the folder, or for one in memory
-            if there is no folder.
-        preset: The settings that depend on the problem, see `dpfbo.Preset`. If `algorithm` is an `Algorithm`, only
-            `sampling_probability` and `decay` are used.
+            without a folder.
+        preset: The settings that depend on the problem. If `algorithm` is an `Algorithm`, only `sampling_probability`
+            and `decay` are used.
         acquisition: How agents maximise their acquisition functions over the domain.
         progress: True shows a progress bar; None shows it only in a terminal or a notebook.
-        callbacks: Functions that are called with the study and an `Evaluation` after each evaluation.
-        max_evaluations: The total number of evaluations of all agents after which the study ends.
+        callbacks: Functions that receive the study and an `Evaluation` after each evaluation.
+        max_evaluations: The total number of evaluations after which the study ends.
         timeout: The seconds after which the study ends, once the running evaluation is complete.
-        min_gain: The study ends after a round in which no agent expects an improvement of this size or more from its
-            next query. Only for `local`, `shared_prior` and `dp_prior`, whose agents maximise expected improvement.
-        on_round: A function that is called after every round.
-        threads: The number of threads on which blocks of agents compute; it changes no result.
+        min_gain: The study ends after a round in which no agent expects an improvement of this size from its next
+            query. Only for `local`, `shared_prior` and `dp_prior`, whose agents maximise expected improvement.
+        on_round: A function that receives each finished `Round`.
+        threads: The number of threads for agents' computations; it changes no result.
 
     Returns:
         The queries and values of all agents, and the epsilon of the broadcasts.
 
     Raises:
-        SettingError: A setting is out of range or contradicts another setting; the error names the setting.
-        EvaluationError: f raised, or did not return a finite number; the error names agent and configuration.
-        MissingPackage: A folder is given, but a package that writes the files of a run is not installed.
+        SettingError: A setting is out of range or contradicts another.
+        EvaluationError: f raised, or did not return a finite number.
+        MissingPackage: A folder is given, but a package that writes its files is not installed.
         ResultsError: Another process is using the study's folder.
 
     Example:
@@ -182,7 +180,6 @@ def _run(
     on_round: OnRound,
     threads: int,
 ) -> Optimization:
-    """Run the study from where it was interrupted until it ends or is stopped."""
     stopped, result = None, study.result()
     path = None if place is None else place.files.path
     try:

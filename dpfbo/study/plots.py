@@ -68,11 +68,7 @@ class ResultPlots:
         return self.history(ax)
 
     def history(self, ax: Axes | None = None) -> Axes:
-        """Draw the mean of the metric over the agents after each round, with its standard error.
-
-        Args:
-            ax: The axes to draw on; None for a new figure.
-        """
+        """Draw the mean of the metric over the agents after each round, with its standard error."""
         rounds, name = self._rounds("history"), _plain_text(self.study.algorithm.name)
         ax = _axes(ax)
         epsilon = self.study.plan.epsilons(self.ledger.events())[self.study.accountant]
@@ -86,11 +82,7 @@ class ResultPlots:
         return ax
 
     def sites(self, ax: Axes | None = None) -> Axes:
-        """Draw the metric of each agent after the initial points and after the last round, the best agent on top.
-
-        Args:
-            ax: The axes to draw on; None for a new figure.
-        """
+        """Draw the metric of each agent after the initial points and after the last round, the best agent on top."""
         rounds = self._rounds("sites")
         first, last = (rounds[t].metric[:, -1].numpy() for t in (0, -1))
         agents = np.flatnonzero(np.isfinite(last))
@@ -108,11 +100,11 @@ class ResultPlots:
         return ax
 
     def slice(self, parameter: str | None = None, ax: Axes | None = None) -> Axes | np.ndarray:
-        """Draw the values of all agents' queries against one parameter or against each parameter, coloured by round.
+        """Draw the values of all agents' queries against a parameter, coloured by round.
 
         Args:
-            parameter: The name of a parameter; None for all, side by side.
-            ax: The axes to draw on, only with one parameter; None for a new figure.
+            parameter: The name of a parameter; None for one panel per parameter.
+            ax: Axes to draw on, only with `parameter`; None for a new figure.
 
         Returns:
             The axes, or an array with the axes of each parameter.
@@ -145,15 +137,11 @@ class ResultPlots:
         return panels[0] if parameter is not None else panels
 
     def importance(self, ax: Axes | None = None) -> Axes:
-        """Draw how important each parameter is for the observed values, by permutation importance.
+        """Draw the permutation importance of each parameter for the observed values.
 
-        Each agent's mean is first subtracted from its values. A random forest is trained on four fifths of the queries.
-        The importance of a parameter is the loss of R² on the remaining fifth when the parameter's values are permuted
-        there; the bars are means over the five folds, with their standard errors. The importance of a parameter that
-        was hardly varied does not show.
-
-        Args:
-            ax: The axes to draw on; None for a new figure.
+        A random forest predicts the values after subtraction of each agent's mean. The importance of a parameter is the
+        loss of R² on held-out queries when the parameter's values are permuted there. Bars are means over five folds,
+        with standard errors. The importance of a parameter that was hardly varied does not show.
         """
         x, y, agents, _ = self._queries("importance")
         axes = self._parameters
@@ -178,11 +166,7 @@ class ResultPlots:
         return ax
 
     def privacy(self, ax: Axes | None = None) -> Axes:
-        """Draw the epsilon spent up to each broadcast, and the epsilon of all planned broadcasts.
-
-        Args:
-            ax: The axes to draw on; None for a new figure.
-        """
+        """Draw the epsilon spent up to each broadcast, and the epsilon of all planned broadcasts."""
         study, rounds = self.study, self._rounds("privacy")
         if not study.algorithm.private:
             raise SettingError("privacy", f"needs a private algorithm, got {study.algorithm.name}")
@@ -206,7 +190,6 @@ class ResultPlots:
 
     @property
     def _parameters(self) -> dict[str, Axis | None]:
-        """The searched parameters by name; `x0`, `x1`, .. if they have no names."""
         space = getattr(self.problem, "space", None)
         return dict(space.axes) if space else {f"x{k}": None for k in range(self.study.domain.dimension)}
 
@@ -216,7 +199,7 @@ class ResultPlots:
         return self.result.rounds
 
     def _queries(self, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return all queries that have a value: points (n x D), values in the objective's own sign, agents, rounds."""
+        """Return all queries that have a value: points (n x D), values in the objective's sign, agents, rounds."""
         records = list(self._rounds(name))
         x = torch.cat([r.x.flatten(0, 1) for r in records]).numpy()
         y = Shown.of(self.problem).sign * torch.cat([r.y.flatten() for r in records]).numpy()
@@ -229,7 +212,7 @@ class ResultPlots:
 
 
 def _permutation_losses(x: np.ndarray, y: np.ndarray, unordered: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the loss of R² for each fold and column (folds x D), and R² for each fold."""
+    """Return the loss of R² by fold and column (folds x D), and R² by fold."""
     with needing("problems", "plot.importance"):
         from sklearn.compose import make_column_transformer
         from sklearn.ensemble import RandomForestRegressor
@@ -250,7 +233,6 @@ def _permutation_losses(x: np.ndarray, y: np.ndarray, unordered: list[int]) -> t
 
 
 def _axes(ax: Axes | None, height: float = 3.5) -> Axes:
-    """Return the given axes, or the axes of a new figure."""
     with needing("analysis", "a plot"):
         import matplotlib.pyplot as plt
     if ax is None:
@@ -260,7 +242,6 @@ def _axes(ax: Axes | None, height: float = 3.5) -> Axes:
 
 
 def _panels(n: int) -> np.ndarray:
-    """Return the axes of a new figure with n panels that share the y axis."""
     with needing("analysis", "a plot"):
         import matplotlib.pyplot as plt
     columns, rows = min(n, _COLUMNS), -(-n // _COLUMNS)
@@ -284,7 +265,7 @@ def _legend_above(ax: Axes, columns: int) -> None:
 
 
 def _plain_text(text: str) -> str:
-    """Return the text, truncated if it is long, with `$` escaped so that Matplotlib draws it."""
+    """Truncate long text, and escape `$` for Matplotlib."""
     return (text if len(text) <= _LONG else f"{text[: _LONG - 2]}..").replace("$", r"\$")
 
 
@@ -299,7 +280,6 @@ def _whole_numbers(ax: Axes) -> None:
 
 
 def _scale(ax: Axes, axis: Axis | None) -> None:
-    """Set the x axis for a parameter: a log scale, whole numbers, or the names of the choices."""
     if isinstance(axis, Categorical | Ordinal):
         names = [_plain_text(str(value)) for value in axis.all_values]
         shown = range(0, len(names), -(-len(names) // _CHOICES))

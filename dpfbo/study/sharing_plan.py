@@ -1,8 +1,4 @@
-"""The signal that a private prior's release is expected to carry despite its noise.
-
-The signal is the correlation of the released mean with the mean of a release without noise. It is estimated from public
-settings alone, before any evaluation and without any privacy cost.
-"""
+"""The expected signal of a private prior's release, estimated from public settings alone."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -40,8 +36,8 @@ class SharingPlan:
         signal: The expected correlation of the released mean with the mean of a release without noise, from 0 to 1.
         enough_epsilon: The smallest of .1, .25, .5, 1, 2, 4, 8 above `epsilon` at which N agents reach a signal of .5;
             None if there is none, or if `signal` is .5 or more.
-        enough_agents: The smallest number of agents above N, out of 8, 12, 16, 25, .., 512, with which the signal
-            reaches .5 at `epsilon`; None if there is none, or if `signal` is .5 or more.
+        enough_agents: The smallest of 8, 12, 16, 25, .., 512 above N with which the signal reaches .5 at `epsilon`;
+            None if there is none, or if `signal` is .5 or more.
     """
 
     n_agents: int
@@ -54,11 +50,10 @@ class SharingPlan:
 
     @property
     def weak(self) -> bool:
-        """True if the expected signal of the release is too small to be worth its epsilon."""
+        """True if the signal is below .3, too small to be worth the epsilon."""
         return self.signal < WEAK
 
     def __str__(self) -> str:
-        """Describe the plan in one sentence."""
         words = (
             f"the release of {self.n_agents} agents at epsilon {self.epsilon:.3g}, delta {self.delta:.2g}, is expected "
             f"to keep {self.signal:.0%} of its signal"
@@ -92,10 +87,10 @@ def plan(
         seed: The seed of the initial points, which are public.
 
     Returns:
-        The expected signal and, if it is below .5, an epsilon or a number of agents at which it would reach .5.
+        The expected signal and, if it is below .5, an epsilon or a number of agents that would reach .5.
 
     Raises:
-        SettingError: A setting is out of range; the error names it.
+        SettingError: A setting is out of range.
 
     Example:
         >>> import dpfbo
@@ -125,7 +120,6 @@ def plan(
 
 
 def _signals(domain: Domain, n_init: int, seed: int) -> Callable[[int, float], float]:
-    """Return the function that computes the expected signal from N and the noise multiplier z."""
     features = NystromFeatures.of(domain, FEATURES, AveragedGP().lengthscales)
     design = Design(domain, Regions(1, domain.dimension), Streams(seed), n_init, "sobol")
     sums_of = cache(lambda n: DesignSums.of(design, features, n))

@@ -1,8 +1,6 @@
-"""The folder from which `Optimization.load` restores a result, without the objective.
+"""A folder from which `Optimization.load` restores a result, without the objective.
 
-`optimization.json` describes the study and the problem. The rounds are in `checkpoint/` if `dpfbo.optimize` wrote the
-folder, and in `rounds/` if `Optimization.save` did. The files in `rounds/` lack the broadcasts, so a saved result
-cannot be continued.
+A result that `Optimization.save` wrote lacks the broadcasts, so its study cannot be continued.
 """
 
 import json
@@ -45,7 +43,7 @@ _UNREADABLE = (
 
 @dataclass(frozen=True)
 class StoredProblem:
-    """The problem of a result that was read from a folder; it cannot evaluate anything."""
+    """The problem of a loaded result; it cannot evaluate anything."""
 
     name: str
     metric: str
@@ -78,10 +76,7 @@ class StoredResult(NamedTuple):
 
 
 def description(study: Study, problem: Problem, saved: dict[str, Any] | None = None) -> bytes:
-    """Return the content of `optimization.json`.
-
-    saved: the entries that only `Optimization.save` writes there; `dpfbo.optimize` keeps them in other files.
-    """
+    """Return the content of `optimization.json`. saved: the entries that only `Optimization.save` writes."""
     content = {
         "problem": {
             "name": problem.name, "metric": problem.metric, "lower_is_better": problem.lower_is_better,
@@ -135,7 +130,7 @@ def load(path: Path, ledger: Ledger | None) -> StoredResult:
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Turn the errors that invalid content of a file raises into StateError."""
+    """Convert the errors that invalid content of a file raises to StateError."""
     try:
         yield
     except _UNREADABLE as error:
@@ -158,7 +153,7 @@ def _folder_in(path: Path) -> Path:
 
 
 def _stopped(folder: Path, study: Study, known: int) -> str | None:
-    """Return why a study of `dpfbo.optimize` ended early; None if it did not, `not finished` if no reason is known."""
+    """Return why a study ended early: None if it did not, `not finished` if no reason is known."""
     if known > study.rounds:
         return None
     summary = read_object(folder / "summary.json") or {}
@@ -167,7 +162,7 @@ def _stopped(folder: Path, study: Study, known: int) -> str | None:
 
 
 def _unfinished(path: Path, study: Study, known: int, space: Any) -> list[Evaluation]:
-    """Return the evaluations of the unfinished round, given that `known` rounds are finished."""
+    """Return the evaluations that follow the `known` finished rounds."""
     if not path.exists():
         return []
     with _readable(path):
@@ -180,7 +175,6 @@ def _unfinished(path: Path, study: Study, known: int, space: Any) -> list[Evalua
 
 
 def _plain(value: Any) -> Any:
-    """Encode numbers, texts, tensors, dataclasses and classes as plain data, which `_made` decodes."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, Tensor):
@@ -198,7 +192,7 @@ def _plain(value: Any) -> Any:
 
 
 def _made(plain: Any) -> Any:
-    """Decode the result of `_plain`. Raises an error of `_UNREADABLE` for other data or a class not in `_MADE_OF`."""
+    """Decode the result of `_plain`; refuse other data, and classes that are not in `_MADE_OF`."""
     if isinstance(plain, list):
         return tuple(map(_made, plain))
     if not isinstance(plain, dict):

@@ -66,13 +66,13 @@ class Study:
         algorithm: The algorithm.
         mechanism: The mechanism of a differentially private algorithm; other algorithms ignore it.
         weights: The weight of each agent in each sub-region.
-        acquisition: How agents maximise their acquisition functions over the domain.
+        acquisition: The settings of the maximisation of acquisition functions.
         dropout: A simulated loss of messages.
         seed: The seed of the shared features, the initial points and the agents' draws.
         rng: `seeded` for a simulation: the seed also determines the noise and the choice of agents, so whoever knows
             the seed can remove the noise. `os`: the operating system draws both, and they cannot be repeated.
         delta: The delta of epsilon; None for N^-1.1, or min(N^-1.1, .001) if rng is `os`.
-        accountant: The name in `accountants` of the accountant that computes the epsilon after each round.
+        accountant: The accountant of the epsilon after each round, one of `accountants`.
         accountants: The names of all accountants that report the epsilon of the run.
         space: The named parameters that are the domain's axes; None if the axes have no names.
 
@@ -126,7 +126,6 @@ class Study:
             self._check_trust(self.mechanism)
 
     def _check_trust(self, mechanism: DistributedGaussian) -> None:
-        """Raise SettingError if the study needs a trusted server."""
         if not (self.algorithm.private and self.algorithm.has_prior):
             raise SettingError(
                 "trust",
@@ -147,9 +146,9 @@ class Study:
     def views(self) -> dict[str, float]:
         """Epsilon for each kind of observer, at the study's delta, relation and accountant.
 
-        With a trusted server, the only key is `broadcasts`, which everybody sees. Otherwise, the keys are `server` (the
-        server with up to `colluders` sites), `site` (one site, or up to `colluders` sites together) and `outsider` (an
-        observer of the broadcasts alone).
+        With a trusted server, the only key is `broadcasts`, which everybody sees. Otherwise, the keys are `server`
+        (with up to `colluders` sites), `site` (one site, or up to `colluders` sites together) and `outsider` (who sees
+        only the broadcasts).
         """
         if not isinstance(self.mechanism, DistributedGaussian):
             return {"broadcasts": self.plan.epsilon()}
@@ -159,14 +158,14 @@ class Study:
 
     @cached_property
     def digest(self) -> str:
-        """A hash of all settings, 16 hexadecimal digits that are the same in every process.
+        """A hash of all settings, in 16 hexadecimal digits that are the same in every process.
 
-        Raises SettingError for a setting that has no canonical form, such as an object that is not a dataclass.
+        Raises SettingError for a setting that is neither a dataclass, a tensor nor a plain value.
         """
         return hashlib.sha256(_canonical(self).encode()).hexdigest()[:16]
 
     def coverage(self) -> LedgerCoverage:
-        """Return the description of the run that `Ledger.bind` writes to the first line of this study's ledger."""
+        """Return the description of this run for its ledger; see `Ledger.bind`."""
         seed = self.seed if self.rng == "seeded" else None
         return LedgerCoverage(self.digest, seed, None, self.plan.relation or None)
 
@@ -177,14 +176,11 @@ class Study:
 
     @property
     def promise(self) -> str:
-        """A text that gives the study's epsilon, delta, relation and accountant, or says that there is no epsilon."""
+        """The study's privacy in words: epsilon, delta, relation and accountant, or that there is no epsilon."""
         return self.cost(self.plan.epsilon() if self.algorithm.private else None)
 
     def cost(self, epsilon: float | None) -> str:
-        """Describe an epsilon of this study with its delta, relation and accountant.
-
-        epsilon: None if there is no finite epsilon.
-        """
+        """Describe an epsilon of this study with delta, relation and accountant. epsilon: None if it is not finite."""
         plan = self.plan
         if not self.algorithm.sends:
             return "epsilon 0: nothing is sent or released"
@@ -234,15 +230,15 @@ class Study:
         return self.mechanism if self.algorithm.private else WeightedAverage(self.algorithm.message_normalize)
 
     def population(self, problem: Problem, threads: int = 1) -> LocalPopulation:
-        """Return all agents, to run in this process. threads: number of threads; each computes a block of agents."""
+        """Return all agents, to run in this process. threads: number of threads, each for a block of agents."""
         return LocalPopulation.of(problem, self.agents, self.algorithm.aggregates, threads)
 
     @cached_property
     def plan(self) -> PrivacyPlan:
         """The broadcasts that a run makes unless a budget stops it, and their costs.
 
-        Raises SettingError if the noise over- or underflows, or if rng is `os` and the accountant computes only an
-        approximation. Raises UnsupportedEvent if the accountant cannot analyse the mechanism.
+        Raises SettingError if the noise over- or underflows, or if rng is `os` and the accountant only approximates
+        epsilon. Raises UnsupportedEvent if the accountant cannot analyse the mechanism.
         """
         server, events = self.algorithm.server, self.events
         nothing = None if server is not None and server.bare_messages else 0.0
@@ -257,7 +253,7 @@ class Study:
 
     @property
     def events(self) -> Events:
-        """The `DpEvent` of each planned broadcast; rounds with equal weights and noise multipliers share one object."""
+        """The `DpEvent` of each planned broadcast."""
         if not self.algorithm.aggregates:
             return []
         regions = Regions(self.algorithm.P, 1)
@@ -284,7 +280,7 @@ class Study:
         return self.rounds if stop is None else min(stop, self.rounds)
 
     def calibrated(self, epsilon: float) -> Study:
-        """Return this study with the smallest noise multiplier, to four digits, for which it costs at most epsilon.
+        """Return this study with the smallest noise multiplier, to four digits, that costs at most `epsilon`.
 
         Raises ValueError if there is no such noise multiplier.
         """
@@ -311,7 +307,7 @@ class Study:
         """Return the server, which charges `ledger`; None if agents work alone.
 
         kept: the file that keeps a release until it is sent; used only with rng `os`. plan: the planned broadcasts and
-        the budget, if there is one; None for `self.plan`.
+        their budget, if any; None for `self.plan`.
         """
         kind, seeded, a = self.algorithm.server, self.rng == "seeded", self.agents
         if kind is None:
@@ -339,10 +335,9 @@ class Study:
 
 
 def _canonical(value: Any) -> str:
-    """Return a text that determines a value: class paths, field names, and tensors by shape, dtype and SHA-256.
+    """Return a text that determines a value. Raises SettingError for an unsupported type.
 
-    A field with `named` in its metadata was added by a later version. Such a field appears only if its value differs
-    from its default, so that older studies keep their digest. Raises SettingError for an object of any other kind.
+    A field with `named` in its metadata appears only if its value differs from its default, which keeps older digests.
     """
     for kind in (bool, int, float, str):
         if isinstance(value, kind):

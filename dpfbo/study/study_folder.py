@@ -1,4 +1,4 @@
-"""The folder in which `dpfbo.optimize` keeps a study: the files of a run, and a journal of the evaluations."""
+"""The folder in which `dpfbo.optimize` keeps a study."""
 
 import json
 import time
@@ -34,9 +34,8 @@ _SUMMARY_AGENTS = 100  # with more agents, a summary does not list their best qu
 class StudyFolder:
     """The folder `<root>/<algorithm>-<setting>/<seed>` in which `dpfbo.optimize` keeps a study.
 
-    files: the files of a run (`dpfbo.formats.run_folder`). checkpoint: the finished rounds, which are kept when the
-    study ends. setting: a hash of the study's settings except its seed. epsilon: the privacy budget; None without
-    privacy, or if the noise multiplier was given instead. noted: the time of the last write of progress.json.
+    setting: a hash of the study's settings except its seed. epsilon: the privacy budget; None without privacy, or if
+    the noise multiplier was given instead. noted: the time of the last write of progress.json.
     """
 
     study: Study
@@ -57,7 +56,7 @@ class StudyFolder:
     def opened(self) -> Iterator[None]:
         """Create the folder, and lock it until the `with` block ends.
 
-        Raises MissingPackage if the packages that write the files of a run are not installed.
+        Raises MissingPackage if the packages that write a run's files are not installed.
         """
         with needing("run", "optimize with a folder"):
             import pyarrow  # noqa: F401
@@ -66,11 +65,11 @@ class StudyFolder:
             yield
 
     def first_event(self, function: str, problem: Custom) -> dict[str, Any]:
-        """Return the first line of evaluations.jsonl: the study and the function to which the other lines belong."""
+        """Return the first line of evaluations.jsonl, which names the study and the function."""
         return {"event": "study", "study": self.study.digest, "function": function, "maximize": problem.maximize}
 
     def restore(self, result: FederatedResult, ledger: Ledger) -> bool:
-        """Add the finished rounds to the result. Returns True if all rounds are finished and their records written.
+        """Add the finished rounds to the result. Returns True if all rounds are finished and recorded.
 
         Raises LedgerError if the ledger belongs to another run, or lacks a broadcast of a finished round.
         """
@@ -132,7 +131,6 @@ class StudyFolder:
         }  # fmt: skip
 
     def _config(self, found: "Optimization") -> dict[str, Any]:
-        """Return the settings as plain data, under the keys of a run's configuration."""
         study, a, m = self.study, self.study.algorithm, self.study.mechanism
         return {
             "seed": study.seed, "rounds": study.rounds, "n_init": study.n_init,

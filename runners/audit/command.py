@@ -106,7 +106,6 @@ def _files(args: argparse.Namespace) -> int:
 
 
 def _refuse(args: argparse.Namespace, names: Sequence[str], what: str) -> None:
-    """Raise ValueError for an option that has no effect."""
     for name in names:
         if getattr(args, name) != USUAL[name]:
             raise ValueError(f"--{name} has no effect on {what}: leave it out")
@@ -114,7 +113,7 @@ def _refuse(args: argparse.Namespace, names: Sequence[str], what: str) -> None:
 
 @contextmanager
 def _progress(title: str, steps: int) -> Iterator[Callable[[], None]]:
-    """Show progress on standard error, as a bar on a terminal, else as lines; yield a function that counts a step."""
+    """Show progress on standard error; yield a function that counts a step."""
     console, said, done = Console(stderr=True, highlight=False), time.monotonic(), 0
     with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
         task = bar.add_task(title, total=steps)

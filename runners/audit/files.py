@@ -1,11 +1,8 @@
 """Search every file of a real run for numbers that are functions of a sum without its noise.
 
-The search makes two runs with privacy.rng=os. `FixedRelease` takes the place of the noise and ignores the sum, so both
-runs release the same numbers. The second run loses many messages, so that its sums, subsets of agents and counts differ
-from those of the first.
-
-No file may have a column of the server's private numbers, or a number that `_secrets` computes from a sum. The files of
-the first run may differ from those of the second only in times.
+Two runs with privacy.rng=os release the same fixed numbers (`FixedRelease`), although their sums differ, because the
+second run loses many messages. No file may have a private column, or a number that `_secrets` computes from a sum. The
+files of the two runs may differ only in times.
 """
 
 import io
@@ -52,7 +49,7 @@ _DURING = "during"  # folder of copies that were made before the last round ende
 
 @dataclass(frozen=True)
 class FixedRelease(Gaussian):
-    """A noise that ignores the sum: the release depends on sigma and the round alone.
+    """A stand-in for the noise: the release depends on sigma and the round, not on the sum.
 
     notes: the folder in which each round's sum, release, sigma and sensitivity are saved.
     """
@@ -79,7 +76,7 @@ class FileSearch:
 
 
 def _with_fixed_release(composition: Composition, notes: Path, lossy: bool) -> Composition:
-    """Return the composition with a fixed release. The run still writes the given configuration to disk."""
+    """Replace the noise by `FixedRelease`; if `lossy`, lose more messages."""
     s, problem, noise = composition.settings, cast(Any, composition.experiment.problem), FixedRelease(str(notes))
     changed: Any
     if isinstance(s, FederatedSettings):
@@ -93,7 +90,7 @@ def _with_fixed_release(composition: Composition, notes: Path, lossy: bool) -> C
 
 
 def search(overrides: Sequence[str], rounds: int = ROUNDS, on_step: Callable[[], None] = lambda: None) -> FileSearch:
-    """Make two runs with the given overrides in a temporary folder, and search their files for secret numbers.
+    """Make two runs in a temporary folder, and search their files for secret numbers.
 
     The runs evaluate the real objective. on_step: called after each round, `rounds + 1` times in each run. Raises
     ValueError if the algorithm claims no privacy.
@@ -131,7 +128,7 @@ def _left(cfg: DictConfig, place: Path, lossy: bool, on_step: Callable[[], None]
 def _secrets(notes: Path) -> np.ndarray:
     """Return sorted absolute values of functions of each saved sum s and its noise n = release - s.
 
-    Integers, and values that nearly equal a public number, are left out, because any file may hold them.
+    Integers, and values that nearly equal a public number, are left out.
     """
     found, public = list[float](), list[float]()
     for path in notes.glob("*.npz"):
@@ -155,8 +152,8 @@ def _secrets(notes: Path) -> np.ndarray:
 def compare(first: Path, second: Path, secrets: np.ndarray, secret_order: bool = False) -> FileSearch:
     """Search all files of two folders, and compare the folders.
 
-    secrets: absolute values that no file may hold, sorted. secret_order: True if the order of the released
-    rows is secret, so that files with measurements may differ.
+    secrets: sorted absolute values that no file may hold. secret_order: True if the order of the released rows is
+    secret; files with measurements may then differ.
     """
     found = FileSearch()
     for path in sorted(p for folder in (first, second) for p in folder.rglob("*") if p.is_file()):
@@ -218,7 +215,7 @@ def _entries(name: str, content: bytes) -> dict[str, Any] | None:
 
 
 def _flat(node: Any, place: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (place, value) of each leaf of a tree, without times; a place is the path of keys, such as `/a/0`."""
+    """Yield (path of keys, value) of each leaf of a tree, without times. A path is a text such as `/a/0`."""
     pairs = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else None
     if pairs is None:
         yield place, node
@@ -229,7 +226,6 @@ def _flat(node: Any, place: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _names(name: str, content: bytes) -> set[str]:
-    """Return the names of columns and entries."""
     places = _entries(name, content) or {}
     return {*_table(name, content).column_names, *(part for place in places for part in place.split("/"))}
 
@@ -246,7 +242,7 @@ def _numbers(name: str, content: bytes) -> np.ndarray:
 
 
 def _among(numbers: np.ndarray, others: np.ndarray, tolerance: float = _SAME) -> np.ndarray:
-    """Return True for each number that equals one of the others, which are sorted, up to a relative difference."""
+    """Return True for each number that equals one of the sorted others, up to a relative difference."""
     if not len(others):
         return np.zeros(len(numbers), dtype=bool)
     at = np.searchsorted(others, numbers)
@@ -256,7 +252,6 @@ def _among(numbers: np.ndarray, others: np.ndarray, tolerance: float = _SAME) ->
 
 
 def _parts(name: str, content: bytes) -> dict[str, Any]:
-    """Split a file's content by archive member and path of keys, without times."""
     parts: dict[str, Any] = {}
     for leaf, inner in _leaves(name, content):
         entries = _entries(leaf, inner)

@@ -1,7 +1,4 @@
-"""The pictures of an audit: an attack's scores in two worlds, and the measured and the claimed trade-off curve.
-
-The worlds are runs of a server that differ in one agent's messages, or releases of two neighbouring tables.
-"""
+"""The pictures of an audit: an attack's scores under two neighbouring inputs, and its trade-off curve."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -26,7 +23,7 @@ LOOK = {**COMMON, "axes.grid": False, "legend.frameon": False, "legend.fontsize"
 
 
 def draw(panels: Sequence[Callable[[Axes], None]], title: str, path: Path) -> Path:
-    """Draw the panels, and write a PNG file, whole or not at all. panels: functions that draw on the given axes."""
+    """Draw the panels into a PNG file. panels: functions that draw on the given axes."""
     with mpl.rc_context(LOOK):
         figure = Figure(figsize=(max(2, len(panels)) * PANEL[0], PANEL[1]), layout="constrained")
         for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
@@ -37,10 +34,9 @@ def draw(panels: Sequence[Callable[[Axes], None]], title: str, path: Path) -> Pa
 
 
 def scores(axes: Axes, verdict: Verdict, names: tuple[str, str], score: str, title: str) -> None:
-    """Draw an attack's scores in two worlds, and the thresholds of its tests.
+    """Draw an attack's scores under two neighbouring inputs (worlds), and the thresholds of its tests.
 
-    The worlds are two neighbouring inputs, which the attack tries to tell apart. names: the worlds' names. score: the
-    x axis's label.
+    names: the worlds' names. score: the x axis's label.
     """
     worlds = dict(zip(names, (verdict.without, verdict.with_message), strict=True))
     together = np.concatenate([world[np.isfinite(world)] for world in worlds.values()])

@@ -20,10 +20,10 @@ _LEFT = ("check", "", "worst observation", "claim", "attack", "neighbour", "atta
 
 @dataclass(frozen=True)
 class AuditReport:
-    """The result of an audit, to be printed and written. title: what was audited.
+    """The result of an audit. title: what was audited.
 
     checks: a heading and the results. answer: audit.json's entries besides `sound` and `checks`. tables, notes: printed
-    after the checks. picture_title, panels: the contents of audit.png, which is not drawn without panels.
+    after the checks. picture_title, panels: the contents of audit.png, which needs panels.
     """
 
     title: str
@@ -64,7 +64,7 @@ class AuditReport:
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """Return a table for the terminal, with numbers aligned to the right."""
+    """Return a table for the terminal, with right-aligned numbers."""
     shown = Table(title=title, title_justify="left")
     for column in columns:
         shown.add_column(column, justify="left" if column in _LEFT else "right")

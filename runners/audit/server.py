@@ -1,4 +1,4 @@
-"""The audit of an experiment's server: all checks, then a replay in two worlds that differ in one agent's messages."""
+"""The audit of an experiment's server: checks, then a replay in two worlds that differ in one agent's messages."""
 
 import time
 from collections.abc import Callable
@@ -25,7 +25,7 @@ _MOST_SITES = 40  # most sites of an audited secure sum, unless its dropouts and
 
 
 def target_of(experiment: FederatedExperiment) -> Target:
-    """Return the target of the audit: the experiment's server with all its broadcasts.
+    """Return the experiment's server with all its broadcasts, as the target of an audit.
 
     Raises ValueError if the experiment claims no privacy, if its accountant's epsilon is no guarantee, or if it has no
     server that adds up messages.
@@ -54,7 +54,7 @@ def n_checks(experiment: FederatedExperiment) -> int:
 
 
 def _of_sites(target: Target, on_step: Callable[[], None]) -> list[CheckResult]:
-    """Return the results of the checks of a secure sum's sites; none if the server is trusted."""
+    """Check the sites of a secure sum; return no results if the server is trusted."""
     (N, _, M), mechanism = target.shape, target.mechanism
     if not isinstance(mechanism, DistributedGaussian):
         return []
@@ -71,8 +71,8 @@ def audit(
 ) -> AuditReport:  # fmt: skip
     """Check the whole run; if trials > 0, also replay its first rounds in two worlds.
 
-    The worlds differ in one agent's messages. thorough: True to check far more draws of the noise and of
-    the sampled agents S_t. on_step: called after each check and each trial; a trial is a replay in both worlds.
+    The worlds differ in one agent's messages. thorough: True for far more draws of the noise and of the sampled agents.
+    on_step: called after each check and each trial (a replay in both worlds).
     """
     begin, whole = time.monotonic(), target_of(experiment)
     target = worst_case(whole)
@@ -97,7 +97,6 @@ def audit(
 
 
 def _with_two_worlds(report: AuditReport, made: Replay) -> AuditReport:
-    """Return the report with the tables, notes and picture of the two worlds."""
     v, name, accountant, rounds = made.verdict, *(report.answer[key] for key in ("algorithm", "accountant", "rounds"))
     claimed, bound = epsilon_in_words(v.claim.epsilon, 3), f"{v.epsilon:.3f}"
     broadcasts, relation = f"{rounds} broadcast{'s' * (rounds > 1)}", v.claim.accountant.relation

@@ -38,7 +38,7 @@ SCORES = {
 
 
 def completed(overrides: Sequence[str]) -> list[str]:
-    """Return the overrides; if they name a transform but no algorithm, the transform's algorithm is put first."""
+    """Return the overrides, preceded by the transform's algorithm if they name a transform but no algorithm."""
     given = dict(o.split("=", 1) for o in overrides if "=" in o)
     chosen = ALGORITHMS.get(given.get("transform", ""))
     return [*([] if chosen is None or "algorithm" in given else [f"algorithm={chosen}"]), *overrides]
@@ -54,7 +54,7 @@ def check_claims(experiment: OutsourcedExperiment) -> None:
 
 
 def trials_of(transform: Transform) -> int:
-    """Return the number of releases that an attack needs of each of its two tables; this is the default of --trials."""
+    """Return the default of --trials: the releases of each table that an attack needs."""
     if isinstance(getattr(transform, "noise", None), DiscreteGaussian):
         return SLOW
     return FEW if isinstance(transform, RandomProjection) else TRIALS

@@ -26,7 +26,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _measure(args: argparse.Namespace) -> int:
-    """Measure, print and write a suite; if a measurement fails, report the error and continue with the next one."""
     suite, repeats = SUITES[args.suite], Repeats(args.repeats, args.seconds, args.threads)
     cases = list(suite.cases(args))  # bad settings and missing data are refused before any work
     args.out.mkdir(parents=True, exist_ok=True)

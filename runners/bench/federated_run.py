@@ -40,7 +40,7 @@ class RunTask:
 
 
 def prepare(task: RunTask) -> TimedRun:
-    """Return the run, ready to be timed: a short warm-up run is over, and all cached values are computed."""
+    """Return the run to time, after a short warm-up run and with all cached values computed."""
     experiment = task.compose()
     few = max(2, experiment.settings.algorithm.P)
     _timed(task.compose(f"rounds={_WARM_UP_ROUNDS}", f"problem.n_agents={few}"), task.plain)

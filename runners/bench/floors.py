@@ -1,9 +1,7 @@
-"""The floor of each phase of a federated run: the least time that its operations need on this machine.
+"""The floor of each phase of a federated run: an estimate of the least time of its operations on this machine.
 
-docs/results/speed.md says how counts become times. Symbols: M features of a message, F features of a draw from an
-agent's own posterior, D coordinates of a point, n observations of an agent in the round, G points of a grid (or C
-candidates and R starts in a box), P regions, q sampling probability, N agents, T rounds. Functions that return `Work`
-count the operations of one computation.
+Functions that return `Work` count operations. `RunShape` explains the symbols; n is the number of an agent's
+observations in the round.
 """
 
 import math
@@ -35,14 +33,14 @@ def floor_seconds(work: Work, rates: Rates) -> float:
 
 @dataclass(frozen=True)
 class RunShape:
-    """The sizes of a federated run that determine its floors, the least possible times of its phases.
+    """The sizes of a federated run that determine the floors of its phases.
 
     N: agents. T: rounds. D: coordinates of a point. M: features of a message. P: regions. q: sampling probability. F:
     features of a draw from an agent's own posterior. G: grid points, 0 in a box. fit_every: observations between two
-    fits, None if hyper-parameters are given. kernels: the number of GPs that an agent averages, 0 for Thompson
-    sampling. lengthscales: the number of length-scales of a private prior, 0 without one. broadcasts: their number, 0
-    without a server. own: for each of the rounds 0..T, the share of agents whose query maximised a draw from their own
-    posterior. server: the share that followed the server.
+    fits, None if hyper-parameters are given. kernels: GPs that an agent averages, 0 for Thompson sampling.
+    lengthscales: length-scales of a private prior, 0 without one. broadcasts: their number, 0 without a server. own:
+    for each round 0..T, the share of agents whose query maximised a draw from their own posterior. server: the share
+    that followed the server.
     """
 
     N: int
@@ -67,22 +65,22 @@ class RunShape:
 
     @property
     def records_mb(self) -> float:
-        """The size of the records of all rounds in MB, which is the least memory of a run that keeps them."""
+        """The size of the records of all rounds in MB."""
         return self.N * (self.n_init + self.T) * _WORD * (2 * self.D + 5) / 1e6
 
 
 def normals(m: float) -> Work:
-    """Count the operations for m normals by Box-Muller: for each pair a logarithm, a root, a cosine and a sine."""
+    """Count the operations for m normals by Box-Muller."""
     return work(flops=2 * m, cos=m, log=m / 2, uniforms=m)
 
 
 def features(k: float, M: int, D: int) -> Work:
-    """Count the operations for M features at k points: the product of k x D and D x M, cosines, and the unit norm."""
+    """Count the operations for M features at k points of D coordinates."""
     return work(flops=k * M * (2 * D + 3), cos=k * M, bytes=_WORD * k * M)
 
 
 def nystrom(s: RunShape) -> Work:
-    """Count the operations for M Nystroem features of one point: distances, kernels, and one triangular solve."""
+    """Count the operations for M Nystroem features of one point."""
     return work(flops=s.M * (3 * s.D + s.lengthscales + s.M), exp=s.M * s.lengthscales, bytes=_WORD * s.M)
 
 
@@ -92,10 +90,7 @@ def factor(n: float) -> Work:
 
 
 def matheron(n: int, M: int) -> Work:
-    """Count the operations for a posterior draw of M weights: products, solves and normals.
-
-    The features and the Cholesky factor of the n points are given.
-    """
+    """Count the operations for a posterior draw of M weights, given the features and Cholesky factor of n points."""
     numbers = n * M + n * (n + 1) / 2 + n + M
     return normals(M + n) + work(flops=4 * n * M + 2 * n * n + M + 2 * n, bytes=_WORD * numbers)
 
@@ -110,8 +105,8 @@ def appended(n: int, k: int, M: int, D: int) -> Work:
 def message(n: int, k: int, s: RunShape, rates: Rates) -> Work:
     """Count the operations for an agent's message after n observations, k of them new.
 
-    Only sampled agents draw a message. Either all agents update their Cholesky factors in every round, or each sampled
-    agent computes its factor from all its points; the cheaper way counts.
+    The cheaper way counts: all agents update their Cholesky factors in every round, or sampled agents compute theirs
+    from all points.
     """
     if s.lengthscales:  # scores of the design, whose features are Nystroem features
         return k * (nystrom(s) + work(flops=2 * s.M)) if k > 1 else work()
@@ -121,10 +116,7 @@ def message(n: int, k: int, s: RunShape, rates: Rates) -> Work:
 
 
 def search(s: RunShape, M: int) -> Work:
-    """Count the operations of maximising one function of M features in a box.
-
-    All operations except those of the last Newton step are counted in single precision.
-    """
+    """Count the operations of maximising one function of M features in a box."""
     derivatives = M * (6 * s.D + 2 * s.D * s.D + 8)
     screening = work(flops32=s.candidates * M * (2 * s.D + 4), cos32=s.candidates * M)
     climbing = work(flops32=(s.starts + 1) * derivatives, cos32=2 * (s.starts + 1) * M)
@@ -132,10 +124,7 @@ def search(s: RunShape, M: int) -> Work:
 
 
 def harmonics(lengthscale: float) -> int:
-    """Return the number F of basis functions of a posterior draw by the method `exact`.
-
-    The length-scale is first rounded up to a power of 2.
-    """
+    """Return the number F of basis functions of a posterior draw by the method `exact`."""
     octave = 2.0 ** math.ceil(math.log2(lengthscale))
     return 1 + 2 * math.ceil(_REACH * (1 + _REACH * octave) / (math.pi * octave))
 
@@ -154,31 +143,25 @@ def own_draw(n: int, s: RunShape) -> Work:
 
 
 def acquisition(n: int, s: RunShape) -> Work:
-    """Count the operations for a query that follows the server; on a grid, all agents share one search."""
+    """Count the operations for a query that follows the server; only on a grid, all agents share one search."""
     return work(flops=2 * s.P * s.M * s.G / s.N, bytes=_WORD * s.D) if s.G else search(s, s.M)
 
 
 def fit(n: int, s: RunShape) -> Work:
-    """Count the operations of a fit, if one is due after n observations.
-
-    A fit computes distances and, for each evaluation of the likelihood, a Cholesky factor, an inverse and a product.
-    """
+    """Count the operations of a fit, if one is due after n observations."""
     if s.fit_every is None or n % s.fit_every:
         return work()
     return work(flops=1.5 * n * n * s.D + _EVALUATIONS * (3 * n**3 + 8 * n * n), exp=_EVALUATIONS * n * n / 2)
 
 
 def improvement(n: int, s: RunShape) -> Work:
-    """Count the operations for each averaged GP's likelihood, and for expected improvement under one of the GPs.
-
-    The floor leaves out expected improvement under the other GPs.
-    """
+    """Count the operations for each averaged GP's likelihood, and for expected improvement under one of the GPs."""
     points = s.candidates if not s.G else s.G if s.G <= SCREENED else s.G / 8
     return s.kernels * (factor(n) + work(flops=6 * n * n)) + work(flops=points * (n * n + 4 * n + 20))
 
 
 def server(s: RunShape) -> Work:
-    """Count a release's operations per agent: weights, clipping, sum, noise and, if configured, the private prior."""
+    """Count a release's operations per agent, with those of a private prior if the run has one."""
     M, P = s.M, s.P
     total = work(flops=s.q * M * (2 * P + 3), exp=P, uniforms=1, bytes=_WORD * (s.q * M + P)) + normals(P * M) / s.N
     prior = work(flops=(1 + s.lengthscales) * s.n_init * M * M) + s.lengthscales * factor(M) / s.N

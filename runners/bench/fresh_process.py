@@ -1,4 +1,4 @@
-"""Measurements in fresh processes, so that the memory peak of one does not hide that of the next."""
+"""Measurements in fresh processes, each with a memory peak of its own."""
 
 import multiprocessing
 import os
@@ -29,7 +29,7 @@ class BenchError(ChildProcessError):
 
 @dataclass(frozen=True)
 class Repeats:
-    """Options of a measurement: at most `count` repeats, none of which begins after `seconds`, on `threads` threads."""
+    """At most `count` repeats, none of which begins after `seconds`, on `threads` threads."""
 
     count: int
     seconds: float
@@ -41,8 +41,8 @@ class Timed:
     """The repeats of a measurement.
 
     runs: seconds by phase of each repeat, with `total` and `cpu`. floors: the least possible seconds by phase.
-    start_mb: the peak memory of the process before the measurement, with all imports. peak_mb: its peak memory at the
-    end. gpu_mb: the peak memory of tensors on the GPU; None if no GPU was used.
+    start_mb, peak_mb: the peak memory of the process before and after the measurement. gpu_mb: the peak memory of
+    tensors on the GPU; None if no GPU was used.
     """
 
     runs: list[dict[str, float]]
@@ -94,5 +94,4 @@ def timed(
 
 
 def _peak_mb() -> float:
-    """Return the peak resident memory of this process in MB, without that of the process that started it."""
     return float(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) * 1024 / 1e6

@@ -1,4 +1,4 @@
-"""The speed of this machine: the rates at which it multiplies, copies, computes functions, and appends to a file."""
+"""The speed of this machine, as rates of operations."""
 
 import os
 import tempfile
@@ -25,7 +25,7 @@ _SECONDS = 0.25  # time for each rate
 def measured_rates(folder: Path, threads: int) -> dict[str, float]:
     """Measure the operations per second of each of `KINDS`: the best of many repeats, for appends the median.
 
-    folder: a folder on the disk to measure. threads: the number of threads of torch and NumPy in this process.
+    folder: a folder on the disk to measure. threads: the number of threads of torch and NumPy.
     """
     use_threads(threads)
     a, x, large = torch.rand(_SIZE, _SIZE).double(), torch.rand(_CACHED).double() + 0.5, torch.rand(_UNCACHED).double()
@@ -54,7 +54,6 @@ def measured_rates(folder: Path, threads: int) -> dict[str, float]:
 
 
 def _seconds(call: Callable[[], object], median: bool) -> float:
-    """Return the shortest (or median) time of the calls that fit in `_SECONDS`, after a warm-up call, in seconds."""
     call()
     seconds, end = list[float](), time.perf_counter() + _SECONDS
     while not seconds or time.perf_counter() < end:

@@ -29,9 +29,9 @@ _BELIEF = Belief(lengthscale=0.2 * NORM, variance=1.0, noise=1e-5, mean=0.0)
 
 
 def accountant(name: str, different: bool, rounds: int) -> TimedRun:
-    """Return a run that computes epsilon after each round, with different or with equal noise in all rounds.
+    """Return a run that computes epsilon after each round.
 
-    Repeats differ in their noise, because accountants cache what they have computed for a round.
+    different: True for a different noise in each round. Repeats differ in their noise, which defeats caches.
     """
     book, repeats = accountant_named(name), count()
 
@@ -67,8 +67,7 @@ def ledger(charges: int, folder: Path) -> TimedRun:
 def modeler(rows: int, columns: int, rounds: int, seed: int, refit: bool) -> TimedRun:
     """Return a modeler's run on a smooth objective over random rows of [-12, 12]^3, projected to `columns` features.
 
-    With `refit`, the run chooses no rows: it repeats the measurements of a run without `refit`, and computes the whole
-    posterior anew after each of them.
+    refit: True to repeat the measurements of a run without `refit`, and recompute the whole posterior after each.
     """
     rng = np.random.default_rng(seed)
     points3 = rng.uniform(-12, 12, (rows, 3))
@@ -94,10 +93,7 @@ def modeler(rows: int, columns: int, rounds: int, seed: int, refit: bool) -> Tim
     call: Callable[[], object] = refitted if refit else measured_rows
 
     def floors(rates: Mapping[str, float]) -> dict[str, float]:
-        """Return a lower bound on the seconds of the run.
-
-        The bound counts covariances, a row of V = L^-1 K, means and variances for each measurement.
-        """
+        """Count covariances, a row of V = L^-1 K, means and variances for each measurement."""
         steps = range(rounds + 1)
         flops, numbers = sum(2 * columns + 2 * t + 8 for t in steps), sum(t + columns + 1 for t in steps)
         counts = work(flops=rows * flops, exp=rows * len(steps), bytes=8 * rows * numbers)

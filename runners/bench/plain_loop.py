@@ -1,7 +1,6 @@
-"""A plain DP-FTS-DE: the paper's Algorithms 1 and 2 in NumPy, agent by agent, with every posterior from scratch.
+"""A plain DP-FTS-DE: Algorithms 1 and 2 of Dai et al. (2021) in NumPy, with every posterior from scratch.
 
-`python -m runners.bench overhead` compares the times of this loop with those of dpfbo. Tests compare their results. The
-two have problems and settings in common, but no code of the algorithm.
+A reference for the results and times of dpfbo, which shares none of the algorithm's code with dpfbo.
 """
 
 from dataclasses import dataclass, field
@@ -125,7 +124,7 @@ def query(
 
 
 def weight_posterior(Phi: np.ndarray, y: np.ndarray, lam: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean `nu` (M) of the paper's eq. 2, and the Cholesky factor of its `Sigma` (M x M).
+    """Return the mean `nu` (M) of Dai et al. (2021), eq. 2, and the Cholesky factor of its `Sigma` (M x M).
 
     `Sigma = Phi^T Phi + lam I`; Phi: t x M; y: t.
     """
@@ -190,8 +189,7 @@ def regions_of(X: np.ndarray, parts: tuple[int, ...]) -> np.ndarray:
 def cell_bounds(cell: np.ndarray, parts: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Return the lower and upper corner of one cell, D each.
 
-    A face between two cells belongs to the cell above. The upper corner of the cell below therefore keeps the
-    distance `OPEN_FACE` from the face.
+    The upper corner keeps the distance `OPEN_FACE` from a face that belongs to the next cell.
     """
     last = cell == np.array(parts) - 1
     return cell / parts, np.where(last, 1.0, (cell + 1) / parts - OPEN_FACE)
@@ -211,8 +209,7 @@ def maximise(
 ) -> np.ndarray:
     """Return `argmax_x phi(x) . omega^(i[x])`, a point of shape D; i[x] is the region of x.
 
-    On a grid, all points are compared. In a box, the best of random candidates competes with the maxima that L-BFGS-B
-    finds from random starts.
+    On a grid, the maximum is exact. In a box, it is the best that random candidates and L-BFGS-B find.
     """
     D, parts = domain.dimension, region_parts(len(omega), domain.dimension)
     grid = domain.unit_points.numpy() if isinstance(domain, Grid) else None
@@ -268,7 +265,6 @@ def log_likelihood(theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> tuple[flo
 
 
 def _check(settings: FederatedSettings) -> Softmax:
-    """Return the weighting; raise ValueError for a setting that the plain loop does not support."""
     a, p = settings.algorithm, settings.privacy.mechanism
     checks.one_of("algorithm.server", getattr(a.server, "__name__", None), (None, Server.__name__))
     checks.one_of("algorithm.follow", a.follow, FOLLOW)

@@ -1,4 +1,4 @@
-"""The report of a suite: the numbers of each measurement, tables, and a plot of times and memory against size."""
+"""The report of a suite: numbers, tables, and a plot of times and memory against size."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ NOT_COUNTED = ("objective", "set-up")  # phases that `time` leaves out
 
 
 def entry(case: BenchCase, timed: Timed) -> dict[str, Any]:
-    """Return the numbers of one measurement in the suite's unit: medians over the repeats, in total and by phase."""
+    """Return the numbers of one measurement in the suite's unit: medians over repeats, in total and by phase."""
 
     def median(name: str) -> float:
         return case.units * float(np.median([run.get(name, 0.0) for run in timed.runs]))
@@ -35,7 +35,7 @@ def entry(case: BenchCase, timed: Timed) -> dict[str, Any]:
 
 
 def tables(entries: Sequence[dict[str, Any]]) -> str:
-    """Return a table of all measurements, and a table of their phases with the ratio to the floor in brackets."""
+    """Return a table of all measurements, and one of their phases with the ratio to the floor in brackets."""
     rows, phases = [], []
     for e in entries:
         size = ", ".join(f"{name} = {value:,}".replace(",", " ") for name, value in e["size"].items())
@@ -58,10 +58,7 @@ def _digits(value: float | None, n: int = 3) -> str:
 
 
 def draw(title: str, unit: str, entries: Sequence[dict[str, Any]], path: Path) -> None:
-    """Plot times, floors (dashed) and peak memory against the first size that varies within a series.
-
-    Nothing is plotted if no size varies.
-    """
+    """Plot times, floors (dashed) and peak memory against the first size that varies in a series, if there is one."""
     # pyplot is not used, because it would keep the figures in memory.
     from matplotlib import rc_context
     from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""The suites, which are lists of measurements, and the command-line options that select the measurements."""
+"""The suites (lists of measurements) and their command-line options."""
 
 import argparse
 from collections.abc import Callable, Iterator, Mapping
@@ -19,8 +19,8 @@ RFF = "algorithm.own_draw.method=rff"  # the plain loop's own draws
 class BenchCase:
     """One measurement.
 
-    what: the series that it belongs to. size: its sizes by name. prepare: a function that returns the run to time.
-    units: the factor from seconds to the suite's unit. records_mb: the least memory for records; None: unknown.
+    what: its series. size: its sizes by name. prepare: a function that returns the run to time. units: the factor from
+    seconds to the suite's unit. records_mb: the least memory for records; None: unknown.
     """
 
     what: str
@@ -42,7 +42,6 @@ class Suite:
 
 
 def _federated(what: str, problem: str, algorithm: str, *overrides: str, plain: bool = False) -> BenchCase:
-    """Return the case of a federated run, in ms per agent and round. Raises ValueError or MissingData."""
     task = RunTask(problem, algorithm, overrides, plain)
     shape = shape_of(task.compose(), ())
     size = {"N": shape.N, "T": shape.T, "M": shape.M}

@@ -1,4 +1,4 @@
-"""The data of the whole board: the experiments in some folders, and the best configurations of a setting."""
+"""The data of the whole board: experiments, and best configurations."""
 
 import threading
 import time
@@ -64,7 +64,7 @@ class BoardData:
         return {"words": words, "columns": list(dict.fromkeys(key for row in rows for key in row)), "rows": rows}
 
     def for_file(self) -> dict[str, Any]:
-        """Return the content of a page that is written to a file: up to `LISTED` curves, and best configurations."""
+        """Return the content of a page for a file, with up to `LISTED` curves and best configurations."""
         every = [f"{folder.key}/{setting.name}" for folder in self._experiments() for setting in folder.read()]
         content = self.content(every, most=LISTED)
         content["best"] = {
@@ -75,14 +75,13 @@ class BoardData:
         return content
 
     def _experiments(self) -> list[ExperimentFolder]:
-        """Return the experiments that exist now; those seen before keep their cached files."""
         paths = dict.fromkeys(inner for folder in self.folders for inner in experiments_in(folder))
         for path in paths:
             self._known.setdefault(path, ExperimentFolder(path))
         return [self._known[path] for path in paths]
 
     def _best_rows(self, folder: ExperimentFolder, setting: ReadSetting) -> tuple[str, list[dict[str, Any]]]:
-        """Return (words, rows) for the finished runs of a setting: a sentence on missing rows, and best queries."""
+        """Return a sentence on missing rows, and the best queries of a setting's finished runs."""
         rows: list[dict[str, Any]] = []
         words, n = "", 0
         for trial, reading in zip(setting.trials, setting.readings, strict=True):
@@ -110,7 +109,7 @@ class BoardData:
 
 
 def _short(seed: int, best: dict[str, Any], objective: str) -> dict[str, Any]:
-    """Return an agent's best query, with numbers and short texts as values. objective: the new name of key `value`."""
+    """Shorten numbers and texts of an agent's best query. objective: the new name of key `value`."""
     row: dict[str, Any] = {"seed": seed}
     for key, value in best.items():
         given, text = rounded(value, 5), "" if value is None else str(value)[:MOST_LETTERS]

@@ -24,7 +24,7 @@ The private records of real releases (privacy.rng=os) are not shown without --pr
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serve the board or write it to a file; the exit code is 0, also after Ctrl-C, or 1 after an error."""
+    """Serve the board or write it to a file; return 0, also after Ctrl-C, or 1 after an error."""
     args = _parse(argv)
     try:
         for folder in args.folders:

@@ -1,4 +1,4 @@
-"""The board's content as JSON, by experiment and setting. It does not list trials, of which there may be 10,000."""
+"""The board's content as JSON, by experiment and setting."""
 
 import math
 from collections import Counter
@@ -32,8 +32,8 @@ def experiment_content(
     """Return the content of one experiment.
 
     private: True to show also the private records of real releases. drawn: names of the settings whose curves are
-    wanted, None for the first ones. find: if there are too many settings, only those whose label contains this text are
-    listed. most: the largest number of curves.
+    wanted, None for the first ones. find: a text that labels must contain if there are too many settings to list. most:
+    the largest number of curves.
     """
     settings = folder.read()
     listed = _listed(settings, private, find)
@@ -96,7 +96,7 @@ def _listed(settings: Sequence[ReadSetting], private: bool, find: str) -> list[R
 
 
 def _row(setting: ReadSetting, private: bool, draw: bool, notes: list[str]) -> dict[str, Any]:
-    """Return a setting's row of the table, with its curve if `draw`. notes: a list that gets the note on epsilon."""
+    """Return a setting's row of the table, with its curve if `draw`. notes: gets the note on epsilon."""
     facts, why_hidden = _facts_of(setting), hidden(setting, private)
     visible = why_hidden is None
     under_way = [r.round or 0 for r in setting.readings if r.phase in ("running", "interrupted")]
@@ -121,12 +121,11 @@ def _row(setting: ReadSetting, private: bool, draw: bool, notes: list[str]) -> d
 
 
 def _facts_of(setting: ReadSetting) -> TrialFacts:
-    """Return the facts of a finished seed of the setting, else of one whose accountant is known."""
     return max(setting.readings, key=lambda r: (r.phase == "done", r.facts.accountant is not None)).facts
 
 
 def _mean(setting: ReadSetting, phases: Collection[str]) -> dict[str, Any] | None:
-    """Return mean, standard error and number n of the current metrics of all seeds in `phases`; None if n is 0."""
+    """Return mean, standard error and number n of the current metrics; None if n is 0."""
     known = [r.mean for r in setting.readings if r.phase in phases and r.mean is not None]
     if not known:
         return None
@@ -136,7 +135,6 @@ def _mean(setting: ReadSetting, phases: Collection[str]) -> dict[str, Any] | Non
 
 
 def _spread(setting: ReadSetting) -> dict[str, float | None]:
-    """Return quantiles of the final metric over the agents, averaged over the finished seeds that have them."""
     known = [r.quantiles for r in setting.readings if r.phase == "done" and r.quantiles]
     if not known or any(q.keys() != known[0].keys() for q in known):
         return {}
@@ -159,7 +157,7 @@ def _curve(setting: ReadSetting, visible: bool) -> dict[str, Any] | None:
 
 
 def _epsilon(setting: ReadSetting, facts: TrialFacts, notes: list[str]) -> dict[str, Any] | None:
-    """Return the largest epsilon that a run of the setting spent, finished or not, with its target and budget."""
+    """Return the largest epsilon that a run of the setting spent, with its target and budget."""
     known = [r.epsilon for r in setting.readings if r.epsilon is not None]
     if not known:
         return None
@@ -184,7 +182,6 @@ def _epsilon(setting: ReadSetting, facts: TrialFacts, notes: list[str]) -> dict[
 
 
 def _panels(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Group the settings by problem and metric, so that two metrics never share an axis."""
     panels: dict[tuple[str, str, bool], list[str]] = {}
     for row in rows:
         if row["problem"] is not None and row["metric"] is not None:
@@ -196,7 +193,7 @@ def _panels(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _troubles(folder: ExperimentFolder, settings: Sequence[ReadSetting], private: bool) -> dict[str, Any]:
-    """Return the failed trials, with the error messages that may be shown, and the files that cannot be read."""
+    """Return the failed trials, with error messages unless they may be private, and the unreadable files."""
     failed: list[dict[str, Any]] = []
     faults: list[dict[str, Any]] = []
     if folder.fault is not None:
@@ -224,6 +221,5 @@ def _privacy_notes(settings: Sequence[ReadSetting], private: bool) -> list[str]:
 
 
 def _counts(readings: Iterable[TrialReading]) -> dict[str, int]:
-    """Return the number of trials in each phase, without empty phases."""
     found = Counter(reading.phase for reading in readings)
     return {phase: found[phase] for phase in BOARD_PHASES if found[phase]}

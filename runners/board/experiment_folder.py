@@ -1,4 +1,4 @@
-"""Cached reading of an experiment's folder: files that cannot have changed since the last read are not read again."""
+"""Cached reading of an experiment's folder."""
 
 import hashlib
 import math
@@ -21,7 +21,7 @@ _SETTLED_SECONDS = 5.0  # a list of trials is reused if its folders have not cha
 class ReadSetting:
     """The trials of one setting with the contents of their files.
 
-    name: the setting's hash. If trials with this hash differ in their number of rounds T, T is appended.
+    name: the setting's hash, with the number of rounds T appended if trials with this hash differ in T.
     """
 
     name: str
@@ -63,14 +63,13 @@ class ExperimentFolder:
         return found
 
     def completed(self, setting: ReadSetting) -> ReadSetting:
-        """Return the setting, completed by what takes longer to read: the limits of epsilon, and epsilon by round."""
+        """Return the setting with the limits of epsilon and the epsilon by round, which take longer to read."""
         return replace(setting, readings=list(map(self._completed, setting.trials, setting.readings)))
 
     def folder_of(self, trial: Trial) -> Path:
         return self._folders[trial.key].path
 
     def _list_trials(self) -> None:
-        """Update the list of trials if a folder or the plan has changed."""
         try:
             with os.scandir(self.path) as entries:
                 found = {e.name: e.stat().st_mtime_ns for e in entries if e.name == PLAN or e.is_dir()}
@@ -134,7 +133,6 @@ def _is_experiment(path: Path) -> bool:
 
 
 def _label(pairs: Sequence[tuple[Trial, TrialReading]]) -> str:
-    """Return the label in sweep.json or, for runs outside a sweep, the one in their files if known."""
     trial = pairs[0][0]
     found = next((reading.facts.label for _, reading in pairs if reading.facts.label), None)
     return trial.label if trial.overrides or found is None else found

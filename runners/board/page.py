@@ -1,4 +1,4 @@
-"""The board's page, made of the HTML, CSS and scripts in this folder and of plotly.js from the package plotly."""
+"""The board's HTML page, with its CSS, its scripts and plotly.js."""
 
 import json
 from functools import cache
@@ -42,7 +42,7 @@ def served_page(settings: dict[str, Any]) -> str:
 
 
 def whole_page(content: dict[str, Any]) -> str:
-    """Return a self-contained page, which loads nothing."""
+    """Return a self-contained page."""
     sources = (script.replace("</script", "<\\/script") for script in (plotly_script(), board_script()))
     scripts = "".join(f"<script>{source}</script>" for source in sources)
     return _page(_WHOLE, f"<style>{style()}</style>", _data("settings", {}) + _data("content", content) + scripts)

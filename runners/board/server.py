@@ -31,10 +31,7 @@ def is_loopback(host: str) -> bool:
 
 
 class BoardServer(ThreadingHTTPServer):
-    """A server of one board.
-
-    If the board shows private records, its address contains a secret, because all users of this machine reach loopback.
-    """
+    """A server of one board. If the board shows private records, its address contains a secret."""
 
     daemon_threads = True
 
@@ -50,10 +47,7 @@ class BoardServer(ThreadingHTTPServer):
         return f"http://{host}:{self.server_address[1]}/{f'?token={self.secret}' if self.secret else ''}"
 
     def admits(self, host_header: str) -> bool:
-        """Return False if the server is on loopback, but the request's header names another host.
-
-        A web site may have pointed its own name to loopback (DNS rebinding).
-        """
+        """Return False if the server is on loopback, but the request names another host (DNS rebinding)."""
         name = urlsplit(f"//{host_header}").hostname
         return not is_loopback(self.host) or name in (*_LOCAL_NAMES, self.host)
 
@@ -73,7 +67,6 @@ class BoardRequest(BaseHTTPRequestHandler):
             self._send(HTTPStatus.BAD_REQUEST, "text/plain", "this is not an address of the board")
 
     def _answer(self) -> tuple[HTTPStatus, str, str]:
-        """Return (status, content type, content) of the answer."""
         parts, server = urlsplit(self.path), self.server
         asked = parse_qs(parts.query, max_num_fields=2 * MOST_DRAWN + 10)
         last = {key: values[-1] for key, values in asked.items()}

@@ -51,9 +51,9 @@ class TrialReading:
     """The contents of one trial's files at one moment.
 
     mean: the metric after `round`, the last finished round. epsilon: spent so far, inf if not finite, None if unknown.
-    curve: the lists `round`, `mean` and `epsilon` (spent before the round), up to the last finished round; None if
-    unknown. changed: time of the newest file. fault: a sentence on a file that cannot be read. quantiles: the quantiles
-    of the final metric over the agents, by percent; only finished runs with many agents have them.
+    curve: the lists `round`, `mean` and `epsilon` (spent before the round). changed: time of the newest file. fault: a
+    sentence on a file that cannot be read. quantiles: the quantiles of the final metric over the agents, by percent;
+    only finished runs with many agents have them.
     """
 
     phase: BoardPhase
@@ -110,7 +110,7 @@ def _facts(given: dict[str, Any]) -> TrialFacts:
 
 
 def read_trial(trial: Trial, folder: RunFolder) -> TrialReading:
-    """Read one trial. The curve of a finished trial lacks epsilon, which `epsilon_curve` reads separately."""
+    """Read one trial. The curve of a finished trial lacks epsilon; see `epsilon_curve`."""
     summary = folder.path / "summary.json"
     try:
         return _finished(read_object(summary), summary.stat().st_mtime) if summary.exists() else _begun(trial, folder)
@@ -121,7 +121,7 @@ def read_trial(trial: Trial, folder: RunFolder) -> TrialReading:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON object. Raises UnreadableFile if the file holds something else, and OSError if it cannot be read."""
+    """Read a JSON object. Raises UnreadableFile for other content, and OSError if the file cannot be read."""
     try:
         content = json.loads(read_plain(path, MOST_BYTES))
     except (ValueError, RecursionError) as error:
@@ -132,7 +132,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def limits_in_config(path: Path) -> dict[str, float | None]:
-    """Return the limits of epsilon in a config.yaml, by the field names of `TrialFacts`; empty if it cannot be read."""
+    """Return the limits of epsilon in a config.yaml, by field of `TrialFacts`; empty if it cannot be read."""
     try:
         privacy = read_yaml(path)["privacy"]
         budget = privacy.get("budget") or {}
@@ -176,7 +176,6 @@ def _finished(summary: dict[str, Any], changed: float) -> TrialReading:
 
 
 def _begun(trial: Trial, folder: RunFolder) -> TrialReading:
-    """Read a trial that has no summary."""
     now, progress = state(folder), folder.progress()
     files = [folder.path / name for name in ("progress.json", "failure.json")]
     changed = max((path.stat().st_mtime for path in files if path.is_file()), default=None)
@@ -193,7 +192,6 @@ def _begun(trial: Trial, folder: RunFolder) -> TrialReading:
 
 
 def _curve(given: Any, rounds: int, reached: int) -> dict[str, list[Any]] | None:
-    """Return the shown rounds of a curve that has lists `round`, `mean` and perhaps `epsilon`; None for others."""
     if not isinstance(given, dict) or not all(isinstance(given.get(name), list) for name in ("round", "mean")):
         return None
     at = {t: k for k, t in enumerate(given["round"]) if isinstance(t, int)}

@@ -1,4 +1,4 @@
-"""Build the experiment of a composed configuration, and check both as a whole."""
+"""Build and check the experiment of a composed configuration."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,12 +18,10 @@ Experiment = FederatedExperiment | OutsourcedExperiment
 
 @dataclass(frozen=True)
 class Composition:
-    """A configuration that has been checked as a whole, with its settings and experiment; it never changes.
+    """A checked configuration with its settings and its experiment.
 
-    given: the configuration that Hydra composed. Derived values are filled in: the content of the file that
-    `problem.space` names, a noise variance of 1 + 2/T in place of `theory`, what the problem found in its files in
-    place of `auto`, and the noise multiplier that meets a target epsilon. settings: the same values as a typed tree.
-    experiment: all parts of the run, built from the settings.
+    given: the configuration that Hydra composed, with derived values filled in, such as the noise multiplier that meets
+    a target epsilon. settings: the same values as a typed tree. experiment: all parts of the run.
     """
 
     given: DictConfig
@@ -32,12 +30,12 @@ class Composition:
 
     @staticmethod
     def of(cfg: DictConfig) -> "Composition":
-        """Check a composed configuration, without changing it, and build its experiment. Raises as `complete` does."""
+        """Check a composed configuration and build its experiment. Raises as `complete` does."""
         return Composition.complete(*checked_settings(cfg))
 
     @staticmethod
     def complete(given: DictConfig, settings: Settings) -> "Composition":
-        """Build the problem and the experiment from the results of `checked_settings`, and fill in derived values.
+        """Build the experiment from the results of `checked_settings`, and fill in derived values.
 
         Raises ValueError (one sentence with the key) for a bad setting, MissingData if a data file is missing, and
         UnsupportedEvent for a mechanism that an accountant cannot analyse.
@@ -65,7 +63,7 @@ class Composition:
 
     @cached_property
     def recorded(self) -> dict[str, Any]:
-        """The configuration as a plain tree for the run's folder, without `allow`, which each user has to decide."""
+        """The configuration as a plain tree, without `allow`, which each user has to decide."""
         return {key: value for key, value in plain_tree(self.given).items() if key != "allow"}
 
 
@@ -75,16 +73,13 @@ def build(cfg: DictConfig) -> Experiment:
 
 
 def target_epsilon(settings: Settings) -> float | None:
-    """Return the target epsilon to which the noise multiplier is calibrated; None if there is no such target."""
+    """Return the target epsilon to which the noise multiplier is calibrated; None without a target."""
     calibrates = isinstance(settings, FederatedSettings) and settings.algorithm.private
     return settings.privacy.epsilon if calibrates else None
 
 
 def is_complete(settings: Settings) -> bool:
-    """Return True if no setting remains to be computed from a target epsilon or from the problem's data.
-
-    The run's folder can then be found without these data.
-    """
+    """Return True if no setting remains to be computed from a target epsilon or the problem's data."""
     return target_epsilon(settings) is None and "auto" not in settings.problem.node.values()
 
 
@@ -94,7 +89,7 @@ def problem_of(settings: ProblemSettings) -> Problem:
 
 
 def experiment_of(settings: Settings, problem: Problem | None = None) -> Experiment:
-    """Build an experiment from its settings, without computing its privacy plan. problem: None to build it as well."""
+    """Build an experiment, without its privacy plan. problem: None to build the problem as well."""
     problem = problem_of(settings.problem) if problem is None else problem
     if isinstance(settings, FederatedSettings):
         return FederatedExperiment.of(settings, problem)
@@ -102,7 +97,7 @@ def experiment_of(settings: Settings, problem: Problem | None = None) -> Experim
 
 
 def federated(experiment: Experiment) -> FederatedExperiment:
-    """Return the experiment if it is federated. Raises ValueError for an outsourced experiment."""
+    """Return the experiment. Raises ValueError if it is outsourced."""
     if isinstance(experiment, OutsourcedExperiment):
         name = experiment.settings.algorithm.name
         raise ValueError(f"algorithm={name} has no agents and no server that adds up their messages")

@@ -1,7 +1,7 @@
 """Find the folders of configuration files: conf/, and the folders that users and other packages add.
 
-conf/ is inside `runners` if dpfbo is installed, and next to `runners` in a checkout. Other packages add folders with
-entry points of the group `dpfbo.conf`. A user adds one folder with the environment variable DPFBO_CONF.
+Other packages add folders with entry points of the group `dpfbo.conf`. A user adds one folder with the environment
+variable DPFBO_CONF.
 """
 
 import os

@@ -24,7 +24,7 @@ _PLAIN = re.compile(r"[A-Za-z_][\w./]*=")  # an override that changes a value or
 
 
 class AddedFolders(SearchPathPlugin):
-    """A plugin that makes Hydra look for options, after conf/, in the folders that users and other packages add."""
+    """A Hydra plugin that appends the folders of users and other packages to the search path."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         for folder in added_folders():
@@ -37,7 +37,7 @@ resolvers.register()
 
 @contextmanager
 def composing() -> Iterator[None]:
-    """Initialise Hydra within this block, so that `hydra.compose` reads conf/."""
+    """Initialise Hydra with conf/ within this block."""
     GlobalHydra.instance().clear()
     with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
         yield
@@ -48,8 +48,8 @@ def command_line(overrides: Sequence[str], multirun: bool = False) -> Iterator[D
     """Compose a configuration with the node `hydra`, check the classes in that node, and yield the configuration.
 
     With `multirun`, the configuration is that of the first run. Raises HydraException if the overrides do not compose.
-    Raises ValueError for a launcher, callback or logger of a package that is neither Hydra, a plugin of Hydra, nor
-    allowed by the user.
+    Raises ValueError for a launcher or callback of a package that is neither Hydra, a plugin of Hydra, nor allowed by
+    the user. Also raises ValueError for a log handler or formatter that is not a class of `logging`.
     """
     with composing():
         given = [_first(o) for o in parse_overrides(overrides)] if multirun else list(overrides)
@@ -66,17 +66,13 @@ def command_line(overrides: Sequence[str], multirun: bool = False) -> Iterator[D
 
 
 def _first(override: Override) -> str:
-    """Return the override with only the first of its values."""
     if not override.is_discrete_sweep():
         return override.input_line or ""
     return f"{override.get_key_element()}={next(iter(override.sweep_string_iterator()))}"
 
 
 class Composer:
-    """A faster `hydra.compose` for many configurations that differ in values; use it within `composing`.
-
-    Hydra composes files only once for each choice of the groups' options; other values are set in a copy of the result.
-    """
+    """A faster `hydra.compose` for many configurations that differ in values; use it within `composing`."""
 
     def __init__(self) -> None:
         self._groups, self._bases, self._values = set(groups()), {}, {}  # type: ignore[var-annotated]
@@ -107,6 +103,6 @@ class Composer:
 
 
 def composed(overrides: Sequence[str] = ()) -> DictConfig:
-    """Compose the configuration of `runners.run` with these overrides. Raises HydraException if they do not compose."""
+    """Compose the configuration of `runners.run`. Raises HydraException if the overrides do not compose."""
     with composing():
         return hydra.compose("config", list(overrides))

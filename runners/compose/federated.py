@@ -1,4 +1,4 @@
-"""Build all parts of a federated run from its settings: the problem, and the study with its agents and server."""
+"""Build all parts of a federated run from its settings."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,7 +21,7 @@ from runners.compose.settings import FederatedSettings
 
 @dataclass(frozen=True)
 class FederatedExperiment:
-    """All validated parts of one federated run, except the server, which `server` creates for a ledger."""
+    """All validated parts of one federated run, except the server."""
 
     settings: FederatedSettings
     problem: Problem
@@ -30,7 +30,7 @@ class FederatedExperiment:
 
     @staticmethod
     def of(settings: FederatedSettings, problem: Problem) -> "FederatedExperiment":
-        """Build the experiment. Raises ValueError, whose message names the key, if settings do not fit the problem."""
+        """Build the experiment. Raises ValueError, which names the key, if settings do not fit the problem."""
         privacy = settings.privacy
         with keys("dropout"):
             dropout = Dropout(settings.dropout.probability, Streams(settings.seed))
@@ -77,7 +77,7 @@ class FederatedExperiment:
 
     @cached_property
     def plan(self) -> PrivacyPlan:
-        """The planned broadcasts and their costs, computed at the first use, because agent processes do not need them.
+        """The planned broadcasts and their costs.
 
         Raises ValueError if the broadcasts cannot be accounted for, or if they cost more than the budget and when_spent
         is "refuse".
@@ -92,11 +92,11 @@ class FederatedExperiment:
         return budget.limited(plan, f"{len(plan.events)} broadcasts cost", hint)
 
     def result(self) -> FederatedResult:
-        """Return an empty result, before any round."""
+        """Return an empty result."""
         return self.study.result()
 
     def kept_release(self, checkpoint: Checkpoint) -> ReleaseFile:
-        """Return the checkpoint's file for a release whose noise has no seed; a restart reads the release from it."""
+        """Return the checkpoint's file that keeps a release with unseeded noise for a restart."""
         return checkpoint.release_file()
 
     def server(self, ledger: Ledger, checkpoint: Checkpoint | None = None) -> ServerKind | None:

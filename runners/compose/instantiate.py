@@ -1,7 +1,7 @@
 """Create the objects that `_target_` nodes of a configuration name, and import only what is allowed.
 
-A name in a file can stand for any function of any module. Therefore names are imported only from dpfbo, from packages
-with an entry point (`dpfbo.extensions`), and from packages or modules that the user names with `allow`.
+Allowed are some packages of dpfbo, packages with an entry point (`dpfbo.extensions`), and packages or modules that the
+user names with `allow`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,9 +19,8 @@ _OWN = ("dpfbo.problems", "dpfbo.federated", "dpfbo.outsourced", "dpfbo.privacy.
 def check_targets(tree: Any, allow: object = (), option: str = "allow=[{}]") -> None:
     """Raise ValueError if a `_target_` in a plain tree is not allowed or cannot be used.
 
-    allow: names of packages or modules. option: the option that would allow a refused name, for the error message. A
-    target is imported only if it is allowed. It must be a class that an allowed package defines. Outside of dpfbo, it
-    may also be a function.
+    A target is imported only if it is allowed. It must be a class that an allowed package defines; outside of dpfbo, it
+    may also be a function. allow: names of packages or modules. option: the option that would allow a refused name.
     """
     allowed = (*_OWN, *allowed_names(allow))
     for key, target in _targets(tree, ""):
@@ -62,7 +61,6 @@ def allowed_names(allow: object) -> tuple[str, ...]:
 
 
 def _is_allowed(path: str, names: Iterable[str]) -> bool:
-    """Return True if a dotted path lies in one of these packages and modules, or in the package of an extension."""
     return _begins(path, names) or _begins(path, extensions.packages())
 
 
@@ -71,7 +69,6 @@ def _begins(path: str, names: Iterable[str]) -> bool:
 
 
 def _targets(node: Any, key: str) -> Iterator[tuple[str, Any]]:
-    """Yield the key and the value of every `_target_` in a tree."""
     parts = node.items() if isinstance(node, Mapping) else enumerate(node) if isinstance(node, list | tuple) else ()
     for name, value in parts:
         inner = f"{key}.{name}" if key else str(name)

@@ -1,7 +1,6 @@
-"""Translate between the two names of a setting: its key in the configuration, and the library's parameter name.
+"""Translate between a setting's key in the configuration and the library's parameter name.
 
-Most parameter names are the last part of their key. `WORDS` holds all others. It is used to read privacy
-settings and to word error messages, and a test compares it with the documentation's page of names.
+Most parameter names are the last part of their key. `WORDS` holds all others.
 """
 
 from collections.abc import Iterator
@@ -22,8 +21,8 @@ _KEYS = {word: key for key, word in WORDS.items()}
 def about_key(error: SettingError, group: str, **others: str) -> ValueError:
     """Convert an error about a parameter of the library to one about its key.
 
-    group: the node that the parameter is read from, so that `delta` in `privacy` has the key `privacy.delta`.
-    others: for each parameter that is in another group, its key, as in `probability="dropout.probability"`.
+    group: the node of the parameter; `delta` in `privacy` has the key `privacy.delta`. others: the keys of parameters
+    in other groups, as in `probability="dropout.probability"`.
     """
     key = others.get(error.name) or _KEYS.get(error.name) or ".".join(filter(None, (group, error.name)))
     known_as = "" if error.name in key else f" ({error.name})"
@@ -32,7 +31,7 @@ def about_key(error: SettingError, group: str, **others: str) -> ValueError:
 
 @contextmanager
 def keys(group: str, **others: str) -> Iterator[None]:
-    """Convert a SettingError that the block raises to a ValueError about the key, see `about_key`."""
+    """Convert a SettingError of the block to a ValueError about the key, see `about_key`."""
     try:
         yield
     except SettingError as error:

@@ -1,4 +1,4 @@
-"""Build all parts of an outsourced run, with a curator and a modeler, from its settings."""
+"""Build all parts of an outsourced run from its settings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MOST_NUMBERS = 1_000_000_000  # candidates x measurements: 8 GB
 
 @dataclass(frozen=True)
 class OutsourcedExperiment:
-    """All validated parts of one outsourced run, the counterpart of `FederatedExperiment`."""
+    """All validated parts of one outsourced run, which has a curator and a modeler."""
 
     settings: OutsourcedSettings
     problem: CandidateProblem
@@ -38,7 +38,7 @@ class OutsourcedExperiment:
 
     @staticmethod
     def of(settings: OutsourcedSettings, problem: CandidateProblem) -> OutsourcedExperiment:
-        """Build the experiment. Raises ValueError, whose message names the key, if settings do not fit the problem."""
+        """Build the experiment. Raises ValueError, which names the key, if settings do not fit the problem."""
         public, transform = problem.table.public, settings.transform
         with keys("transform"):
             transform.event(public)
@@ -64,7 +64,7 @@ class OutsourcedExperiment:
 
     @property
     def published_claim(self) -> str | None:
-        """The published privacy claim about the release, which is not a guarantee; None if there is no such claim."""
+        """The published privacy claim about the release, which is not a guarantee; None without a claim."""
         return self.transform.published_claim(self.problem.table.public)
 
     @property
@@ -93,11 +93,11 @@ class OutsourcedExperiment:
         return p.budget.limited(plan, "the release costs")
 
     def result(self) -> OutsourcedResult:
-        """Return an empty result, before any round."""
+        """Return an empty result."""
         return OutsourcedResult()
 
     def kept_release(self, checkpoint: Checkpoint) -> ReleaseFile:
-        """Return the checkpoint's file for a release whose noise has no seed; a restart reads the release from it."""
+        """Return the checkpoint's file that keeps a release with unseeded noise for a restart."""
         return checkpoint.curator_file()
 
     def curator(self, ledger: Ledger, checkpoint: Checkpoint | None = None) -> Curator:

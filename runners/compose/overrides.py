@@ -52,7 +52,7 @@ def one_sentence(message: str) -> str:
 
 
 def no_setting(word: str) -> str:
-    """Return a one-sentence error message about a word of a command line that does not read `key=value`."""
+    """Return an error message about a word of a command line that does not read `key=value`."""
     key = word.lstrip("-").partition("=")[0].replace("-", "_")
     value = word.partition("=")[2] or "VALUE"
     for name, options in groups().items():
@@ -66,7 +66,6 @@ def no_setting(word: str) -> str:
 
 
 def _meant(name: str) -> str:
-    """Return the end of an error message, which suggests known keys for an unknown key."""
     group, _, rest = name.partition(".")
     having = [option for option in groups().get(group, []) if rest and rest in _keys_of(group, option)]
     if having:
@@ -81,7 +80,6 @@ def _meant(name: str) -> str:
 
 
 def _keys_of(group: str, option: str) -> set[str]:
-    """Return the top-level keys of an option's file and of the files in its defaults list."""
     for root in (CONF, *added_folders()):
         if (file := root / group / f"{option}.yaml").is_file():
             node = OmegaConf.to_container(OmegaConf.load(file))

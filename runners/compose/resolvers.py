@@ -18,6 +18,6 @@ _RESOLVERS: dict[str, Callable[..., float]] = {
 
 
 def register() -> None:
-    """Register the resolvers in this process, before it composes or resolves a configuration."""
+    """Register the resolvers in this process; call this before a configuration is composed."""
     for name, resolver in _RESOLVERS.items():
         OmegaConf.register_new_resolver(name, resolver, replace=True)

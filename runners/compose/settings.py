@@ -1,8 +1,7 @@
-"""The settings of a run: one tree of frozen dataclasses, made once from the composed configuration (`typed`).
+"""The settings of a run: one tree of frozen dataclasses, made from the composed configuration.
 
-The rule that checks a field's value is written next to the field's type, and `typed` applies it. Objects of the
-library, such as an OwnGP, check their own values. Fields marked `OUTSIDE` are not part of the setting: runs that differ
-only in these have the same setting.
+A rule next to a field's type checks the field's value. Runs that differ only in fields marked `OUTSIDE` have the same
+setting.
 """
 
 from collections.abc import Callable
@@ -40,7 +39,7 @@ def integer(minimum: int, maximum: int = checks.LARGEST_INTEGER) -> Rule:
 
 
 def unless(exception: object, rule: Rule) -> Rule:
-    """Return a rule that accepts the value `exception`, such as None, and applies `rule` to any other."""
+    """Return a rule that accepts the value `exception`, and applies `rule` to any other."""
     return lambda name, value: None if value == exception else rule(name, value)
 
 
@@ -51,7 +50,7 @@ def folder_name(name: str, value: object) -> None:
 
 @dataclass(frozen=True)
 class ProblemSettings:
-    """The problem's class with its arguments, without the key `preset`, which only interpolations use."""
+    """The problem's class with its arguments."""
 
     OUTSIDE = ("preset", "data_dir", "n_jobs")  # keys of the configuration that are not part of the setting
 
@@ -89,7 +88,7 @@ class WandbSettings:
 
 @dataclass(frozen=True)
 class TrackerSettings:
-    """The settings of the experiment trackers that a run is logged to."""
+    """The settings of experiment trackers."""
 
     wandb: WandbSettings
 
@@ -159,7 +158,7 @@ class PrivacySettings:
 
     @property
     def seeded(self) -> bool:
-        """True if the random numbers of the server or curator follow from the seed, as in a simulation."""
+        """True if the server's or curator's random numbers follow from the seed, as in a simulation."""
         return self.rng == "seeded"
 
     def check_noise(self, noise: object) -> None:
@@ -302,7 +301,6 @@ class OutsourcedSettings(RunSettings):
         self._check_transform()
 
     def _check_transform(self) -> None:
-        """Raise ValueError for a transform that contradicts the algorithm or the privacy settings."""
         a, p, found = self.algorithm, self.privacy, type(self.transform).__name__
         if found != a.transform:
             raise ValueError(f"algorithm={a.name} needs the transform {a.transform}, got {found}")

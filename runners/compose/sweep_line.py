@@ -1,7 +1,4 @@
-"""Parse the command line of a sweep: its seeds, the overrides with several values, and the space of a search.
-
-Commas, choice(), range() and glob() give several values, as in Hydra's multirun; a search also takes interval().
-"""
+"""Parse the command line of a sweep: seeds, overrides with several values, and the space of a search."""
 
 import itertools
 import math
@@ -118,8 +115,8 @@ def expanded(overrides: Sequence[str]) -> list[tuple[str, ...]]:
 def check_comparable(key: str, rngs: Iterable[str], problems: Iterable[tuple[object, ...]]) -> None:
     """Raise SweepError unless all settings that a search or scheduler compares are simulations of one problem.
 
-    key: the key of the search or scheduler. rngs: the `privacy.rng` of each setting. problems: the name, metric and
-    function of each setting's problem.
+    key: the key of the search or scheduler. rngs: the `privacy.rng` of each setting. problems: name, metric and
+    function of each problem.
     """
     if real := next((rng for rng in rngs if rng != "seeded"), None):
         raise SweepError(
@@ -132,7 +129,7 @@ def check_comparable(key: str, rngs: Iterable[str], problems: Iterable[tuple[obj
 
 
 def scaled(base: DictConfig) -> tuple[Any, Any]:
-    """Return the seeds and the settings of the experiment at the configured scale, quick or paper."""
+    """Return the seeds and the settings of the experiment at the configured scale."""
     checks.one_of("scale", base.scale, SCALES)
     sweep: dict[str, Any] = OmegaConf.to_container(base.sweep, resolve=True)  # type: ignore[assignment]
     seeds, settings = base.get("seeds"), sweep["settings"]
@@ -154,7 +151,7 @@ def scaled(base: DictConfig) -> tuple[Any, Any]:
 def parsed(
     overrides: Sequence[str], space: dict[str, Interval | tuple[str, ...]] | None = None
 ) -> dict[str, list[str]]:
-    """Return, for each key, a list with one override for each value; a key's last override replaces earlier ones.
+    """Return, for each key, one override for each value; a key's last override replaces earlier ones.
 
     space: if given, receives the values of every key that has several; the result then lacks these keys.
     """

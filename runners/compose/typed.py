@@ -1,4 +1,4 @@
-"""Check and resolve a composed configuration, and convert it to the dataclasses of `settings` by their field types."""
+"""Check and resolve a composed configuration, and convert it to the dataclasses of `settings`."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
@@ -48,8 +48,8 @@ _OBJECTS = {
 def checked_settings(cfg: DictConfig) -> tuple[DictConfig, Settings]:
     """Check a configuration; return a completed configuration and its settings.
 
-    The completed configuration has the content of the file that `problem.space` names, and the noise variance
-    1 + 2/T in place of `theory`.
+    The completed configuration has the content of the file that `problem.space` names, and the noise variance 1 + 2/T
+    in place of `theory`.
     """
     for name in ("problem", "algorithm", "privacy"):
         if name in cfg and not OmegaConf.is_dict(cfg.get(name)):
@@ -71,7 +71,6 @@ def plain_tree(cfg: DictConfig) -> dict[str, Any]:
 
 
 def _with_space(cfg: DictConfig) -> DictConfig:
-    """Return the configuration with the content of the file that `problem.space` names, if it names one."""
     given = OmegaConf.select(cfg, "problem.space")
     if not isinstance(given, str):
         return cfg
@@ -86,7 +85,7 @@ def _with_space(cfg: DictConfig) -> DictConfig:
 
 
 def _with_theory(cfg: DictConfig) -> DictConfig:
-    """Replace `theory` by the noise variance lambda = 1 + 2 / T, so that the setting depends on the rounds T."""
+    """Replace `theory` by the noise variance lambda = 1 + 2 / T."""
     found = {key: OmegaConf.select(cfg, key, throw_on_resolution_failure=False) for key in _NOISES}
     keys = [key for key, value in found.items() if value == "theory"]
     if "algorithm.own_gp.noise" in keys and cfg.algorithm.own_gp.fit != "given":
@@ -100,7 +99,6 @@ def _with_theory(cfg: DictConfig) -> DictConfig:
 
 
 def _check_fits(cfg: DictConfig) -> None:
-    """Raise ValueError if a federated algorithm is combined with settings of outsourced runs, or vice versa."""
     preset, a, outsourced = cfg.problem.get("preset") or {}, cfg.algorithm, is_outsourced(cfg)
     if outsourced:
         for name in ("weights", "acquisition"):
@@ -118,9 +116,9 @@ def _check_fits(cfg: DictConfig) -> None:
 
 
 def typed(resolved: dict[str, Any]) -> Settings:
-    """Return the settings that a resolved configuration describes.
+    """Return the settings that a resolved configuration describes; import only allowed classes.
 
-    Only allowed classes are imported. Raises ValueError for a bad setting; its message names the key.
+    Raises ValueError, which names the key, for a bad setting.
     """
     check_targets(resolved, resolved.get("allow") or ())
     outsourced = is_outsourced(resolved)
@@ -139,13 +137,13 @@ def typed(resolved: dict[str, Any]) -> Settings:
 
 
 def is_outsourced(config: Mapping[str, Any]) -> bool:
-    """Return True if a configuration is of an outsourced run, with a curator and a modeler."""
+    """Return True for the configuration of a run with a curator and a modeler."""
     server = config["algorithm"].get("server")
     return isinstance(server, Mapping) and server.get("_target_") == f"{Curator.__module__}.{Curator.__name__}"
 
 
 def section(cls: type[T], node: Any, key: str, made: Mapping[str, Make]) -> T:
-    """Create the dataclass `cls` from the node at `key`; its fields that are dataclasses are created in the same way.
+    """Create the dataclass `cls`, and its fields that are dataclasses, from the node at `key`.
 
     made: functions that create the values at certain keys from their nodes.
     """
@@ -175,10 +173,7 @@ def section(cls: type[T], node: Any, key: str, made: Mapping[str, Make]) -> T:
 
 
 def _check_names(node: Any, key: str, required: dict[str, bool]) -> None:
-    """Raise ValueError if the node lacks a required name, or has an unknown one.
-
-    required: the known names, with True for each name that the node must have.
-    """
+    """Raise ValueError for a missing or unknown name. required: the known names, True if they must be given."""
     if not isinstance(node, dict):
         *names, last = required
         raise ValueError(f"{key} must have {', '.join(names)} and {last}, got {node!r}")
@@ -200,7 +195,6 @@ def _executor(node: Any) -> LocalExecutor:
 
 
 def _mechanism_privacy(node: Any, algorithm: Mapping[str, Any]) -> MechanismPrivacy:
-    """Create the privacy settings and their mechanism from the node `privacy`. algorithm: the node `algorithm`."""
     key_of = {word: key.removeprefix("privacy.") for key, word in WORDS.items()}
     inner = {f.name: key_of.get(f.name, f.name) for f in fields(SubsampledGaussian) if f.name != "normalize"}
     outer = [f.name for f in fields(MechanismPrivacy) if f.name != "mechanism"]

@@ -1,4 +1,4 @@
-"""Certificates for loopback, and for a server that has none of its own; their authority's key is never written."""
+"""TLS certificates of an authority whose key is never written."""
 
 import datetime
 import ipaddress

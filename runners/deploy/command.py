@@ -59,7 +59,7 @@ _MOST_RESTARTS = 5  # of a ServerApp that ends without an error
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Execute the command line `argv`; the exit code is 0, or 1 after an error, which is printed in one sentence."""
+    """Execute the command line `argv`; return 0, or 1 after an error."""
     args = _parse(argv)
     try:
         answer = args.do(args)
@@ -223,7 +223,6 @@ def _say(text: str) -> None:
 
 
 def _interrupt(number: int, frame: object) -> None:
-    """Make SIGTERM end the program like Ctrl-C."""
     raise KeyboardInterrupt
 
 

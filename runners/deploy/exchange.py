@@ -1,4 +1,4 @@
-"""The exchange of requests and answers between a server party and its sites, over any transport."""
+"""The exchange of requests and answers between a server party and its sites."""
 
 import logging
 import time
@@ -21,14 +21,14 @@ class Post(Protocol):
         ...
 
     def send(self, site: int, data: bytes) -> str:
-        """Send bytes to a site, and return a name of this request."""
+        """Send bytes to a site; return the name of this request."""
         ...
 
     def collect(self, names: Iterable[str]) -> list[tuple[str, int, bytes | None]]:
         """Return the new answers to the requests with these names.
 
-        An answer consists of the request's name, the sender's number, and the bytes, which are None after a failure.
-        The sender is identified by its key.
+        Each answer has the request's name, the sender's number, and the bytes, None after a failure. The sender is
+        identified by its key.
         """
         ...
 
@@ -40,8 +40,7 @@ class Pace:
     Args:
         again: Seconds before a site that was not ready is asked again.
         lost: Seconds after which a request without an answer is sent again.
-        step_timeout: Seconds without progress after which the step ends without the sites that have not answered; None
-            to wait for all.
+        step_timeout: Seconds without progress after which a step ends without the missing sites; None to wait for all.
     """
 
     again: float = 5.0
@@ -59,7 +58,7 @@ class _Request:
 
 
 class Exchange:
-    """The exchange of a server party with its sites: it passes on the party's requests and the sites' answers."""
+    """The link that carries a server party's requests to the sites, and the sites' answers back."""
 
     def __init__(
         self, server: ServerParty, post: Post, pace: Pace, clock: Callable[[], float] = time.monotonic
@@ -96,7 +95,7 @@ class Exchange:
         return {"awaited": sorted(self._awaited), "connected": sorted(self._connected)}
 
     def _requests(self, now: float) -> dict[int, bytes]:
-        """Return the server's requests by site. If they have changed, the timeout of the step starts again."""
+        """Return the server's requests by site; changed requests restart the timeout of the step."""
         if (requests := self._server.requests()) != self._awaited:
             self._awaited, self._since = requests, now
         return requests

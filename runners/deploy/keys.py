@@ -1,4 +1,4 @@
-"""The keys of a site: its identity, which is a signing key, and the key with which its Flower SuperNode connects."""
+"""The keys of a site: its signing key (identity), and the key with which its Flower SuperNode connects."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WRONG = (ValueError, TypeError, UnsupportedAlgorithm, InvalidSignature)
 
 @dataclass(frozen=True)
 class PublicKeys:
-    """The public keys of a site, which are in its file `public.json` and in the roster.
+    """The public keys of a site.
 
     Args:
         identity: The Ed25519 key, 64 hexadecimal digits.
@@ -55,19 +55,19 @@ class PublicKeys:
 
     @property
     def fingerprint(self) -> str:
-        """The first 32 digits of the SHA-256 of both keys, in groups of four, for people to read to each other."""
+        """The first 32 digits of the SHA-256 of both keys, in groups of four."""
         digits = hashlib.sha256(f"{self.identity}\n{self.supernode}".encode()).hexdigest()[:32]
         return " ".join(digits[k : k + 4] for k in range(0, 32, 4))
 
     @property
     def supernode_pem(self) -> bytes:
-        """The SuperNode's key in PEM format, in which Flower registers it."""
+        """The SuperNode's key in PEM format."""
         key = serialization.load_ssh_public_key(self.supernode.encode())
         return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
     @staticmethod
     def of(entries: Any, path: Path) -> PublicKeys:
-        """Return the keys in `entries`, the content of the JSON file `path`. Raises StateError if they are invalid."""
+        """Return the keys in the content of the JSON file `path`. Raises StateError if they are invalid."""
         if not isinstance(entries, dict) or set(entries) != {"identity", "supernode", "proof"}:
             raise StateError(f"{path} is not a file of public keys: python -m runners.deploy site-key writes one")
         return PublicKeys(**entries)
@@ -75,8 +75,6 @@ class PublicKeys:
 
 def make_keys(folder: Path) -> PublicKeys:
     """Make the keys of a site in its folder; private keys are readable by their owner alone.
-
-    The file of the public keys is written last, so that a call that is killed earlier publishes no key.
 
     Raises:
         StateError: The folder has keys already.
@@ -105,7 +103,7 @@ def write_private(path: Path, key: ed25519.Ed25519PrivateKey | ec.EllipticCurveP
 
 
 def read_identity(folder: Path) -> ed25519.Ed25519PrivateKey:
-    """Read a site's identity, its signing key. Raises StateError for a file that is missing, damaged or not private."""
+    """Read a site's signing key. Raises StateError for a file that is missing, damaged or not private."""
     key = _private(folder / IDENTITY)
     if not isinstance(key, ed25519.Ed25519PrivateKey):
         raise StateError(f"{folder / IDENTITY} must hold an Ed25519 key: restore the file")

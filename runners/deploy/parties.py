@@ -1,4 +1,4 @@
-"""The interface between a protocol and its transport, which carries bytes between the server and the sites."""
+"""The interface between a protocol and the transport of its messages."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from runners.deploy.trusted import TrustedServer, TrustedSite
 
 
 class SiteParty(Protocol):
-    """A site's part of a protocol. Its state is in the site's folder, so that any process may answer a request."""
+    """A site's part of a protocol, whose state is in the site's folder."""
 
     def respond(self, request: bytes) -> bytes:
         """Answer a request of the server; a repeated request gets the same bytes, unless the site was not ready.
 
-        Before the call returns, the answer is on disk, and so is any charge for it in the site's ledger.
+        The answer, and any charge for it in the site's ledger, are on disk before the call returns.
 
         Raises:
             WireError: The bytes are not a request of this protocol.
@@ -42,7 +42,7 @@ class ServerParty(Protocol):
 
         Args:
             site: The number of the sender, known from its key, never from the bytes.
-            data: The bytes that the site's `respond` returned.
+            data: The bytes of the answer.
 
         Raises:
             WireError: The bytes are not an answer of this protocol.
@@ -71,8 +71,8 @@ def site_party(site: SiteFolder) -> SiteParty:
 def server_party(project: Project, min_sites: int | None) -> ServerParty:
     """Return the server's part of the protocol of a project's study.
 
-    min_sites: the least number of answers with which a step may end; None for more than half of the sites. A secure
-    sum needs None, because the study determines the number.
+    min_sites: the least number of answers with which a step may end; None for more than half of the sites. A secure sum
+    accepts only None.
     """
     study = project.shared.study
     if study.trust == "nobody":

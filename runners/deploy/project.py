@@ -1,4 +1,4 @@
-"""The files of a deployment: the operator's project folder, and the public files that the operator gives to sites."""
+"""The files of a deployment: the operator's project folder, and the public files that sites get."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Shared:
     """The public files of a deployment, which the operator and all sites have.
 
     Args:
-        folder: The folder `for_sites` of a project, or a site's folder, into which the files were copied.
+        folder: The folder `for_sites` of a project, or a site's folder with copies of its files.
         host: The name or the address of the server.
         port: The port of the server.
         minimize: True if small values are better.
@@ -51,7 +51,7 @@ class Shared:
 
     @property
     def authority(self) -> Path | None:
-        """The certificate of the authority that the sites trust; None if they trust their system's authorities."""
+        """The certificate of the authority that the sites trust; None for their system's authorities."""
         return self.folder / AUTHORITY if self.own_authority else None
 
     @cached_property
@@ -82,24 +82,19 @@ class Shared:
 
 @dataclass(frozen=True)
 class Project:
-    """The operator's folder of a deployment.
-
-    Args:
-        folder: The folder that `init` made.
-        shared: The public files, which the sites have, too.
-    """
+    """The operator's folder of a deployment, which `init` makes. shared: the public files."""
 
     folder: Path
     shared: Shared
 
     @property
     def server(self) -> Path:
-        """The folder of the server's state: ledger, messages, and the record of the sites that have answered."""
+        """The folder of the server's state."""
         return self.folder / "server"
 
     @property
     def state(self) -> Path:
-        """The file that lists the sites that are awaited and those that are connected."""
+        """The file that lists the awaited and the connected sites."""
         return self.server / "state.json"
 
     @property
@@ -109,7 +104,7 @@ class Project:
 
     @property
     def failure(self) -> Path:
-        """The file with one sentence about the error that ended Flower's ServerApp."""
+        """The file with the error that ended Flower's ServerApp."""
         return self.server / "failure.txt"
 
     @property
@@ -124,7 +119,7 @@ class Project:
 
     @property
     def certificate(self) -> tuple[Path, Path]:
-        """The files of the server's certificate and of the certificate's key."""
+        """The files of the server's certificate and of its key."""
         return self.folder / "tls" / CERTIFICATE, self.folder / "tls" / KEY
 
     @staticmethod
@@ -190,7 +185,7 @@ def _write(folder: Path, args: argparse.Namespace, study: Study, described: dict
 
 
 def _write_certificates(tls: Path, shared: Path, hosts: Sequence[str], args: argparse.Namespace) -> bool:
-    """Write the server's certificate. If the sites need the authority's certificate, write it, too, and return True."""
+    """Write the server's certificate; return True if the sites also got an authority's certificate."""
     if args.certificate is None:
         make_certificates(tls, hosts)
         os.replace(tls / AUTHORITY, shared / AUTHORITY)

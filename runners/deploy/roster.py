@@ -1,4 +1,4 @@
-"""The roster of a study: the public keys of its sites, by the site's number."""
+"""The roster of a study: the public keys of its sites."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SiteRoster:
     Args:
         n_agents: The number of sites of the study.
         sites: The public keys by number, 0..N-1.
-        names: Human-readable names of the sites, by number.
+        names: Names for people, by number.
 
     Raises:
         StateError: A number lies outside 0..N-1, two sites have a key in common, or a name is not one short line.
@@ -59,7 +59,7 @@ class SiteRoster:
         return next((n for n, keys in self.sites.items() if keys.identity == identity), None)
 
     def by_supernode(self) -> dict[bytes, int]:
-        """Return the sites' numbers by the keys with which Flower registers their SuperNodes."""
+        """Return the sites' numbers by the SuperNodes' keys in PEM format."""
         return {keys.supernode_pem: n for n, keys in self.sites.items()}
 
     def write(self, path: Path) -> None:
@@ -82,5 +82,4 @@ class SiteRoster:
 
 
 def _bare(keys: PublicKeys) -> str:
-    """Return the SuperNode's key without its comment."""
     return " ".join(keys.supernode.split()[:2])

@@ -21,11 +21,7 @@ if TYPE_CHECKING:
 
 
 class MaskedSite:
-    """Answers the server for a site that sends only masked messages; the site's state is locked during each answer.
-
-    Args:
-        site: The site's folder.
-    """
+    """A site's part of a secure sum; the site's state is locked during each answer."""
 
     def __init__(self, site: SiteFolder) -> None:
         self._site = site

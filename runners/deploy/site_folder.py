@@ -29,13 +29,7 @@ EVALUATED, WAITS, DONE = "evaluated", "waits for the server", "done"
 
 @dataclass(frozen=True)
 class SiteFolder:
-    """The folder of a site that is in the roster.
-
-    Args:
-        folder: The folder, private to the site.
-        shared: The public files that the operator and all sites have.
-        agent: The site's number.
-    """
+    """The private folder of a site that is in the roster. agent: the site's number."""
 
     folder: Path
     shared: Shared
@@ -71,21 +65,21 @@ class SiteFolder:
         return count
 
     def alone(self) -> AbstractContextManager[object]:
-        """Lock the agent's state within the block; other threads and processes that open it wait."""
+        """Lock the agent's state within the block; other threads and processes wait."""
         return self._locked("lock", _PATIENCE)
 
     @contextmanager
     def opened(self) -> Iterator[Agent]:
-        """Open the agent within the block; other threads and processes that open it wait."""
+        """Open the agent within the block; other threads and processes wait."""
         with self.alone(), closing(self._agent()) as agent:
             yield agent
 
     def running(self) -> AbstractContextManager[object]:
-        """Within the block, keep other processes from running this site. Raises StateError if one runs it already."""
+        """Keep other processes from running this site within the block. Raises StateError if one runs it."""
         return self._locked("running", 0.0)
 
     def evaluate_next(self, evaluate: Callable[[dict[str, Any]], float | None]) -> str:
-        """Evaluate one configuration and return EVALUATED; return WAITS or DONE if there is nothing to evaluate."""
+        """Evaluate one configuration and return EVALUATED; if there is none, return WAITS or DONE."""
         with self.opened() as agent:
             if not agent.pending:
                 if agent.message_due or agent.awaited is not None:
@@ -102,8 +96,8 @@ class SiteFolder:
     def objective(self) -> Callable[[dict[str, Any]], float | None]:
         """Load the function `evaluate` from the site's `objective.py`, which may import files of the same folder.
 
-        What the returned function prints goes to standard error. If `evaluate` fails, the returned function prints the
-        traceback and raises StateError. Loading raises StateError if the file fails or does not define the function.
+        Whatever `evaluate` prints goes to standard error. The returned function raises StateError if `evaluate` fails.
+        Loading raises StateError if the file fails or does not define `evaluate`.
         """
         path = self.folder / OBJECTIVE
         sys.path.insert(0, str(self.folder))
@@ -140,7 +134,7 @@ class SiteFolder:
             }  # fmt: skip
 
     def result(self) -> dict[str, Any]:
-        """Return the best configuration, the epsilon of all sent messages, and the ledger that lists them."""
+        """Return the best configuration, the epsilon of all sent messages, and their ledger."""
         with self.opened() as agent:
             best, study = agent.best(), agent.study
             if study.trust == "nobody":

@@ -1,4 +1,4 @@
-"""Templates of the files that `init` writes: objective, Flower app, and instructions for the operator and a site."""
+"""Templates of the files that `init` writes."""
 
 OBJECTIVE = '''"""The objective of this site: fill in `evaluate`."""
 

@@ -1,4 +1,4 @@
-"""The protocol with a server that the sites trust: it receives their messages and sends them its noisy broadcasts."""
+"""The protocol with a server that the sites trust: they send messages, and it sends noisy broadcasts."""
 
 import os
 from collections.abc import Callable
@@ -20,7 +20,7 @@ class TrustedSite:
     """A site's part: it sends the agent's message when the message is due, and acknowledges broadcasts.
 
     Args:
-        opened: A function that opens the agent. It is called for each answer, after which the agent is closed again.
+        opened: A function that opens the agent for one answer.
     """
 
     def __init__(self, opened: Callable[[], AbstractContextManager[Agent]]) -> None:
@@ -124,7 +124,6 @@ class TrustedServer:
             self._journal.close()
 
     def _lacking(self, t: int) -> list[int]:
-        """Return the sites that have not received the broadcast of round t."""
         return [n for n in range(self._study.n_agents) if t >= 0 and (t, n) not in self._delivered]
 
     def _release_if_complete(self) -> None:

@@ -1,4 +1,4 @@
-"""The deployment of a run: its agents and server, or its curator and modeler, placed in processes."""
+"""The deployment of a run's parts in processes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -67,7 +67,7 @@ def use_threads(threads: int) -> None:
 def limit_gpu_memory(share: float) -> None:
     """Limit this process to a share of its GPU's memory, not counting the CUDA context.
 
-    Ray counts GPUs but does not limit their memory. A share of 0, or of 1 and more, sets no limit.
+    A share of 0, or of 1 and more, sets no limit.
     """
     if 0 < share < 1 and torch.cuda.is_available():
         torch.cuda.set_per_process_memory_fraction(share)

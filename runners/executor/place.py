@@ -26,7 +26,7 @@ from runners.executor.deployment import Deployment, Spent, device, use_threads
 def with_room(experiment: Experiment) -> Iterator[None]:
     """Connect to the experiment's Ray cluster until the end of the block; with `executor=local`, do nothing.
 
-    Raises ExecutorError if no cluster answers, or if the actors do not fit on it.
+    Raises ExecutorError if no cluster answers, or if the actors do not fit.
     """
     if experiment.settings.executor.name == "local":
         yield
@@ -46,7 +46,7 @@ def with_room(experiment: Experiment) -> Iterator[None]:
 def deployed(experiment: Experiment, folder: RunFolder, done: Any) -> Iterator[Deployment]:
     """Place all parts of an experiment, and remove them at the end of the block.
 
-    Use this inside a `with_room` block. done: the finished rounds; `run` adds the rest.
+    Use this inside a `with_room` block. done: the finished rounds.
     """
     if experiment.settings.executor.name == "local":
         with folder.hold_ledger() as held:
@@ -69,7 +69,6 @@ def deployed(experiment: Experiment, folder: RunFolder, done: Any) -> Iterator[D
 
 
 def _agents_and_server(experiment: FederatedExperiment, ledger: Ledger, folder: RunFolder, done: Any) -> Deployment:
-    """Deploy all agents as one batch, and the server, in this process."""
     executor = experiment.settings.executor
     use_threads(executor.threads)
     ids = torch.arange(experiment.problem.n_agents, device=device(executor.device, given_gpu=torch.cuda.is_available()))
@@ -87,7 +86,6 @@ def _agents_and_server(experiment: FederatedExperiment, ledger: Ledger, folder: 
 def _curator_and(
     modeler: AnyModeler, experiment: OutsourcedExperiment, ledger: Ledger, folder: RunFolder, done: Any
 ) -> Deployment:
-    """Deploy the curator in this process, with a modeler that may run elsewhere."""
     use_threads(experiment.settings.executor.threads)
     curator, setup = experiment.curator(ledger, Checkpoint(folder.checkpoint_path)), experiment.setup
     loop.restore(curator, modeler, setup, done)

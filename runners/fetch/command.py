@@ -1,9 +1,7 @@
-"""Download the data files: `python -m runners.fetch landmine`; without a name, list them.
+"""Download data files with `python -m runners.fetch NAME`; list them without a name.
 
-A file gets its final name only when it is complete and its checksum is right. Until then its bytes are in
-`<file>.part` next to it; the next attempt, or the same command later, continues there. The archive of federated EMNIST
-is deleted after the needed file is unpacked. The downloads of homes, flats and credit are deleted after their tables
-are made.
+An unfinished download is kept as `<file>.part`, and the same command resumes it. A download is used only if its
+checksum is right.
 """
 
 import argparse
@@ -44,7 +42,10 @@ def fetch(file: DataFile, root: Path) -> bool:
 
 
 def state_of(file: DataFile, root: Path) -> str:
-    """Return the state of `file` in `root`: `present`, `different` (wrong checksum), `partial` or `missing`."""
+    """Return the state of `file` in `root`: `present`, `different`, `partial` or `missing`.
+
+    The checksum of an unpacked or computed file is unknown: such a file is `present` if it is not empty.
+    """
     target = root / file.path
     if not target.exists():
         return "partial" if part_of(target).exists() else "missing"
@@ -54,7 +55,6 @@ def state_of(file: DataFile, root: Path) -> str:
 
 
 def _list(root: Path) -> Table:
-    """Return a table of all files with their states in `root`."""
     table = Table(box=box.SIMPLE_HEAD, title=Text(f"data files in {root}"), title_justify="left")
     for heading in ("name", "file", "size", "state", "what it is, licence, source"):
         table.add_column(heading, overflow="fold", no_wrap=heading in ("name", "size", "state"))

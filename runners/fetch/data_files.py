@@ -15,10 +15,10 @@ _RAW = "https://raw.githubusercontent.com"
 class DataFile:
     """One file that can be fetched.
 
-    path: relative to the data folder. sha256, bytes: hex digest and size (None: unknown) of the download.
-    member: the file to unpack from a tar.bz2 archive; None if nothing is unpacked. make: the function that makes a
-    table from the paths of the downloads; None if no table is made. The table is stored as csv.gz. more: the further
-    downloads, each as its address (relative to url), sha256 and bytes.
+    path: relative to the data folder. sha256, bytes: hex digest and size (None: unknown) of the download. member: the
+    file to unpack from a tar.bz2 archive, or None. make: the function that computes the table to store, as csv.gz, from
+    the paths of the downloads; or None. more: further downloads, each as its address (relative to url), sha256 and
+    bytes.
     """
 
     name: str
@@ -34,7 +34,7 @@ class DataFile:
 
     @property
     def downloads(self) -> tuple["DataFile", ...]:
-        """One entry for each download: first this entry itself, then one for each download in `more`."""
+        """This file, then one entry for each download in `more`."""
         return (self, *(replace(self, url=urljoin(self.url, u), sha256=s, bytes=n, more=()) for u, s, n in self.more))
 
 

@@ -1,4 +1,4 @@
-"""Download a data file, continue an interrupted download, check the checksum, and unpack."""
+"""Download, resume, verify and unpack data files."""
 
 import bz2
 import hashlib
@@ -32,7 +32,7 @@ class _Interrupted(FetchError):
 
 
 def part_of(target: Path) -> Path:
-    """Return the path next to `target` for the bytes of an unfinished download."""
+    """Return the path of the unfinished download of `target`."""
     return target.with_name(target.name + ".part")
 
 
@@ -45,8 +45,7 @@ def sha256_of(path: Path) -> str:
 def download(file: DataFile, target: Path, console: Console) -> None:
     """Download `file`, check its checksum, and store it as `target`.
 
-    If `file.member` is set, only that member of the archive is stored. If `file.make` is set, the table that it makes
-    from the downloads is stored.
+    If `file.member` is set, only that member of the archive is stored; if `file.make` is set, only the computed table.
     Raises FetchError, OSError or MissingPackage.
     """
     parts = [target.with_name(f"{target.name}{n or ''}.part") for n, _ in enumerate(file.downloads)]
@@ -76,7 +75,7 @@ def download(file: DataFile, target: Path, console: Console) -> None:
 
 
 def _receive(file: DataFile, part: Path, console: Console) -> None:
-    """Download `file` to `part` in several attempts, each of which continues the one before."""
+    """Download `file` to `part`, with retries that resume."""
     with Progress(*_COLUMNS, console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task(file.name, total=file.bytes)
         for attempt in range(1, ATTEMPTS + 1):
@@ -94,7 +93,7 @@ def _receive(file: DataFile, part: Path, console: Console) -> None:
 
 
 def _request(file: DataFile, part: Path, progress: Progress, task: TaskID) -> None:
-    """Append the missing bytes to `part`, or replace it if the server sends the whole file again."""
+    """Append the missing bytes to `part`, or replace `part` if the server sends the whole file."""
     offset = part.stat().st_size if part.exists() else 0
     headers = {"User-Agent": "dpfbo", "Accept-Encoding": "identity"}
     headers |= {"Range": f"bytes={offset}-"} if offset else {}
@@ -125,7 +124,7 @@ def _request(file: DataFile, part: Path, progress: Progress, task: TaskID) -> No
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the operating system's message for an error that libraries wrapped in exceptions of their own."""
+    """Return the operating system's message for an error that a library has wrapped."""
     reason, cause = error, error.__cause__ or error.__context__
     while cause is not None:
         reason, cause = cause if isinstance(cause, OSError) else reason, cause.__cause__ or cause.__context__
@@ -133,10 +132,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def _unpack(path: Path, member: str, target: Path) -> None:
-    """Unpack the file named `member`, from any folder of a tar.bz2 archive, to `target`.
-
-    Raises ValueError if the archive is damaged or has no such file, OSError if the disk refuses.
-    """
+    """Unpack `member` from a tar.bz2 archive. Raises ValueError if the archive is damaged or lacks `member`."""
     try:
         with bz2.BZ2File(path) as content, tarfile.open(fileobj=content, mode="r|") as archive:
             entry = next((e for e in archive if e.isfile() and PurePosixPath(e.name).name == member), None)

@@ -1,10 +1,9 @@
 """Recognise finished runs, continue them with more rounds, or move them aside before a repetition.
 
-rounds.zip           the finished rounds (`dpfbo.checkpoint`) of a run that a longer one may continue; as private as
-                     rounds.parquet
+rounds.zip           the finished rounds (`dpfbo.checkpoint`), for a longer run; as private as rounds.parquet
 summary.before.json  the summary of a finished run, while a longer one continues it
-earlier/k/           the records of a run that was repeated; if the run was a simulation, also its ledger. A ledger of
-                     real releases stays in the run's folder, and the repetition adds to it
+earlier/k/           the records of a repeated run, and its ledger if it was a simulation. A ledger of real releases
+                     stays in the run's folder, and the repetition adds to it
 """
 
 import os
@@ -25,9 +24,9 @@ _KEPT = ("round-*.npz", "curator.npz")  # files of a checkpoint that a longer ru
 
 
 def summary_of(folder: RunFolder, rounds: int = 1) -> dict[str, Any] | None:
-    """Return the summary of a finished run; None if no run is finished, or if it has fewer than `rounds` rounds.
+    """Return the summary of a finished run; None if there is none, or if it has fewer than `rounds` rounds.
 
-    While a longer run continues a finished one, the summary is still that of the finished one.
+    While a longer run continues a finished run, this is the summary of the finished run.
     """
     for name in (SUMMARY, BEFORE):
         summary = read_object(folder.path / name)
@@ -37,15 +36,14 @@ def summary_of(folder: RunFolder, rounds: int = 1) -> dict[str, Any] | None:
 
 
 def settled(folder: RunFolder) -> bool:
-    """Return False if a process was killed after it wrote the summary and before it removed temporary files."""
+    """Return False if a finished run was killed before it removed its temporary files."""
     return not ((folder.path / SUMMARY).exists() and folder.untidy())
 
 
 def check_ledger(folder: RunFolder, n_charges: int, seeded: bool) -> None:
     """Raise ResultsError if a summary states more charges than the ledger has: the ledger was lost or truncated.
 
-    Summaries in the folder `earlier` are checked only if `seeded` is False (real releases). In a simulation, the ledger
-    was moved there together with its summary.
+    Summaries in the folder `earlier` are checked only if `seeded` is False (real releases).
     """
     earlier = [] if seeded else folder.path.glob(f"{EARLIER}/*/{SUMMARY}")
     for path in (folder.path / SUMMARY, folder.path / BEFORE, *earlier):
@@ -58,14 +56,14 @@ def check_ledger(folder: RunFolder, n_charges: int, seeded: bool) -> None:
 
 
 def reopen(folder: RunFolder) -> None:
-    """Mark a finished run as unfinished, to be continued; its summary is kept as summary.before.json."""
+    """Mark a finished run as unfinished: rename its summary to summary.before.json, and delete theory.json."""
     (folder.path / SUMMARY).rename(folder.path / BEFORE)
     (folder.path / "theory.json").unlink(missing_ok=True)
     sync_folder(folder.path)
 
 
 def put_aside(folder: RunFolder, with_ledger: bool) -> Path:
-    """Move the records of a finished run to the folder `earlier/k`: copy all, then remove them. Return the folder."""
+    """Move the records of a finished run to a new folder `earlier/k`, and return this folder."""
     earlier, k = folder.path / EARLIER, 1
     while (earlier / str(k)).exists():
         k += 1

@@ -1,7 +1,7 @@
 """Find the folder of a run: results/EXPERIMENT/LABEL-SETTING/SEED/, or SETTING/SEED/ for a trial of a sweep.
 
-A run is found again under either name by its setting and seed. A run with another number of rounds is found by its
-`lineage.json`, which holds digests of the setting without the rounds and is written before anything is released.
+A run with another number of rounds is found by its `lineage.json`, which holds digests of the setting without the
+rounds.
 """
 
 import json
@@ -23,10 +23,9 @@ logger = logging.getLogger(__name__)
 
 
 def run_folder_of(run: "RunIdentity", single: bool) -> RunFolder:
-    """Return the folder of a run; this is a new path if the run has no folder yet.
+    """Return the folder of a run, which need not exist yet.
 
-    Outside a sweep (`single`), a run that has no folder yet gets the folder of a run that differs from it only in the
-    number of rounds, if such a run exists.
+    Outside a sweep (`single`), a new run gets the folder of a run that differs only in its rounds, if there is one.
 
     Raises ResultsError if a trial of a sweep would add to the real releases of a run with another number of rounds.
     """
@@ -56,7 +55,7 @@ def trial_folder(
 def find_run(experiment: Path, setting: str, seed: int, labelled: Sequence[str] | None = None) -> Path | None:
     """Find the folder `SETTING/SEED` or `LABEL-SETTING/SEED` of an experiment; None if neither exists.
 
-    labelled: the names of the folders `LABEL-SETTING`, from `labelled_folders`; None to list them here.
+    labelled: names of the folders `LABEL-SETTING` (`labelled_folders`); None to list them here.
     """
     exact = experiment / setting / str(seed)
     if exact.exists():
@@ -66,7 +65,7 @@ def find_run(experiment: Path, setting: str, seed: int, labelled: Sequence[str] 
 
 
 def labelled_folders(experiment: Path) -> dict[str, list[str]]:
-    """Return the names of an experiment's folders `LABEL-SETTING`, by setting; folders without a label are left out."""
+    """Return the names of an experiment's folders `LABEL-SETTING`, by setting."""
     found: dict[str, list[str]] = {}
     for name in os.listdir(experiment) if experiment.is_dir() else ():
         label, _, setting = name.rpartition("-")
@@ -76,7 +75,7 @@ def labelled_folders(experiment: Path) -> dict[str, list[str]]:
 
 
 def note_lineage(folder: RunFolder, run: "RunIdentity") -> None:
-    """Write lineage.json, which holds digests of the run's setting, and sync it to disk, unless it exists."""
+    """Write the digests of the run's setting to lineage.json, unless the file exists."""
     if not (folder.path / LINEAGE).exists():
         lineage = {"family": run.names.family, "any_noise": run.names.any_noise}
         folder.replace(LINEAGE, lambda file: file.write(json.dumps(lineage).encode()))
@@ -85,8 +84,7 @@ def note_lineage(folder: RunFolder, run: "RunIdentity") -> None:
 def check_noise_of_other_lengths(run: "RunIdentity", folder: RunFolder) -> None:
     """Warn if an earlier run differs from the new `run` only in its rounds, and thus in its noise for the same epsilon.
 
-    Raises ResultsError if the earlier run's releases are real, because the new run would add to their epsilon, but
-    would be charged on a ledger of its own.
+    Raises ResultsError for real releases: the epsilons of both runs would add up over two ledgers.
     """
     if run.settings.privacy.epsilon is None or folder.path.exists():
         return
@@ -100,10 +98,7 @@ def check_noise_of_other_lengths(run: "RunIdentity", folder: RunFolder) -> None:
 
 
 def _other_lengths(run: "RunIdentity") -> list[tuple[Path, str]]:
-    """Return folder and family of each run with the same seed whose setting may differ in rounds and noise alone.
-
-    A family is the name of a setting without its rounds. The folders with the longest ledgers come first.
-    """
+    """Return folder and family of runs that may differ in rounds and noise alone, with the longest ledgers first."""
     found: list[tuple[int, str, str]] = []
     for path in run.experiment.glob(f"*/{run.settings.seed}/{LINEAGE}"):
         try:

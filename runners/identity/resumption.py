@@ -23,15 +23,14 @@ def resumed(
 ) -> tuple[int, float | None, int]:
     """Prepare a run to start or resume; return the number of finished rounds, earlier epsilon, number of broadcasts.
 
-    The finished rounds are the first rounds of the checkpoint, and the ledger holds all their broadcasts. If nothing
-    was sent in the checkpoint's last round, because a shorter run ended there, that round does not count as finished,
-    and `result.observed` gets its observations.
+    The ledger holds all broadcasts of the finished rounds. If nothing was sent in the checkpoint's last round, because
+    a shorter run ended there, that round does not count as finished, and `result.observed` gets its observations.
 
-    The earlier epsilon is that of all charges in the ledger except those of the finished rounds. In a simulation, it is
-    the epsilon of no charges. The number of broadcasts is that of the whole run, finished rounds included.
+    The earlier epsilon is that of all charges in the ledger except those of the finished rounds; in a simulation, it is
+    the epsilon of no charges. The number of broadcasts includes those of the finished rounds.
 
-    run: the identity of the run. It is written to the ledger if the ledger is empty and the run has releases to charge.
-    Raises LedgerError if the ledger names another run.
+    run: the run's identity, which is written to an empty ledger if the run has releases to charge. Raises LedgerError
+    if the ledger names another run.
     """
     settings, seeded = experiment.settings, experiment.settings.privacy.seeded
     anew, summary = settings.again or not settings.resume, finished.summary_of(folder)
@@ -80,7 +79,7 @@ def resumed(
 def _done(
     experiment: Experiment, checkpoint: Checkpoint, folder: RunFolder, result: Result, known: int, sent_last: bool
 ) -> int:
-    """Return the number of finished rounds, without the last one if nothing was sent in it (see `resumed`)."""
+    """Return the number of finished rounds, without a last round in which nothing was sent."""
     done, T = known, experiment.rounds
     if known > T + 1:
         progress = folder.progress()
@@ -95,10 +94,9 @@ def _done(
 
 
 def _broadcasts(experiment: Experiment, checkpoint: Checkpoint, ledger: Ledger, done: int, releases: int) -> int:
-    """Return the number of broadcasts of the whole run, of which `releases` are in its `done` finished rounds.
+    """Return the number of broadcasts of the whole run that the budget pays for.
 
-    It is smaller than planned if the noise is not seeded and the budget does not pay for all broadcasts in addition to
-    the ledger's charges. Raises BudgetSpent in that case with when_spent=refuse.
+    Raises BudgetSpent if these are fewer than planned and when_spent=refuse.
     """
     if experiment.settings.privacy.seeded or experiment.plan.budget is None:
         return experiment.broadcasts

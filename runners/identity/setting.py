@@ -18,10 +18,9 @@ from runners.compose.typed import is_outsourced, plain_tree
 
 @dataclass(frozen=True)
 class SettingNames:
-    """The names of a setting; none of them depends on seed, results folder, executor or tracker.
+    """Digests of a setting, which do not depend on seed, results folder, executor or tracker.
 
-    setting: a digest of the whole setting. family: a digest of the setting without its rounds. any_noise: a digest of
-    the setting without its rounds and its noise multiplier.
+    setting: of the whole setting. family: without the rounds. any_noise: without the rounds and the noise multiplier.
     """
 
     setting: str
@@ -31,7 +30,7 @@ class SettingNames:
 
 @dataclass(frozen=True)
 class RunIdentity:
-    """The run that a configuration describes: a setting, with a readable label, and a seed."""
+    """The identity of a run: a setting, with a readable label, and a seed."""
 
     names: SettingNames
     label: str
@@ -39,12 +38,12 @@ class RunIdentity:
 
     @staticmethod
     def of(given: DictConfig, settings: Settings) -> "RunIdentity":
-        """Identify the run of `settings`. given: the configuration from which they were made."""
+        """Identify the run of `settings`, which were made from the configuration `given`."""
         return RunIdentity(names_of(given), label(plain_tree(given)), settings)
 
     @property
     def experiment(self) -> Path:
-        """The results folder of the experiment, for all its runs."""
+        """The experiment's results folder."""
         return Path(self.settings.results_dir).absolute() / self.settings.experiment_name
 
     @property
@@ -55,7 +54,7 @@ class RunIdentity:
 
 
 def names_of(cfg: DictConfig) -> SettingNames:
-    """Compute three digests of a run's setting: whole, without rounds, without rounds and noise multiplier."""
+    """Compute the digests of a run's setting."""
     settings = _identity(cfg)
     setting = _digest(settings)
     settings.pop("rounds", None)  # may be missing; validation reports it

@@ -1,4 +1,4 @@
-"""The certificate of a real release: one page about what was released and what it cost, for a data protection officer.
+"""The certificate of a real release: a page for a data protection officer about the release and its epsilon.
 
 Charges and epsilon come from the ledger, and are compared with the run's other files.
 """
@@ -71,8 +71,8 @@ def audited(folder: Path, trials: int, allow: Sequence[str] = ()) -> dict[str, A
     """Audit a server with the run's settings, and return the contents of audit.json.
 
     trials: the number of runs in each of two worlds, which differ in one agent's messages; 0 for the checks alone.
-    allow: packages and modules whose classes and functions the run's config.yaml may name. Raises ValueError for an
-    outsourced release, or for too few trials.
+    allow: packages and modules whose classes and functions config.yaml may name. Raises ValueError for an outsourced
+    release, or for too few trials.
     """
     checks.integer("--audit", trials, minimum=0)
     if 0 < trials < FEWEST:
@@ -89,7 +89,7 @@ def holds(facts: dict[str, Any]) -> bool:
 
 
 def write(facts: dict[str, Any], out: Path) -> list[Path]:
-    """Write the page as `out`.md and its contents as `out`.json, each whole or not at all; return their paths."""
+    """Write the page as `out`.md and its contents as `out`.json, each atomically; return their paths."""
     page, contents = out.with_name(f"{out.name}.md"), out.with_name(f"{out.name}.json")
     replace_text(page, markdown(facts))
     replace_text(contents, json.dumps(facts, indent=1, allow_nan=False) + "\n")
@@ -97,7 +97,6 @@ def write(facts: dict[str, Any], out: Path) -> list[Path]:
 
 
 def _read(folder: Path) -> tuple[dict[str, Any], pa.Table]:
-    """Read the summary and the server's record of a finished real release."""
     if not folder.is_dir():
         raise ResultsError(f"a certificate needs the folder of a finished run, got {str(folder)!r}")
     for name in (*PUBLIC, "summary.json"):
@@ -130,7 +129,7 @@ def _grouped(charges: Sequence[Charge]) -> Iterator[dict[str, Any]]:
 def _checks(
     summary: dict[str, Any], server: pa.Table, charges: Sequence[Charge], epsilon: dict[str, float | None]
 ) -> Iterator[tuple[str, bool, str]]:
-    """Compare the run's files with each other; yield what each check is about, whether it holds, and what it saw."""
+    """Compare the run's files; yield the subject, result and details of each check."""
     known = summary.get("n_charges")
     enough = isinstance(known, int) and known <= len(charges)
     yield "every broadcast is charged", enough, f"{len(charges)} charges in the ledger, {known} in the summary"
@@ -162,7 +161,7 @@ def _checks(
 
 
 def markdown(facts: dict[str, Any]) -> str:
-    """Return the page in Markdown."""
+    """Return the certificate in Markdown."""
     run, environment = facts["run"], facts["environment"] or {}
     relation = facts["relation"]
     compared = f"{relation}: {RELATIONS[relation]}" if relation in RELATIONS else neighbours(relation)

@@ -51,7 +51,7 @@ Exit code: 0, 1 for a value that is refused, 2 for unknown options, 3 for a cert
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer of a command. facts: the answer as JSON, for programs. parts: text and tables, for people."""
+    """The answer of a command: `facts` as JSON, and `parts` as text and tables."""
 
     facts: object
     parts: Sequence[str | Table]
@@ -61,8 +61,8 @@ class Answer:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` and return the exit code.
 
-    0: success. 1: a value or a ledger is refused. 2: overrides do not compose. 3: a certificate has a check that fails.
-    130: the command was interrupted.
+    0: success. 1: a value or a ledger is refused. 2: overrides do not compose. 3: a check of a certificate fails.
+    130: interrupted.
     """
     args = _parser().parse_args(argv)
     return exit_code(lambda: _run(args))
@@ -172,7 +172,6 @@ def ledger(args: argparse.Namespace) -> Answer:
 
 
 def _each_ledger(paths: Sequence[Path], sentence_on: Callable[[Path], str]) -> Answer:
-    """Answer with a sentence on each ledger; the exit code is 1 if one of the ledgers is refused."""
     said, code = [], 0
     for path in paths:
         try:
@@ -204,7 +203,6 @@ def certificate(args: argparse.Namespace) -> Answer:
 
 
 def _planned(args: argparse.Namespace, **instead: Any) -> PlannedRun:
-    """Return the run of the command line, with some of its values replaced."""
     values = {name: getattr(args, name) for name in PlannedRun.__dataclass_fields__} | instead
     for name in ("agents", "rounds", "q", "z"):
         if values[name] is None:
@@ -213,14 +211,13 @@ def _planned(args: argparse.Namespace, **instead: Any) -> PlannedRun:
 
 
 def _in_words(answer: dict[str, Any]) -> list[str | Table]:
-    """Return the answer of a planned run as text and tables."""
     k = f", {answer['subset'][0]} of them a round" if answer["subset"] else ""
     title = "{agents} agents{k}, {rounds} rounds, q = {q:g}, z = {z:g}".format(**answer, k=k)
     return [title, by_accountant(answer), *caption(answer)]
 
 
 def _number(text: str) -> float | str:
-    """Return the text as int or float; other text is returned unchanged, for the setting's own check to refuse."""
+    """Return the text as int or float; other text is returned unchanged."""
     for kind in (int, float):
         try:
             return kind(text)
@@ -230,7 +227,6 @@ def _number(text: str) -> float | str:
 
 
 def _numbers(given: float | str | None) -> list[Any]:
-    """Return the comma-separated values of an option."""
     return [None] if given is None else [_number(part) for part in str(given).split(",")]
 
 

@@ -1,4 +1,4 @@
-"""The picture of a planned run: epsilon against noise, sampling probability and rounds, by several accountants."""
+"""Plot epsilon of a planned run against noise, sampling probability and rounds."""
 
 import math
 import textwrap
@@ -27,7 +27,7 @@ _LOOK = {**look.LOOK, "legend.frameon": False, "pdf.fonttype": 42}
 
 
 def grids(run: PlannedRun) -> dict[str, list[float]]:
-    """Return the values on each panel's x-axis: the run's own value and logarithmically spaced values on each side."""
+    """Return each panel's x values: the run's own value and logarithmically spaced values on each side."""
     ends = {
         "z": (max(run.z / 4, SMALLEST_NOISE), min(4 * run.z, LARGEST_NOISE)),
         "q": (run.q / 8, min(1.0, 8 * run.q)),
@@ -42,7 +42,7 @@ def grids(run: PlannedRun) -> dict[str, list[float]]:
 
 
 def panels(run: PlannedRun) -> dict[str, pd.DataFrame]:
-    """Compute epsilon along each grid: a row for each of the grid's values, a column for each accountant."""
+    """Compute epsilon for each panel: a row for each x value, a column for each accountant."""
     plan = run.plan()
     by = {name: accountant for name, accountant in plan.accountants.items() if not accountant.approximation}
     found = {}
@@ -54,7 +54,7 @@ def panels(run: PlannedRun) -> dict[str, pd.DataFrame]:
 
 
 def draw(data: dict[str, pd.DataFrame], run: PlannedRun, relation: str, out: Path) -> list[Path]:
-    """Write the picture as PNG and PDF, each whole or not at all; return both paths. out: with or without a suffix."""
+    """Write the figure as PNG and PDF, and return both paths. out: with or without a suffix."""
     # imported here, because no other command needs matplotlib; without pyplot, which may need a display
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -99,7 +99,7 @@ def _settings(run: PlannedRun) -> dict[str, str]:
 
 
 def caption(run: PlannedRun, relation: str) -> str:
-    """Describe the settings, delta and neighbouring relation of the drawn epsilons, and what epsilon covers."""
+    """Describe the settings, delta and neighbouring relation of the plot, and what epsilon covers."""
     sampling = "Poisson sampling" if run.sampling == "poisson" else "subsets of fixed size"
     return (
         f"Dotted, and in the legend: {', '.join(_settings(run).values())}. "

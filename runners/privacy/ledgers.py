@@ -1,4 +1,4 @@
-"""Add up the ledgers of runs on the same data, verify a ledger by its run's records, or repair a damaged ledger."""
+"""Add up, verify or repair the ledgers of runs."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -43,7 +43,7 @@ _UNREADABLE = (OSError, ValueError, KeyError, TypeError, RecursionError, pa.Arro
 
 
 def ledger_of(path: Path) -> Path:
-    """Return the ledger in the folder of a run or a server; a path that is not a folder is returned unchanged."""
+    """Return the ledger in the folder of a run or a server; other paths are returned unchanged."""
     if not path.is_dir():
         return path
     return next((p for p in (path / LEDGER, path / "server" / LEDGER) if p.exists()), path / LEDGER)
@@ -72,7 +72,7 @@ def added_up(paths: Sequence[Path], delta: float) -> dict[str, Any]:
 
     Charges of one release (same round, same digest) count once, with the least noise that any of them states.
 
-    Raises LedgerError for a missing file, a file that is no ledger, or one that cannot be added to the others.
+    Raises LedgerError for a missing or damaged file, or for ledgers that cannot be added up.
     """
     files = {str(path): opened(path).charges for path in paths}
     once: dict[tuple[int, str], Charge] = {}
@@ -89,7 +89,7 @@ def added_up(paths: Sequence[Path], delta: float) -> dict[str, Any]:
 
 
 def _plan(files: dict[str, list[Charge]], charges: Sequence[Charge], delta: float) -> PrivacyPlan:
-    """Return the charges as a privacy plan. Raises LedgerError if the files have no common relation or accountant."""
+    """Return the charges as a privacy plan. Raises LedgerError if they cannot be added up."""
     relations = {charge.relation: path for path, found in files.items() for charge in found}
     if len(relations) > 1:
         said = "; ".join(f"{path}: {NO_RELATION if r is None else neighbours(r)}" for r, path in relations.items())
@@ -108,7 +108,7 @@ def _plan(files: dict[str, list[Charge]], charges: Sequence[Charge], delta: floa
 
 
 def verified(path: Path) -> str:
-    """Check a ledger by its own lines and by the records in its folder; return a sentence if it is whole.
+    """Check a ledger's lines, and compare it with the records in its folder; return a sentence if it is whole.
 
     The records are a run's checkpoint, summaries and server.parquet, and a server's journal. Raises LedgerError if the
     ledger is not whole, or lacks a broadcast that a record lists.
@@ -128,7 +128,6 @@ def verified(path: Path) -> str:
 
 
 def _check_records(path: Path, ledger: Ledger) -> None:
-    """Raise LedgerError or ResultsError if a record in the folder lists a broadcast that the ledger lacks."""
     folder = RunFolder(path.parent)
     summary = read_object(folder.path / "summary.json") or {}
     check_ledger(folder, len(ledger.charges), summary.get("rng", "seeded") == "seeded")
@@ -150,7 +149,7 @@ def _check_records(path: Path, ledger: Ledger) -> None:
 
 
 def _broadcasts(folder: Path) -> Iterator[tuple[str, list[int]]]:
-    """Yield the name of each readable record in the folder and the rounds that it lists as broadcast."""
+    """Yield the name of each readable record in the folder, and the rounds of its broadcasts."""
     with suppress(*_UNREADABLE):
         table = pq.read_table(plain(folder / "server.parquet"), columns=["round"])
         yield "server.parquet", table["round"].to_pylist()
@@ -163,9 +162,8 @@ def _broadcasts(folder: Path) -> Iterator[tuple[str, list[int]]]:
 def repaired(path: Path) -> str:
     """Replace a damaged ledger by a whole one; return a sentence about the changes.
 
-    The damaged ledger is kept in the same folder under a new name. A ledger that is whole already stays as it is.
-    `dpfbo.privacy.ledger_repair` determines the charges and their costs. Raises LedgerError if no intact line shows
-    what the damaged ones cost, or if a run or a server is writing to the ledger.
+    The damaged ledger is kept in the same folder under a new name. A whole ledger is left unchanged. Raises LedgerError
+    if no intact line shows what the damaged ones cost, or if a run or a server is writing to the ledger.
     """
     if not path.is_file():
         raise LedgerError(f"ledger {path} does not exist, or is not a file")
@@ -194,7 +192,6 @@ def repaired(path: Path) -> str:
 
 
 def _changes(whole: RepairedLedger) -> list[str]:
-    """Describe what the repair of a ledger changed, with one phrase for each kind of change."""
     numbered = {
         "modified lines, charged at the largest q and smallest z": whole.raised,
         "unreadable lines, charged at the largest q and smallest z": whole.unreadable,

@@ -1,4 +1,4 @@
-"""The privacy plan of a run that the command line describes, in which all rounds have the same q and z."""
+"""The privacy plan of a run whose rounds all have the same sampling probability q and noise multiplier z."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class PlannedRun:
         return max(1, math.floor(self.q * self.agents + 0.5)), self.agents
 
     def events(self, rounds: int | None = None) -> list[dp_accounting.DpEvent]:
-        """Return one privacy event for each round's broadcast. rounds: number of rounds; None for the run's own."""
+        """Return one privacy event for each broadcast. rounds: number of broadcasts; None for the run's own."""
         return [round_event(self.q, self.z, self.subset)] * (self.rounds if rounds is None else rounds)
 
     def plan(self, accountant: str | None = None) -> PrivacyPlan:

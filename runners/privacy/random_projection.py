@@ -1,4 +1,4 @@
-"""The random projection of PO-GP-UCB to r columns: for which r it raises no singular value, and Theorems 2 and 3.
+"""Analyse the random projection of PO-GP-UCB to r columns: its threshold for singular values, and Theorems 2 and 3.
 
 Before the projection, PO-GP-UCB raises the singular values of the rows if the smallest one, sigma_min, is below the
 threshold w(r). `dpfbo.outsourced.theory` states the theorems and their source.

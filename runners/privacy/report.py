@@ -1,4 +1,4 @@
-"""Reports of epsilon, for a plan or for ledgers: as JSON, as a table, and in sentences."""
+"""Reports of epsilon: as JSON, as a table, and in sentences."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +18,7 @@ def facts(plan: PrivacyPlan) -> dict[str, Any]:
 
 
 def by_accountant(answer: dict[str, Any]) -> Table:
-    """Return a table of epsilon for one plan or for ledgers, with a row for each accountant."""
+    """Return a table of epsilon with a row for each accountant."""
     result = Table("accountant", "epsilon", "")
     result.columns[1].justify = "right"
     for name, value in answer["epsilon"].items():
@@ -27,7 +27,7 @@ def by_accountant(answer: dict[str, Any]) -> Table:
 
 
 def by_setting(answers: Sequence[dict[str, Any]]) -> Table:
-    """Return a table of epsilon for several plans, with a row for each."""
+    """Return a table of epsilon with a row for each plan."""
     result, rough = Table(), answers[0]["approximations"]
     names = list(answers[0]["epsilon"])
     for name in ("q", "z", "T", *(f"epsilon\n{name}{' (≈)' * (name in rough)}" for name in names)):

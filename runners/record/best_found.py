@@ -1,4 +1,4 @@
-"""Find the best query of every agent, in natural units. It is private to the agent, and epsilon does not cover it."""
+"""Find every agent's best query. The query is private to the agent, and epsilon does not cover it."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,10 +16,10 @@ SUMMARY_AGENTS = 100  # a summary lists the best queries of at most this many ag
 
 
 def best_found(rounds: Iterable[pa.Table], maximize: bool = True) -> pa.Table:
-    """Return a table of best queries: agent, round, value (as the objective returned it) and parameters.
+    """Return a table of best queries: agent, round, value (as the objective returned it), parameters in natural units.
 
-    Agents without a value are left out. rounds: the rows of rounds.parquet in one or more tables, of which only one is
-    in memory at a time. Parameters without names are x1, x2, ..; an inactive parameter is null.
+    Agents without a value are left out. rounds: the rows of rounds.parquet in one or more tables. Parameters without
+    names are x1, x2, ..; an inactive parameter is null.
     """
     found: pa.Table | None = None
     for table in rounds:
@@ -42,7 +42,7 @@ def best_found(rounds: Iterable[pa.Table], maximize: bool = True) -> pa.Table:
 
 
 def _first_of_largest(agent: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return for each agent the first row with its largest value; NaN marks a failed evaluation and is skipped."""
+    """Return for each agent the first row with its largest value; NaN is skipped."""
     agents, own = np.unique(agent, return_inverse=True)
     largest = np.full(len(agents), -np.inf)
     known = np.flatnonzero(~np.isnan(y))

@@ -1,4 +1,4 @@
-"""Describe what the last digits of results may depend on: package versions, commit, threads and processor."""
+"""Describe the software and hardware on which the last digits of results may depend."""
 
 import functools
 import platform
@@ -21,7 +21,7 @@ PACKAGES = (
 def environment() -> dict[str, Any]:
     """Return this process's package versions, system, processor and number of threads, as a dict for JSON.
 
-    Its entry `compiled` is True if dpfbo's compiled C code (`dpfbo.gp.compiled`) is in use.
+    `compiled` is True if dpfbo's compiled C code is in use.
     """
     return {
         "python": platform.python_version(),
@@ -61,7 +61,6 @@ def _versions() -> dict[str, str]:
 
 @functools.cache
 def _processor() -> str:
-    """Return the processor's name, or its architecture if the system reports no name."""
     with suppress(OSError):
         if names := re.findall(r"^model name\s*: *(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE):
             return names[0].strip()

@@ -1,4 +1,4 @@
-"""Print the output of a run on the terminal: a progress bar, a table at the end, one sentence for an error."""
+"""Print the output of a run on the terminal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SHOWN = 3  # number of agents whose best queries are printed after the table
 class RoundProgress:
     """Shows the progress over rounds, the mean metric and epsilon so far, in plain lines if there is no terminal.
 
-    epsilon: the epsilon shown before the first release; None if it is not finite.
+    epsilon: shown before the first release; None if it is not finite.
     """
 
     def __init__(self, title: str, rounds: int, metric: str, enabled: bool = True, epsilon: float | None = 0.0) -> None:
@@ -58,7 +58,7 @@ class RoundProgress:
 
 
 def print_summary(summary: dict[str, Any], folder: object) -> None:
-    """Print a finished run's metric by round as a table, then its epsilon, best queries and times."""
+    """Print a finished run's metric by round, epsilon, best queries and times."""
     T, curve = summary["rounds"], summary["curve"]
     outsourced = "published_claim" in summary  # without agents there is no standard error over them
     table = Table("round", summary["metric"])
@@ -111,7 +111,6 @@ def epsilon_sentence(summary: dict[str, Any]) -> str:
 
 
 def _epsilon_of_release(summary: dict[str, Any]) -> str:
-    """Return epsilon of a curator's release with delta and relation, or the published claim instead of a guarantee."""
     value, limits = summary["epsilon"][summary["accountant"]], "the measurements are not covered"
     if summary["published_claim"] is not None:
         return f"epsilon: none; {summary['published_claim']}; {limits}"

@@ -41,7 +41,7 @@ class Report:
     def for_tune(self) -> dict[str, Any]:
         """Return the report as a result of Tune: the numbers that Tune reads, and the whole report as JSON.
 
-        Unknown numbers are NaN. The result is small, because Tune keeps statistics of each number until the trial ends.
+        Unknown numbers are NaN.
         """
         known = {"mean": self.state.mean, "epsilon": self.state.epsilon}
         numbers = {name: math.nan if number is None else number for name, number in known.items()}
@@ -102,9 +102,9 @@ def run_trial(
 
 
 def attempt(cfg: Any, on_round: OnRound, setting: str | None = None) -> TrialState:
-    """Run a trial in this process and return its state afterwards; record an Exception as a failure, never raise it.
+    """Run a trial in this process and return its state afterwards; an Exception is recorded as a failure, not raised.
 
-    setting: The name of the trial's setting; None to compute it from `cfg`.
+    setting: name of the trial's setting; None to compute it from `cfg`.
     """
     experiment = Path(cfg.results_dir) / str(cfg.experiment_name)
     folder = trial_folder(experiment, setting or names_of(cfg).setting, int(cfg.seed), int(cfg.rounds))

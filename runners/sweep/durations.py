@@ -1,7 +1,4 @@
-"""Predict the seconds and bytes of a trial from those of finished trials.
-
-This module imports neither Ray nor torch.
-"""
+"""Predict the duration and disk space of a trial from finished trials."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -21,7 +18,7 @@ _NO_COST = {"preset", "data_dir", "n_jobs"}  # keys of a problem that are not pa
 
 @dataclass(frozen=True)
 class TrialCost:
-    """The cost of one trial: its duration in seconds, and its size on disk in bytes."""
+    """The duration of a trial in seconds, and its size on disk in bytes."""
 
     seconds: float
     bytes: float
@@ -31,16 +28,16 @@ class TrialCost:
 
 
 def kind(config: Mapping[str, Any]) -> str:
-    """Return a key for the problem and algorithm; trials with the same key take about the same time per round."""
+    """Return a key of the problem and algorithm, on which the time per round mainly depends."""
     problem = {key: value for key, value in config["problem"].items() if key not in _NO_COST and "seed" not in key}
     return json.dumps([problem, config["algorithm"]["name"]], sort_keys=True, default=str)
 
 
 class FinishedTrials:
-    """The costs of finished trials. settings: the settings' folders; at most five trials in each folder are read.
+    """The costs of finished trials. settings: the settings' folders; at most five trials in each are read.
 
-    The cost of a setting is the mean over its finished trials, in any experiment. If it has none, its cost per round is
-    the mean over the finished trials of the same problem and algorithm.
+    The cost of a setting is the mean over its finished trials. If it has none, its cost per round is the mean over the
+    finished trials of the same problem and algorithm.
     """
 
     def __init__(self, settings: Iterable[Path]) -> None:
@@ -71,7 +68,7 @@ class FinishedTrials:
         return _mean(costs) * rounds if costs else None
 
     def seconds(self, setting: str, rounds: int | None) -> float | None:
-        """Predict the seconds of a trial of `setting` with `rounds` rounds; None if no trial has finished.
+        """Predict the seconds of a trial of `setting`; None if no trial has finished.
 
         If this setting has no finished trials, the prediction is `rounds` times the mean time per round of all finished
         trials, or their mean total time if `rounds` is None.
@@ -84,7 +81,6 @@ class FinishedTrials:
         return rounds * sum(cost.seconds for cost in costs) / self._rounds
 
     def _kind(self, folder: Path) -> str | None:
-        """Return the `kind` of the trial in `folder`, cached per setting; None if its config.yaml cannot be read."""
         if folder.parent not in self._kinds:
             try:
                 self._kinds[folder.parent] = kind(read_yaml(folder / "config.yaml"))
@@ -96,7 +92,7 @@ class FinishedTrials:
 def seconds_left(experiment: Path, trials: Iterable[Trial], states: States) -> float | None:
     """Predict the seconds until all trials of an experiment have ended, if as many trials run at a time as now.
 
-    `FinishedTrials.seconds` predicts the time of each trial. None if no trial is running, or none has finished.
+    Returns None if no trial is running, or if none has finished.
     """
     running = sum(state.phase == "running" for state in states.values())
     finished = FinishedTrials(experiment.glob("*/")) if running else None

@@ -1,7 +1,6 @@
 """Estimate a sweep before it starts: number of trials, core hours, disk space and expected end.
 
-The costs come from finished trials (`durations`). If none of them is comparable, a probe runs the first rounds of one
-trial in a temporary folder.
+The costs come from finished trials, or from a probe that runs the first rounds of one trial in a temporary folder.
 """
 
 import logging
@@ -37,9 +36,9 @@ _START = 10.0  # seconds until the workers of an experiment have imported the li
 class ExperimentEstimate:
     """The estimate for the trials of one experiment.
 
-    to_run: number of trials to run, without those shared with an earlier experiment of the sweep. unknown: number of
-    these whose cost is unknown; the hours, bytes and seconds leave them out. source: where the costs come from.
-    wall_seconds: time to run all trials on the sweep's resources.
+    to_run: number of trials to run, without those shared with an earlier experiment. unknown: number of these whose
+    cost is unknown; the hours, bytes and seconds leave them out. source: where the costs come from. wall_seconds: time
+    to run all trials on the sweep's resources.
     """
 
     experiment: str
@@ -55,10 +54,9 @@ class ExperimentEstimate:
 
 
 class Costs:
-    """Predicts the cost of a trial of each setting.
+    """Predicts the cost of a trial of each setting, from finished trials or a probe.
 
-    If no finished trial gives the cost, a probe runs a trial's first rounds. probing: called with a message before each
-    probe; None to run no probes.
+    probing: called with a message before each probe; None to run no probes.
     """
 
     def __init__(self, sweeps: Sequence[SweepPlan], probing: Callable[[str], None] | None) -> None:
@@ -124,7 +122,7 @@ def report(sweeps: Sequence[SweepPlan], found: Sequence[ExperimentEstimate]) -> 
 
 
 def line(sweeps: Sequence[SweepPlan], found: Sequence[ExperimentEstimate]) -> str:
-    """Return the number of trials to run and, if their cost is known, the hours and the expected end, in words."""
+    """Describe the number of trials to run and, if their cost is known, the hours and the expected end."""
     n, unknown = sum(each.to_run for each in found), sum(each.unknown for each in found)
     said = f"{n} trial{'s' * (n != 1)} to run"
     if unknown == n:
@@ -143,14 +141,13 @@ def _hours(hours: float) -> str:
 
 
 def _resources(sweep: SweepPlan) -> tuple[int, int]:
-    """Return the numbers of CPUs and GPUs of this machine, or of the sweep's Slurm job."""
     if sweep.slurm is not None:
         return sweep.slurm.nodes * sweep.slurm.cpus_per_task, sweep.slurm.nodes * sweep.slurm.gpus_per_node
     return len(os.sched_getaffinity(0)), torch.cuda.device_count() if sweep.options.gpus_per_trial else 0
 
 
 def _gpus_of(sweep: SweepPlan, setting: PlannedSetting) -> float:
-    """Return the number of GPUs that a trial and its actors hold: all of this machine if agents_per_actor=auto."""
+    """Return the number of GPUs that a trial and its actors hold."""
     executor, own = setting.cfg.executor, sweep.options.gpus_per_trial
     if executor.name != "ray" or not executor.num_gpus:
         return own
@@ -161,7 +158,6 @@ def _gpus_of(sweep: SweepPlan, setting: PlannedSetting) -> float:
 
 
 def _at_a_time(sweep: SweepPlan) -> int:
-    """Return the number of trials that run at the same time."""
     options = sweep.options
     held = zip(_resources(sweep), (options.cpus_per_trial, options.gpus_per_trial), strict=True)
     fits = [int(count / each) for count, each in held if each]
@@ -173,7 +169,7 @@ class _Enough(Exception):
 
 
 def _probe(setting: PlannedSetting) -> TrialCost:
-    """Run a trial's first rounds in a temporary folder; return the cost per round, including a share of start-up."""
+    """Run a trial's first rounds in a temporary folder; return the cost per round."""
     seen: list[float] = []
 
     def stop(done: Round) -> None:

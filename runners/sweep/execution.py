@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print_settings(sweep: SweepPlan, package: str | None) -> int:
-    """Print the composed settings of the first trial as YAML. package: a group or key to print instead of all."""
+    """Print the settings of the first trial as YAML. package: a group or key to print instead of all."""
     cfg = sweep.settings[0].cfg
     found = cfg if package is None else OmegaConf.select(cfg, package)
     if found is None:
@@ -106,7 +106,6 @@ def _states(sweep: SweepPlan) -> States:
 
 
 def _submit(slurm: SlurmLauncher, sweeps: Sequence[SweepPlan], args: argparse.Namespace) -> int:
-    """Submit the sweeps as one Slurm job, and print its number and log file."""
     kept = [o for o in args.overrides if name_of(o).partition(".")[0] != "launcher"]
     first, names = sweeps[0].folder, [sweep.experiment for sweep in sweeps]
     log = first / "slurm" / "%j.log"
@@ -126,7 +125,7 @@ def _submit(slurm: SlurmLauncher, sweeps: Sequence[SweepPlan], args: argparse.Na
 def cancel(overrides: Sequence[str]) -> int:
     """Cancel the Slurm jobs of the experiments that the overrides name.
 
-    Waits until the jobs have ended, but no longer than `_CANCEL_SECONDS`.
+    Waits up to 90 s until the jobs have ended.
     """
     if not any(name_of(o) in ("experiment", "experiment_name") for o in overrides):
         raise SlurmError("--cancel needs experiment=NAME or experiment_name=NAME, whose job it ends")
@@ -146,10 +145,7 @@ def cancel(overrides: Sequence[str]) -> int:
 
 
 def _run(sweep: SweepPlan, others: Sequence[SweepPlan], ray: ExitStack, console: Console) -> tuple[States, list[str]]:
-    """Run the unfinished trials of an experiment; return the states of all trials, and the warnings.
-
-    others: experiments whose finished trials are copied first. ray: holds the connection to Ray once a trial needs it.
-    """
+    """Run the unfinished trials of an experiment; return the states of all trials, and the warnings."""
     copy_shared(sweep, others)
     states, warnings, trials = _states(sweep), list[str](), [trial for _, trial in sweep.trials]
     todo = [(setting, trial) for setting, trial in sweep.trials if sweep.options.is_to_run(states[trial.key])]
@@ -188,7 +184,7 @@ def _wandb(sweep: SweepPlan) -> dict[str, Any]:
 
 
 def _log(sweep: SweepPlan, states: States, console: Console, ended: bool = False) -> None:
-    """Send W&B the finished trials that it lacks, a summary and, if the sweep has ended, an alert."""
+    """Log finished trials, a summary and, if the sweep has ended, an alert to W&B."""
     trials = [trial for _, trial in sweep.trials]
     finished = [trial.folder(sweep.folder).path for trial in trials if states[trial.key].phase == "done"]
     counts = progress_table.counts(states) if ended else ""

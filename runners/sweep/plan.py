@@ -1,9 +1,7 @@
 """Plan the trials of a sweep from its command line: every setting, composed and checked, with every seed.
 
-Each entry of the experiment's `sweep.settings` is combined with the command line's overrides; without `sweep.settings`,
-the overrides alone describe the settings. Commas, choice(), range() and glob() yield every combination of values, as in
-Hydra's multirun. With `sweep.search`, the same forms and interval() define a search space instead, and the settings are
-those that the search has suggested so far.
+`sweep.settings` and the command line give the settings; overrides with several values yield every combination. With
+`sweep.search`, they define a search space instead, and the settings are those that the search has suggested so far.
 """
 
 import itertools
@@ -45,8 +43,8 @@ _MOST_ATTEMPTS = 20  # suggestions to draw for each new setting of a search, sin
 class PlannedSetting:
     """A composed and checked setting; with a seed it is a trial.
 
-    epsilon: the predicted epsilon of a whole run at `delta`, by accountant; None if it is not finite.
-    approximations: the accountants whose epsilon is an approximation and not a guarantee.
+    epsilon: the predicted epsilon of a whole run at `delta`, by accountant; None if it is not finite. approximations:
+    the accountants whose epsilon is no guarantee.
     """
 
     label: str
@@ -108,7 +106,7 @@ class SweepOptions:
             raise ValueError(f"sweep.address must read HOST:PORT, on a machine of the cluster, got {self.address!r}")
 
     def is_to_run(self, known: TrialState) -> bool:
-        """Return True if the sweep has to run a trial. known: the state of the trial."""
+        """Return True if the sweep has to run a trial in the state `known`."""
         if known.stopped_by is not None:
             return self.early_stopping is None
         return known.phase != "done" and (known.phase != "failed" or self.retry_failed)
@@ -127,7 +125,7 @@ class SweepPlan:
 
     @property
     def trials(self) -> list[tuple[PlannedSetting, Trial]]:
-        """Every setting with the first seed, then with the second and so on, so that settings can be compared early."""
+        """Every setting with the first seed, then with the second, and so on."""
         return [(setting, setting.trial(seed)) for seed in self.seeds for setting in self.settings]
 
 
@@ -138,9 +136,9 @@ def plan(
 ) -> SweepPlan:
     """Compose and check all settings that the overrides of a command line describe.
 
-    say: called with a message at every step. composed: the settings that earlier calls composed, by overrides. They are
-    reused, and new settings are added. Raises HydraException or OmegaConfBaseException for overrides that do not
-    compose, and the errors of `Composition` for settings that cannot run.
+    say: called with a message at every step. composed: settings from earlier calls, by overrides, to reuse; new
+    settings are added. Raises HydraException or OmegaConfBaseException for overrides that do not compose, and the
+    errors of `Composition` for settings that cannot run.
     """
     seeds = [a.partition("=")[2] for a in arguments if name_of(a) == "seeds"]
     rest = [a for a in arguments if name_of(a) != "seeds"]
@@ -176,7 +174,7 @@ def plan(
 
 
 class _Settings:
-    """Collects the settings of a sweep, each once, with every combination of overrides that yields it."""
+    """Collects the settings of a sweep, each once, with all overrides that yield it."""
 
     def __init__(
         self, options: SweepOptions, seeds: tuple[int, ...], before: dict[tuple[str, ...], PlannedSetting]
@@ -218,7 +216,7 @@ def outcome(setting: PlannedSetting, seeds: Sequence[int], options: SweepOptions
 
 
 def _search(settings: _Settings, experiment: Path, space: Space, given: dict[str, list[str]]) -> None:
-    """Add the settings that a search suggested earlier, and, if all trials of these have ended, its next ones."""
+    """Add all earlier suggestions of a search and, if all their trials have ended, its next ones."""
     options, search = settings.options, settings.options.search
     fixed = tuple(value for values in given.values() for value in values)
     for words in _suggested(experiment, space, [o for o in fixed if not is_sweep_key(name_of(o))]):
@@ -240,7 +238,7 @@ def _search(settings: _Settings, experiment: Path, space: Space, given: dict[str
 
 
 def _suggested(experiment: Path, space: Space, fixed: list[str]) -> list[tuple[str, ...]]:
-    """Return earlier suggestions, from the trials of sweep.json whose overrides outside `space` are `fixed`."""
+    """Return earlier suggestions: trials of sweep.json whose overrides outside `space` are `fixed`."""
     found: dict[tuple[str, ...], None] = {}
     for trial in read_plan(experiment):
         own = [o for o in trial.overrides if not is_sweep_key(name_of(o))]
@@ -267,7 +265,7 @@ def _check_space(space: Space, entries: Any) -> None:
 def _check_comparable(settings: Sequence[PlannedSetting], options: SweepOptions) -> None:
     """Raise SweepError if a requested search or scheduler cannot use these settings.
 
-    Both need simulations of one problem. A scheduler also needs runs that are longer than its grace period.
+    Both need simulations of one problem; a scheduler also needs more rounds than its grace period.
     """
     asked = {"sweep.search": options.search, "sweep.scheduler": options.early_stopping}
     for key in (key for key, wanted in asked.items() if wanted is not None):
@@ -284,7 +282,7 @@ def folder_of(cfg: DictConfig) -> Path:
 
 
 def _adapt(cfg: DictConfig, options: SweepOptions, seed: int) -> None:
-    """Turn a sweep's composed configuration, in place, into that of a single trial with this seed."""
+    """Turn a sweep's configuration, in place, into that of a single trial."""
     OmegaConf.set_struct(cfg, False)
     del cfg["seeds"], cfg["scale"], cfg["sweep"], cfg["launcher"]
     cfg.seed = seed
@@ -294,7 +292,7 @@ def _adapt(cfg: DictConfig, options: SweepOptions, seed: int) -> None:
 
 
 def _checked(composition: Composition, name: str) -> PlannedSetting:
-    """Return the setting of a composition, without label and overrides; all parts of the run are checked already."""
+    """Return the setting of a checked composition, without label and overrides."""
     rounds, problem, plan = composition.experiment.rounds, composition.experiment.problem, composition.experiment.plan
     return PlannedSetting(
         "", (), name, problem.name, composition.given, rounds, problem.metric, problem.lower_is_better, plan.delta,
@@ -324,7 +322,7 @@ def _options(base: DictConfig) -> SweepOptions:
 
 
 def _combinations(entries: Any, given: dict[str, list[str]]) -> list[tuple[str, ...]]:
-    """Return the overrides of every setting; for the same key, the command line (`given`) replaces an entry's value."""
+    """Return the overrides of every setting; the command line (`given`) overrides an entry's value."""
     if entries is not None and (OmegaConf.is_dict(entries) or isinstance(entries, str) or not len(entries)):
         raise SweepError(f"sweep.settings must be a list of settings, got {entries!r}")
     combinations: dict[tuple[str, ...], None] = {}
@@ -338,12 +336,7 @@ def _combinations(entries: Any, given: dict[str, list[str]]) -> list[tuple[str, 
 
 
 def _labels(groups: Sequence[Sequence[tuple[str, ...]]], algorithms: Sequence[str]) -> list[str]:
-    """Return a label for each setting: its overrides, without those that all settings share.
-
-    The label of a single setting consists of its choices of configuration groups, such as `ts` for `algorithm=ts`.
-
-    groups: for each setting, all combinations of overrides that yield it; only overrides in all of these count.
-    """
+    """Return a label for each setting: its overrides, without those that all settings share."""
     own = [[o for o in group[0] if all(o in other for other in group)] for group in groups]
     if len(own) == 1:
         own, everywhere = [[o for o in own[0] if (CONF / name_of(o)).is_dir()]], set()
@@ -357,6 +350,6 @@ def _labels(groups: Sequence[Sequence[tuple[str, ...]]], algorithms: Sequence[st
 
 
 def _override_label(override: str) -> str:
-    """Shorten an override for a label, such as `algorithm=ts` to `ts` and `privacy.q=0.5` to `q=0.5`."""
+    """Shorten an override, such as `algorithm=ts` to `ts` and `privacy.q=0.5` to `q=0.5`."""
     key, _, value = override.partition("=")
     return value if (CONF / key).is_dir() else f"{key.rpartition('.')[2]}={value}"

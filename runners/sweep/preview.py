@@ -12,7 +12,7 @@ from runners.sweep.trials import States, seeds_in_words
 
 
 def report(sweep: SweepPlan, states: States) -> Group:
-    """Return a table of the settings of a sweep with their predicted epsilon, and the number of trials to run."""
+    """Return a table of settings with their predicted epsilon, and the number of trials to run."""
     accountants = list(dict.fromkeys(name for setting in sweep.settings for name in setting.epsilon))
     rough = {name for setting in sweep.settings for name in setting.approximations}
     table = Table()
@@ -40,7 +40,7 @@ def report(sweep: SweepPlan, states: States) -> Group:
 
 
 def _seeds_by_state(sweep: SweepPlan, setting: PlannedSetting, states: States) -> str:
-    """Return the seeds of a setting by state, one line each, such as `0..2 done` or `3 resumes after round 7`."""
+    """Return the seeds of a setting by state, such as `0..2 done`, one state a line."""
     failed = "failed, to run again" if sweep.options.retry_failed else "failed, skipped"
     words = {"done": "done", "running": "running elsewhere", "waiting": "to run", "failed": failed}
     seeds: dict[str, list[int]] = {}
@@ -53,7 +53,7 @@ def _seeds_by_state(sweep: SweepPlan, setting: PlannedSetting, states: States) -
 
 
 def as_json(sweep: SweepPlan, states: States) -> dict[str, Any]:
-    """Return the trials with their states and predicted epsilon, for `--json`."""
+    """Return the trials with their states and predicted epsilon."""
     trials = [
         {
             "label": trial.label, "overrides": trial.overrides, "setting": trial.setting, "seed": trial.seed,

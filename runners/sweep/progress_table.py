@@ -1,4 +1,4 @@
-"""The table of a sweep on the terminal: a row for each setting, with the progress and results of its seeds."""
+"""The table of a sweep on the terminal: a row for each setting, with progress and results."""
 
 import math
 from collections import Counter
@@ -43,7 +43,7 @@ class Row:
         return f"{fmean(values):.4f}{error}"
 
     def spread(self) -> str:
-        """Return quantiles of the agents' final metric, each averaged over the finished seeds; empty for few agents."""
+        """Return quantiles of the agents' final metric, averaged over the finished seeds; empty for few agents."""
         known = [state.quantiles for state in self.of("done") if state.quantiles]
         if not known or any(known[0].keys() != other.keys() for other in known):
             return ""
@@ -70,15 +70,11 @@ class Row:
 
 
 def _ended(state: TrialState) -> bool:
-    """Return True if a trial is done, failed or stopped early."""
     return state.phase in ("done", "failed") or state.stopped_by is not None
 
 
 def rows(trials: Sequence[Trial], states: States) -> list[Row]:
-    """Group the trials into rows by setting and number of rounds, in the order of their first trials.
-
-    Both are needed, because runs that no sweep started may have the same setting but different numbers of rounds.
-    """
+    """Group the trials into rows by setting and number of rounds, in the order of their first trials."""
     by_setting: dict[tuple[str, int | None], list[Trial]] = {}
     for trial in trials:
         by_setting.setdefault((trial.setting, trial.rounds), []).append(trial)
@@ -127,7 +123,7 @@ def footnote(rows: Sequence[Row]) -> str:
 
 
 def counts(states: States) -> str:
-    """Return the number of trials in each state, in words, such as `12 of 24 done, 2 running, 1 failed`."""
+    """Return the number of trials in each state, such as `12 of 24 done, 2 running, 1 failed`."""
     n = Counter("stopped early" if state.stopped_by is not None else state.phase for state in states.values())
     rest = [f"{n[phase]} {phase}" for phase in (*PHASES[1:], "stopped early") if n[phase]]
     if preempted := sum(state.preemptions for state in states.values()):
@@ -178,7 +174,6 @@ class ProgressTable:
             self._console.print(Text(line), soft_wrap=True)
 
     def _left(self) -> str:
-        """Return the time left in words; empty at the end, and before the speed is known."""
         self._bar.update(self._task, completed=self._rounds_done())
         seconds = self._bar.tasks[0].time_remaining
         return f"; about {timedelta(seconds=round(seconds))} left" if seconds else ""
@@ -194,6 +189,6 @@ class ProgressTable:
         yield Text(footnote(shown), style="dim")
 
     def _rounds_done(self) -> int:
-        """Return the number of finished rounds; a trial that has ended counts with all of its rounds."""
+        """Return the number of finished rounds; ended trials count with all of their rounds."""
         states = ((trial, self.states[trial.key]) for trial in self.trials)
         return sum((trial.rounds or 1) if _ended(state) else (state.round or 0) for trial, state in states)

@@ -1,8 +1,4 @@
-"""The results of a sweep: a data frame of its trials, and a folder of figures, tables, verdicts and a report.
-
-The programs of `analysis` write that folder from the files of the trials. Each of them runs as a subprocess, because
-`runners` must not import `analysis`.
-"""
+"""The results of a sweep: a data frame of its trials, and a folder of figures, tables, verdicts and a report."""
 
 import json
 import subprocess
@@ -27,12 +23,12 @@ _NO_SETTING = {"seed", "experiment_name", "results_dir", "data_dir", "executor",
 
 
 def results(folder: str | Path) -> "pd.DataFrame":
-    """Return a data frame with a row for each trial of an experiment, as does Ray Tune's `ResultGrid.get_dataframe()`.
+    """Return a data frame with a row for each trial of an experiment.
 
     Columns: label, setting (its hash), seed, state, stopped_by, round, mean and se (mean and standard error of the
     metric over the agents after that round), epsilon/ACCOUNTANT (at delta, NaN if not finite), delta, seconds, error,
     path (of the run folder), and config/KEY for every key in which settings differ. A key whose value depends on the
-    seed has no column. Until a setting has a finished trial, its config/KEY values are read from its overrides.
+    seed has no column.
 
     Args:
         folder: The experiment's folder, such as `results/mine`.
@@ -83,7 +79,7 @@ def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _values(overrides: Sequence[str]) -> dict[str, Any]:
-    """Return the values of overrides by key, such as `privacy.z`; choices of groups, which have no dot, are skipped."""
+    """Return the values of overrides by key, such as `privacy.z`, without choices of groups."""
     words = [override.lstrip("+").partition("=") for override in overrides]
     return {key: _value(word) for key, _, word in words if "." in key}
 

@@ -1,8 +1,6 @@
 """Run several experiments in one sweep: each shared trial runs once and is copied to the other experiments.
 
-Experiments may have settings in common, and a setting with a seed is the same run in all of them. Real noise
-(privacy.rng=os) is refused, because a copy would report the same releases a second time. A copied run is logged to W&B
-from its files, in the group of the experiment that it was copied to.
+Real noise (privacy.rng=os) is refused, because a copy would report the same releases a second time.
 """
 
 import json
@@ -44,8 +42,8 @@ class TrialOnce:
 def command_lines(arguments: Sequence[str]) -> list[list[str]]:
     """Split a command line that names several experiments, such as experiment=fig2a,fig2b, into one line for each.
 
-    If an experiment lists others in `sweep.experiments`, the listed experiments take its place. Its other options under
-    `sweep` apply to each listed experiment. Raises SweepError if the experiments cannot be combined.
+    An experiment with `sweep.experiments` is replaced by those experiments, with its other options under `sweep`.
+    Raises SweepError if the experiments cannot be combined.
     """
     given = {name_of(a): a.partition("=")[2] for a in arguments}
     asked = [name.strip() for name in given.get("experiment", "").split(",")]
@@ -93,7 +91,6 @@ def plan_all(
 
 
 def _in_words(missing: Mapping[str, MissingData], data_dir: str | None) -> str:
-    """Name the experiments whose data are missing, and say how to get the data or leave the experiments out."""
     names = list(dict.fromkeys(error.fetch_name for error in missing.values() if error.fetch_name))
     names += [f"data_dir={shlex.quote(str(data_root(data_dir)))}"] if data_root(data_dir) != data_root() else []
     fetch = f'run "python -m runners.fetch {" ".join(names)}"'
@@ -121,10 +118,7 @@ def sharing(sweep: SweepPlan, sweeps: Sequence[SweepPlan]) -> list[SweepPlan]:
 
 
 def _group(name: str) -> tuple[list[str], list[str]]:
-    """Return the experiments that `name` lists, or only `name` if there is no list, and the sweep options for them.
-
-    Both are read from the experiment's own file, without composing a configuration.
-    """
+    """Return the experiments that `name` lists (or `name` alone), and the sweep options for them."""
     file = CONF / "experiment" / f"{name}.yaml"
     own = dict(OmegaConf.select(OmegaConf.load(file), "sweep") or {}) if name and file.is_file() else {}
     parts = own.pop("experiments", None)
@@ -153,7 +147,7 @@ def _check_shareable(sweeps: Sequence[SweepPlan]) -> None:
 def copy_shared(sweep: SweepPlan, others: Sequence[SweepPlan]) -> None:
     """Copy each trial that is finished in one of `others`, but not in `sweep`, into the folder of `sweep`.
 
-    A trial whose folder is busy or cannot be written is not copied, and the sweep runs it.
+    A trial whose folder is busy or cannot be written is not copied.
     """
     planned = {other.folder: {trial.key for _, trial in other.trials} for other in others}
     for _, trial in sweep.trials:
@@ -166,9 +160,9 @@ def copy_shared(sweep: SweepPlan, others: Sequence[SweepPlan]) -> None:
 
 
 def copy(source: Path, target: RunFolder) -> None:
-    """Copy the finished run in the folder `source` to `target`, and record it under the name of target's experiment.
+    """Copy the finished run in the folder `source` to `target`, under the name of target's experiment.
 
-    The copy replaces an unfinished run in `target`; its summary is written last.
+    The copy replaces an unfinished run. Raises ResultsError if the run's releases are real.
     """
     config = read_yaml(source / "config.yaml")
     summary = json.loads((source / "summary.json").read_bytes())

@@ -1,10 +1,8 @@
 """Run a sweep as a Slurm job: write its script, submit it, query its state and cancel it, from a login node.
 
-The script starts one task, `runners.sweep.slurm_job`, on each node of the allocation. The tasks form a Ray cluster, and
-the first task runs the sweep on it. submitit is no alternative: it requeues a pickled function, but starts no cluster
-over the nodes. `ray symmetric-run` starts a cluster, but does not handle signals, requeues, or several jobs on a node.
+The script starts one task on each node. The tasks form a Ray cluster, and the first task runs the sweep on it.
 
-results/<experiment>/slurm.json     the last job, for querying its state and cancelling it
+results/<experiment>/slurm.json     the last job
 results/<experiment>/slurm/         scripts and logs of jobs
 """
 
@@ -73,7 +71,7 @@ class SlurmLauncher:
     def of(cls, node: Any, cpus_per_trial: float, gpus_per_trial: float) -> "SlurmLauncher | None":
         """Create the launcher from the `launcher` node of a configuration; None for launcher=local.
 
-        Raises ValueError for a value that sbatch would not understand, or if a trial fits on no node of the job.
+        Raises ValueError for a value that sbatch would not understand, or if no node of the job has room for a trial.
         """
         if node["name"] != "slurm":
             return None
@@ -89,8 +87,7 @@ class SlurmLauncher:
         """Return the batch script of a sweep.
 
         name: the job's name without the prefix `dpfbo-`. log: file for the job's output. arguments: the command line
-        of `runners.sweep`, without launcher and sweep.address. cwd: the working directory of the sweep. python: the
-        path of the interpreter.
+        of `runners.sweep`, without launcher and sweep.address. cwd: the working directory. python: the interpreter.
         """
         if not str(log).isprintable() or '"' in str(log):
             raise ValueError(f"results_dir must be printable and without quotes for Slurm, got {str(log)!r}")
@@ -185,7 +182,7 @@ def submit(script: str, folders: Sequence[Path], command: Sequence[str], log: Pa
 
 
 def read(folder: Path) -> SlurmJob | None:
-    """Return the last job of an experiment; None if there never was one, or its record cannot be read."""
+    """Return the last job of an experiment; None if there was none, or its record cannot be read."""
     try:
         return SlurmJob(**json.loads((folder / RECORD).read_bytes()))
     except (OSError, ValueError, TypeError):
@@ -205,7 +202,7 @@ def cancelling(folder: Path) -> str:
 def in_words(folder: Path) -> str:
     """Describe an experiment's Slurm job, as `Slurm job 12: RUNNING, 2 nodes n[1-2], for 3:21; log /…`.
 
-    Returns an empty string if no job of the experiment is in the queue, or if Slurm does not answer.
+    Returns an empty string if no job is in the queue, or if Slurm does not answer.
     """
     job = read(folder)
     try:
@@ -216,7 +213,6 @@ def in_words(folder: Path) -> str:
 
 
 def _called(*command: str, given: str | None = None) -> str:
-    """Run a Slurm command and return its output. Raises SlurmError if it is missing, fails or times out."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, input=given)
     except FileNotFoundError as error:

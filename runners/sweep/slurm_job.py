@@ -1,8 +1,8 @@
 """One task of a sweep's Slurm job: the first task starts a Ray cluster and runs the sweep on it, the others join it.
 
-The tasks find each other through a file in the results folder, which all nodes share. If Ray ends on any node but the
-first while the sweep runs, the node joins again. If Slurm asks the job to stop, before its time limit or to make room
-for another job, the job is requeued, and the sweep resumes from its run folders; a cancelled job is not requeued.
+The tasks find each other through a file in the results folder, which all nodes share. If Slurm asks the job to stop,
+before its time limit or to make room for another job, the job is requeued, and the sweep resumes from its run folders;
+a cancelled job is not requeued.
 """
 
 import argparse
@@ -76,8 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _lead(meeting: Path, args: argparse.Namespace, signals: Sequence[int]) -> int:
     """Start the head, write its address to `meeting`, and run the sweep until it ends or a signal arrives.
 
-    Slurm signals Ray's processes, too, and a process that is connected to Ray may then hang or be killed. The sweep
-    therefore runs in a process of its own.
+    The sweep has its own process, because a process that is connected to Ray may hang when Slurm sends signals.
     """
     from ray.util import get_node_ip_address  # imported here, after the signal handler is installed
 
@@ -101,7 +100,7 @@ def _lead(meeting: Path, args: argparse.Namespace, signals: Sequence[int]) -> in
 
 
 def _end(process: subprocess.Popen[bytes], terminate: bool = True) -> None:
-    """Wait `_END_SECONDS` for a process to end, then kill it. terminate: send it SIGTERM first."""
+    """Wait `_END_SECONDS` for a process to end, then kill it. terminate: send SIGTERM first."""
     if terminate:
         process.terminate()
     try:
@@ -149,7 +148,7 @@ def _be_a_node(meeting: Path, head: Head, args: argparse.Namespace) -> int:
 
 @contextmanager
 def _ray_node(args: argparse.Namespace, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run Ray on this node within the block, on free ports, because a node may hold several jobs."""
+    """Run Ray on free ports of this node within the block."""
     free = [f"--{name}=0" for name in ("min-worker-port", "max-worker-port", "dashboard-agent-listen-port")]
     resources = [f"--num-cpus={args.cpus}", f"--num-gpus={args.gpus}"]
     start = [sys.executable, "-m", "ray.scripts.scripts", "start", *options, *free, *resources, "--block"]
@@ -162,7 +161,7 @@ def _ray_node(args: argparse.Namespace, *options: str) -> Iterator[subprocess.Po
 
 
 def _wait_for_nodes(count: int, seconds: float) -> None:
-    """Wait for the head of the Ray cluster, and then until `count` nodes have joined or `seconds` have passed."""
+    """Wait for the Ray head, and then until `count` nodes have joined or `seconds` have passed."""
     import ray
 
     give_up, there = time.monotonic() + max(seconds, _HEAD_SECONDS), 0
@@ -182,7 +181,7 @@ def _wait_for_nodes(count: int, seconds: float) -> None:
 
 
 def _runs() -> bool:
-    """Return True if Slurm lists the job as running, which means that nobody else has cancelled or requeued it."""
+    """Return True if Slurm lists the job as running."""
     ask = ["squeue", "--noheader", "--jobs", os.environ["SLURM_JOB_ID"], "--format=%T"]
     for _ in range(_QUESTIONS):
         with suppress(OSError, subprocess.SubprocessError):

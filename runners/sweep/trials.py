@@ -4,8 +4,6 @@ results/<experiment>/sweep.json                    the planned trials
 results/<experiment>/<setting>/<seed>/failure.json the error of a trial, until it runs again
                                      preemptions.jsonl a line for every time that its node or process went away
                                      stopped.json      the last round, if `sweep.scheduler` stopped the trial early
-
-This module imports neither Ray nor torch: any machine that sees the files can watch a sweep.
 """
 
 import json
@@ -35,8 +33,7 @@ _LONGEST_NAME, _LARGEST_SEED = 200, 10**18  # limits of the names of settings' a
 class Trial:
     """A run of an experiment: one setting (a configuration without its seed) with one seed.
 
-    label: the setting's overrides, shortened. setting: the setting's hash. rounds, metric, rng: the number of rounds,
-    the name of the metric, and `privacy.rng`; each is None if unknown.
+    label: the setting's overrides, shortened. setting: the setting's hash. rounds, metric, rng: each None if unknown.
     """
 
     label: str
@@ -66,10 +63,10 @@ class Trial:
 class TrialState:
     """The state of a trial; an unknown value is None.
 
-    mean: the mean of the metric over the agents after `round`. epsilon: spent so far, according to `accountant`; inf if
-    it is not finite. delta, relation, accountant: known for finished trials. preemptions: how often the trial's node or
-    process went away while it ran. quantiles: the quantiles of the agents' final metric by percent, for finished trials
-    of many agents. stopped_by: the scheduler that stopped the trial early; the phase is then "interrupted".
+    mean: the mean of the metric over the agents after `round`. epsilon: spent so far, by `accountant`; inf if it is not
+    finite. delta, relation, accountant: known for finished trials. preemptions: the number of times that the trial's
+    node or process went away. quantiles: of the agents' final metric, by percent, for finished trials of many agents.
+    stopped_by: the scheduler that stopped the trial early; the phase is then "interrupted".
     """
 
     phase: Phase
@@ -95,10 +92,7 @@ States = dict[tuple[str, int], TrialState]  # by the key of the trial
 
 
 def folders_of(experiment: Path, trials: Iterable[Trial]) -> dict[tuple[str, int], RunFolder]:
-    """Return the run folder of each of an experiment's trials, by the trial's key.
-
-    The experiment's folder is listed only once, which saves time if there are many trials.
-    """
+    """Return the run folder of each of an experiment's trials, by the trial's key."""
     labelled = labelled_folders(experiment)
     return {t.key: t.folder(experiment, labelled.get(t.setting, ())) for t in trials}
 
@@ -126,13 +120,12 @@ def state(folder: RunFolder) -> TrialState:
 
 
 def _stopped(stopped: dict[str, Any], reached: dict[str, Any]) -> TrialState:
-    """Return the state of a trial that a scheduler stopped; stopped.json may be newer than progress.json."""
     values = {name: stopped[name] for name in ("round", "mean") if isinstance(stopped.get(name), int | float)}
     return TrialState("interrupted", **{**reached, **values}, stopped_by=str(stopped.get("by")))
 
 
 def finished(summary: dict[str, Any]) -> TrialState | None:
-    """Return the state of a finished trial, given the content of its summary.json; None if that is not a summary."""
+    """Return the state of a finished trial from its summary.json; None if that is not a summary."""
     try:
         accountant = summary["accountant"]
         return TrialState(
@@ -145,7 +138,7 @@ def finished(summary: dict[str, Any]) -> TrialState | None:
 
 
 def quantiles_in(summary: dict[str, Any]) -> dict[str, float] | None:
-    """Return the quantiles of the agents' final metric from a summary.json; None if absent (few agents) or invalid."""
+    """Return the quantiles of the agents' final metric from a summary.json; None if absent or invalid."""
     final = summary.get("final")
     found = final.get("quantiles") if isinstance(final, dict) else None
     if not isinstance(found, dict) or not found:
@@ -155,7 +148,7 @@ def quantiles_in(summary: dict[str, Any]) -> dict[str, float] | None:
 
 
 def record_failure(folder: RunFolder, error: str, traceback: str) -> None:
-    """Write failure.json: the error in one sentence, its traceback, the time and the machine's name."""
+    """Write failure.json: the error in one sentence, its traceback, the time and the host."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     record = {"error": error, "traceback": traceback, "time": now, "host": socket.gethostname()}
     folder.path.mkdir(parents=True, exist_ok=True)
@@ -163,7 +156,7 @@ def record_failure(folder: RunFolder, error: str, traceback: str) -> None:
 
 
 def record_preemption(folder: RunFolder, reason: str) -> None:
-    """Add a line to preemptions.jsonl: when, after which round and why a trial's node or process went away."""
+    """Add a line to preemptions.jsonl: time, last round and reason."""
     progress = folder.progress()
     after = None if progress is None else progress.round
     now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -173,13 +166,13 @@ def record_preemption(folder: RunFolder, reason: str) -> None:
 
 
 def record_stop(folder: RunFolder, scheduler: str, last: TrialState) -> None:
-    """Write stopped.json: the scheduler that stopped a trial, the last round, and the mean metric after it."""
+    """Write stopped.json: the scheduler, the last round, and the mean metric after it."""
     record = {"by": scheduler, "round": last.round, "mean": last.mean}
     replace_text(folder.path / STOPPED, json.dumps(record) + "\n")
 
 
 def forget_failure(folder: RunFolder) -> None:
-    """Remove failure.json and stopped.json, because the trial runs again."""
+    """Remove failure.json and stopped.json."""
     for name in (FAILURE, STOPPED):
         (folder.path / name).unlink(missing_ok=True)
 
@@ -199,16 +192,13 @@ def write_plan(experiment: Path, trials: Iterable[Trial]) -> None:
 
 
 def read_plan(experiment: Path) -> list[Trial]:
-    """Return the trials of sweep.json; none if it is missing, is unreadable or names a trial outside the experiment.
-
-    A bad sweep.json raises no error, because only the run folders are authoritative.
-    """
+    """Return the trials of sweep.json; none if it is missing, unreadable or names a trial outside the experiment."""
     found = _planned(experiment)
     return found if all(map(_names_a_folder, found)) else []
 
 
 def names_no_folders(experiment: Path) -> bool:
-    """Return True if sweep.json names a trial outside the experiment's folder, so that `read_plan` returns none."""
+    """Return True if sweep.json names a trial outside the experiment's folder."""
     return not all(map(_names_a_folder, _planned(experiment)))
 
 
@@ -221,7 +211,6 @@ def _planned(experiment: Path) -> list[Trial]:
 
 
 def _names_a_folder(trial: Trial) -> bool:
-    """Return True if a trial's setting and seed, read from a file, are valid names of folders inside an experiment."""
     name, seed = trial.setting, trial.seed
     if not isinstance(name, str) or not isinstance(seed, int) or not isinstance(trial.label, str):
         return False
@@ -250,7 +239,7 @@ def holds_a_run(folder: Path) -> bool:
 
 
 def _found(folder: Path) -> Trial:
-    """Return the trial of a run that no sweep planned, reconstructed from its files."""
+    """Return the trial of a run that no sweep planned."""
     setting, summary = folder.parent.name, read_object(folder / "summary.json") or {}
     progress = RunFolder(folder).progress()
     rounds = summary.get("rounds", progress.rounds if progress is not None else None)

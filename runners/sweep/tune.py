@@ -1,7 +1,6 @@
-"""Run trials on Ray Tune, which schedules them and restarts a trial whose node or process goes away.
+"""Run trials on Ray Tune, which restarts a trial whose node or process goes away.
 
-Only the run folders are authoritative: Tune keeps its own state in a temporary folder, and a resumed sweep is planned
-anew from the run folders.
+Tune's own state is temporary: a resumed sweep is planned anew from the run folders.
 """
 
 import logging
@@ -46,9 +45,9 @@ Planned = tuple[PlannedSetting, Trial]
 def cluster(options: SweepOptions) -> Iterator[None]:
     """Connect to Ray, or start it on this machine, and disconnect or shut it down at the end of the block.
 
-    If this process is connected to Ray already, its connection is used and kept. Raises ConnectionError if Ray cannot
-    be reached or started. Raises ValueError if no node has the CPUs and GPUs that one trial needs, or if `options.ray`
-    is given although this process is connected already.
+    An existing connection of this process is used and kept. Raises ConnectionError if Ray cannot be reached or started,
+    and ValueError if no node has the CPUs and GPUs of one trial, or if `options.ray` is given for an existing
+    connection.
     """
     if ray.is_initialized():
         if options.ray:
@@ -126,7 +125,7 @@ def run_trials(todo: Sequence[Planned], options: SweepOptions, table: ProgressTa
 
 
 def _scheduler(stopping: EarlyStopping, settings: Sequence[PlannedSetting]) -> TrialScheduler:
-    """Create Tune's scheduler for the trials of one seed; it reads `round` and `mean` of their reports."""
+    """Create Tune's scheduler for the trials of one seed."""
     mode = "min" if settings[0].lower_is_better else "max"
     read: dict[str, Any] = {"time_attr": "round", "metric": "mean", "mode": mode, "grace_period": stopping.grace_period}
     if stopping.scheduler == "median":
@@ -137,10 +136,7 @@ def _scheduler(stopping: EarlyStopping, settings: Sequence[PlannedSetting]) -> T
 
 
 class _SeedBySeed(FIFOScheduler):
-    """A scheduler that compares only trials of the same seed, because an easy seed would win with any setting.
-
-    Each result is reduced to `round` and `mean` before a rule reads it, because the median rule stores all results.
-    """
+    """A scheduler that compares only trials of the same seed, because an easy seed would win with any setting."""
 
     def __init__(self, make: Callable[[], TrialScheduler]) -> None:
         super().__init__()
@@ -165,9 +161,9 @@ class _SeedBySeed(FIFOScheduler):
 
 
 class _Listener(tune.Callback):
-    """A callback of Tune that updates the progress table, and collects the trials' warnings by their format string.
+    """A callback of Tune that updates the progress table, and collects the trials' warnings.
 
-    scheduler: the name of the scheduler that stops trials early; None without one.
+    scheduler: the name of the scheduler that stops trials early, or None.
     """
 
     def __init__(
@@ -177,7 +173,7 @@ class _Listener(tune.Callback):
         self.warnings: dict[str, list[str]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return no state, because Tune saves callbacks only for a restore, which never happens here."""
+        """Return no state, because this callback is never restored."""
         return {}
 
     def on_trial_start(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
@@ -192,7 +188,7 @@ class _Listener(tune.Callback):
             self.warnings.setdefault(kind, []).append(text)
 
     def on_trial_recover(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
-        """Record that the process of a trial went away; Tune restarts the trial, which resumes from its checkpoint."""
+        """Record that the process of a trial went away."""
         setting, ours = self._planned[trial.config["trial"]]
         folder, error = ours.folder(setting.folder), _last_error(trial)
         if "Traceback" not in error:  # an error in the worker is not a preemption
@@ -259,7 +255,7 @@ class _TensorBoard(tune.Callback):
 
 
 def _last_error(trial: TuneTrial) -> str:
-    """Return the text of the last error that Tune recorded for a trial; empty if there is none."""
+    """Return the last error that Tune recorded for a trial; empty if there is none."""
     try:
         return Path(trial.error_file).read_text().rpartition("Failure # ")[2] if trial.error_file else ""
     except OSError:

@@ -44,7 +44,7 @@ _NUMBERS = {
 
 
 def totals(content: dict[str, Any], accountant: str) -> dict[str, float | None]:
-    """Return the numbers of one run, from the content of its theory.json; `table` shows their means."""
+    """Return the totals and final values of one run from the content of its theory.json."""
     rounds, condition = pd.DataFrame(content["rounds"]), content["proposition_1"]
     return {
         "gamma": rounds["gamma"].iloc[-1],
@@ -75,14 +75,13 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv`; return 0, or 1 after an error, or 130 if interrupted.
 
-    If a run cannot be replayed, the error is printed, and the other runs are still replayed.
+    A run that cannot be replayed does not stop the others.
     """
     args = _parse(argv)
     return exit_code(lambda: _run(args))
 
 
 def _run(args: argparse.Namespace) -> int:
-    """Compute the terms of all runs, write each theory.json, and print the table; return the exit code."""
     checks.positive("--norm-bound", args.norm_bound)
     checks.probability("--failure-probability", args.failure_probability)
     if args.noise_sd is not None:

@@ -71,7 +71,7 @@ class RebuiltRun:
 
     @property
     def checkable(self) -> bool:
-        """True if the random subsets S_t of the agents can be drawn again, to compare the replay with the record."""
+        """True if the random subsets S_t of the agents can be drawn again."""
         settings = self.experiment.settings
         return settings.privacy.seeded and settings.dropout.deadline is None
 
@@ -122,7 +122,7 @@ def read(folder: Path, data_dir: Path | None = None, allow: Sequence[str] = ()) 
 def _by_agent(column: pa.ChunkedArray, e: FederatedExperiment) -> Tensor:
     """Reshape a column of rounds.parquet to N x (n_init + T) x D.
 
-    The column has first n_init rows for each agent, then for each round one row for each agent.
+    The column begins with n_init rows for each agent; after them, each round has one row for each agent.
     """
     N, n_init = e.problem.n_agents, e.agents.n_init
     numbers = column.combine_chunks()
@@ -135,8 +135,8 @@ def _by_agent(column: pa.ChunkedArray, e: FederatedExperiment) -> Tensor:
 def clipped_sets(run: RebuiltRun) -> Tensor:
     """Recompute the messages, and return the sets C_t of agents with clipped messages, as booleans (broadcasts x N).
 
-    If the subsets S_t of the agents can be drawn again, the number of clipped messages from each S_t is compared with
-    the recorded one. Raises ValueError if the two differ.
+    Raises ValueError if the number of clipped messages differs from the record. The numbers are compared only if the
+    sampled subsets of agents can be drawn again.
     """
     e = run.experiment
     messages = theory.replayed_messages(e.agents, e.problem.n_agents, run.history())

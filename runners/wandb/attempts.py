@@ -1,10 +1,9 @@
 """The attempts to log a run to W&B: their ids and the places of their files.
 
-All online attempts of a run share one id until the run is finished, so that W&B's server has one curve. Each offline
-attempt has a new id, since W&B's service may still hold the id of a killed process. A new attempt replaces the earlier
-offline attempts that were not uploaded. All runs of an experiment share the folder `<results>/<experiment>/wandb`.
-So that the runs can be told apart there, the ids of a run's attempts begin with a digest of the last two parts of the
-run folder's path. wandb.json in the run folder has the last id, and says whether the run was logged to the end.
+All online attempts of a run share one id until the run is finished. Each offline attempt has a new id, and replaces
+earlier offline attempts that were not uploaded. All runs of an experiment share the folder
+`<results>/<experiment>/wandb`, where the ids of a run begin with a digest of its folder. wandb.json in the run folder
+has the last id.
 """
 
 import hashlib

@@ -1,8 +1,7 @@
-"""Logging of finished runs to W&B from their files, as a tracker would have logged them while they ran.
+"""Log finished runs to W&B from their files, as a tracker would have logged them while they ran.
 
-config.yaml, summary.json, rounds.parquet and server.parquet yield the same history, config, summary and tags, except
-for the seconds of each round: these files have only their sums. As in a live run, `tracker.wandb.show: auto` hides
-metrics that are not released, unless the run is a simulation.
+Only the seconds of each round and the predicted seconds left are missing. As in a live run, `tracker.wandb.show`
+determines the metrics that are hidden.
 """
 
 import importlib.util
@@ -38,7 +37,7 @@ class LoggedExperiment:
 def log_run(run: RunOnDisk, mode: str, artifacts: bool = False) -> None:
     """Log a finished run, whose folder no other process may use; a failure of W&B is logged as a warning.
 
-    artifacts: True to log also its records, as `tracker.wandb.artifacts` does.
+    artifacts: True to log also the run's records.
     """
     summary, show = run.summary, "all" if run.shown else "released"
     asked = {"mode": mode, "show": show, **({"artifacts": True} if artifacts else {})}
@@ -61,9 +60,9 @@ def log_experiment(
     """Log the finished runs of an experiment that were not logged before, and the summary if it has changed.
 
     again: log also runs that were logged before, as new W&B runs. only: folders of the runs to log, None for all; the
-    summary covers the whole experiment. console: shows a progress bar for several runs, if it is a terminal. settings:
-    the settings `tracker.wandb` for the summary; None for those of the first run. With `artifacts: true` in
-    `settings`, the records of the runs are logged, too. ended: text of the alert that a sweep ended, empty for none.
+    summary covers the whole experiment. console: for a progress bar. settings: `tracker.wandb` for the summary; None
+    for that of the first run. With `artifacts: true` in `settings`, the records of the runs are logged, too. ended:
+    text of the alert that a sweep ended, empty for none.
     """
     found = LoggedExperiment()
     if mode == "disabled":
@@ -103,7 +102,7 @@ def log_sweep(
 ) -> None:
     """If W&B is installed, log the runs in `finished` that were not logged before, and the summary of the sweep.
 
-    settings: `tracker.wandb` of the sweep. ended: text of the alert that the sweep ended, empty for none.
+    settings: `tracker.wandb`. ended: text of the alert that the sweep ended, empty for none.
     """
     if importlib.util.find_spec("wandb") is not None:
         log_experiment(experiment, settings["mode"], only=finished, console=console, settings=settings, ended=ended)

@@ -78,7 +78,7 @@ def backfill(args: argparse.Namespace) -> int:
 
 
 def _with_artifacts(folder: Path) -> dict[str, Any]:
-    """Return an experiment's `tracker.wandb` with artifacts on. Raises ValueError if a run may not show them."""
+    """Return an experiment's `tracker.wandb` with artifacts. Raises ValueError if a run may not show them."""
     found = [run for run in finished_runs(folder) if not run.shown]
     if found:
         raise ValueError(
@@ -89,7 +89,6 @@ def _with_artifacts(folder: Path) -> dict[str, Any]:
 
 
 def _in_words(result: LoggedExperiment) -> str:
-    """Return the counts in words, such as `3 runs logged, 22 logged before, summary logged`."""
     others = {"logged before": result.before, "in use or damaged": result.skipped, "not accepted by W&B": result.failed}
     parts = [f"{result.logged} run{'s' * (result.logged != 1)} logged"]
     parts += [f"{count} {words}" for words, count in others.items() if count]
@@ -123,7 +122,6 @@ def report(args: argparse.Namespace) -> int:
 
 
 def _built(make: Callable[[str, str, str], Any], args: argparse.Namespace) -> tuple[Any, str]:
-    """Return the workspace or report that `make` builds for the experiment, and its project."""
     logging.getLogger("wandb").setLevel(logging.CRITICAL)
     default = yaml.safe_load((CONF / "tracker" / "default.yaml").read_text())["wandb"]
     project = args.project or default["project"]

@@ -1,4 +1,4 @@
-"""Reading of the finished runs of an experiment, and a table of its settings with statistics over the seeds."""
+"""Read the finished runs of an experiment, and summarise its settings over the seeds."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -91,7 +91,7 @@ def settings_table(runs: Sequence[RunOnDisk]) -> list[dict[str, Any]]:
 
 
 def _row(runs: Sequence[RunOnDisk], accountants: Sequence[str]) -> dict[str, Any]:
-    """Return the row of one setting over its seeds; its final metric is null unless all runs may show it."""
+    """Return the row of one setting over its seeds; its final metric is None unless all runs may show it."""
     s, seeds = runs[0].summary, sorted(run.summary["seed"] for run in runs)
     finals = np.array([run.summary["final"]["mean"] for run in runs], dtype=float)
     errors = finals.std(ddof=1) / len(runs) ** 0.5 if len(runs) > 1 else np.nan

@@ -87,8 +87,7 @@ def released_only(show: str, real: bool) -> bool:
 def config_of(config: Mapping[str, Any], setting: str, label: str, released_only: bool) -> dict[str, Any]:
     """Return the settings with `setting`, `method` and `label` added; a setting that the method does not use is null.
 
-    If runs are grouped by a setting, the runs on which it has no effect thus form a group of their own. If only
-    released metrics are shown, paths of folders and files are left out.
+    If only released metrics are shown, paths of folders and files are left out.
     """
     algorithm = config.get("algorithm", {})
     alone = algorithm.get("server", "") is None
@@ -107,7 +106,7 @@ def config_of(config: Mapping[str, Any], setting: str, label: str, released_only
 
 
 def unique_label(label: str, setting: str) -> str:
-    """Return a label with the first digits of its setting's hash, since different settings may have the same label."""
+    """Return a label with the first digits of its setting's hash."""
     return f"{label} ({setting[:6]})" if setting else label
 
 

@@ -1,9 +1,8 @@
 """The W&B run that sums up an experiment: a table of its settings, and judged claims about it.
 
-This run keeps its id: when it is logged again, with more trials, it replaces its earlier content. Runners never import
-`analysis`, so the claims come from a file that `python -m analysis.claims NAME --keep` writes. If `tracker.wandb.show`
-allows only released metrics, as it does for real data by default, the table gives the epsilon of a setting but not its
-final metric. Claims are then left out, because they quote metrics that are not released.
+Logging the summary again replaces its earlier content. The claims come from a file that
+`python -m analysis.claims NAME --keep` writes. If `tracker.wandb.show` allows only released metrics, the final metrics
+and the claims are left out.
 """
 
 import json
@@ -88,7 +87,6 @@ def _log(
 
 
 def _report(experiment: Path, shown: bool) -> list[Path]:
-    """Return the files of `sweep.report` in an experiment's folder; none unless metrics may be shown."""
     found = sorted(path for path in (experiment / "figures").glob("*") if path.is_file())
     found += [path for path in [experiment / "report.html"] if path.is_file()]
     if found and not shown:
@@ -97,7 +95,7 @@ def _report(experiment: Path, shown: bool) -> list[Path]:
 
 
 def _claims(experiment: Path) -> list[dict[str, Any]]:
-    """Return the judged claims about the experiment, with values as text; none if there is no file of claims."""
+    """Return the judged claims about the experiment, with values as text."""
 
     def text(value: Any) -> str | None:
         return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -27,8 +27,8 @@ _DISTRIBUTIONS: dict[tuple[bool, bool], dict[str, Any]] = {  # by (integer, loga
 def sweep_file(words: Sequence[str], method: str) -> str:
     """Return the YAML file of a W&B sweep over the values and seeds of a command line of `runners.sweep`.
 
-    Every combination of values, and of both ends of intervals, is composed and checked. Raises SweepError for words
-    that a W&B sweep does not support, and the errors of `runners.sweep.plan` for invalid ones.
+    Raises SweepError for words that a W&B sweep does not support, and the errors of `runners.sweep.plan` for invalid
+    ones.
     """
     for word in words:
         _check(word)
@@ -67,7 +67,6 @@ def sweep_file(words: Sequence[str], method: str) -> str:
 
 
 def _check(word: str) -> None:
-    """Raise SweepError for a word that a W&B sweep does not support."""
     name, value = name_of(word), word.partition("=")[2]
     if name in ("seed", "again"):
         raise SweepError(f"{name} cannot be given to a sweep, use seeds, such as seeds=0..4 or seeds=0,1,5")
@@ -86,7 +85,7 @@ def _check_space(space: Space, method: str) -> None:
 
 
 def _combinations(space: Space) -> list[tuple[str, ...]]:
-    """Return the overrides of every combination of values, where intervals are replaced by their ends."""
+    """Return the overrides of every combination of values and ends of intervals."""
     values = {k: (v.word(v.low), v.word(v.high)) if isinstance(v, Interval) else v for k, v in space.items()}
     return list(itertools.product(*([f"{key}={word}" for word in words] for key, words in values.items())))
 
@@ -94,7 +93,7 @@ def _combinations(space: Space) -> list[tuple[str, ...]]:
 def _metric(found: Sequence[Composition], method: str) -> dict[str, Any]:
     """Return the metric that W&B optimises, with its goal; empty if it is hidden or only some runs minimise it.
 
-    Raises SweepError for random and bayes unless all runs are comparable simulations that show their metric.
+    Raises SweepError if random or bayes cannot compare the runs.
     """
     problems = [composition.experiment.problem for composition in found]
     if method != "grid":
@@ -115,7 +114,7 @@ def _parameter(values: Interval | tuple[str, ...]) -> dict[str, Any]:
 
 
 def _number(word: str) -> int | float | str:
-    """Return the number that Python prints as exactly this word, else the word, so that W&B passes on the same text."""
+    """Return the number that Python prints as exactly this word, or else the word."""
     try:
         value = json.loads(word)
     except ValueError:

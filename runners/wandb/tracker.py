@@ -1,7 +1,6 @@
-"""Tracking of a run in Weights & Biases, which mirrors the result files; a failure of W&B never stops the run.
+"""Track a run in Weights & Biases; a failure of W&B never stops the run.
 
-A tracker calls W&B in a thread of its own, in the order of the calls that it receives. At the first failure of any kind
-it logs one warning, and does nothing from then on.
+A tracker calls W&B in a thread of its own. At the first failure it logs one warning, and does nothing from then on.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ class WandbTracker:
     """Logs one run to W&B: its config, its metrics by round, and at the end its summary with final regret and epsilon.
 
     The fields are the settings `tracker.wandb`; invalid values raise ValueError. A failure of W&B raises no error. W&B
-    is not imported before `start`, prints nothing and asks for no key. Only `start`, `finish` and `fail` wait for W&B,
-    within this module's time limits. "Stop" on the dashboard of an online run interrupts the process, as Ctrl-C does.
+    prints nothing and asks for no key. Only `start`, `finish` and `fail` wait for W&B, and give up if W&B makes no
+    progress within a time limit. "Stop" on the dashboard of an online run interrupts the process, as Ctrl-C does.
     """
 
     mode: str = "offline"
@@ -68,11 +67,11 @@ class WandbTracker:
     ) -> None:  # fmt: skip
         """Open the W&B run, and delete the files of the run's earlier attempts that were not uploaded.
 
-        config: resolved settings, which may be nested. run_dir: the run's folder, which no other process uses.
-        tags: further tags; `released` is added if only released metrics are shown, else `simulation`. commit: the
-        commit of the code. epsilon: the epsilon before the first broadcast: 0, or None if agents send something without
-        protection. setting, label: hash and label of the settings. folder: parent of the folder `wandb`, which runs may
-        share; None for run_dir. refused: True for a run that will not begin; earlier attempts are then kept.
+        config: resolved settings. run_dir: the run's folder, which no other process uses. tags: further tags;
+        `released` is added if only released metrics are shown, else `simulation`. epsilon: the epsilon before the first
+        broadcast: 0, or None if agents send something without protection. setting, label: hash and label of the
+        settings. folder: parent of the folder `wandb`, which runs may share; None for run_dir. refused: True for a run
+        that will not begin; earlier attempts are then kept.
         """
         if self.mode == "disabled":
             return
@@ -98,8 +97,8 @@ class WandbTracker:
     def log_round(self, round: int, metrics: dict[str, float | None]) -> None:
         """Log the finite metrics of one round at step `round`, without waiting for W&B.
 
-        The logged epsilon covers only the broadcasts before the round, because the round's regret depends on them.
-        `metrics["epsilon"]` is the epsilon after the broadcast of this round; None or infinite if it is not finite.
+        The logged epsilon covers only the broadcasts before the round. `metrics["epsilon"]` is the epsilon after the
+        broadcast of this round; None or infinite if it is not finite.
         """
         if self._actions is None:
             return
@@ -133,7 +132,7 @@ class WandbTracker:
             self._hand_over(lambda: self._run.alert(title=title, text=text))
 
     def fail(self, message: str) -> None:
-        """Close the run as failed, with exit code 1 and `message` as `error` in its summary.
+        """Close the run as failed, with `message` as `error` in its summary.
 
         If only released metrics are shown, the message is left out, since it may quote an agent's data.
         """
@@ -160,8 +159,6 @@ class WandbTracker:
             self._run.log(row, step=int(row["round"]), commit=True)
 
     def _close(self, record: Callable[[], object], exit_code: int) -> None:
-        """Let the worker close the run, and wait for it as long as W&B makes progress."""
-
         def close() -> None:
             try:
                 for row in self._held:
@@ -183,12 +180,10 @@ class WandbTracker:
             self._worker.join(FINISH_SECONDS + ANSWER_SECONDS)
 
     def _hand_over(self, action: Callable[[], object]) -> None:
-        """Let the worker do `action` after the earlier ones."""
         if (actions := self._actions) is not None:
             actions.put(action)
 
     def _work(self, actions: queue.SimpleQueue, opened: threading.Event) -> None:
-        """Do the actions of the run in order, until it is closed or given up."""
         try:
             while self._actions is not None:
                 actions.get()()
@@ -219,8 +214,8 @@ class WandbTracker:
 def open_run(mode: str, folder: Path, **facts: Any) -> wandb.Run:
     """Open a W&B run whose files are in `<folder>/wandb`, without output or prompts; may raise any exception.
 
-    facts: arguments of wandb.init, which override environment variables such as WANDB_RUN_ID. An online run with the id
-    of an earlier one resumes it.
+    facts: arguments of wandb.init, which override environment variables such as WANDB_RUN_ID. An online run with an
+    earlier run's id resumes that run.
     """
     # W&B's error reports carry tracebacks, and delay the exit when the server does not answer.
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
@@ -240,7 +235,7 @@ def open_run(mode: str, folder: Path, **facts: Any) -> wandb.Run:
 
 
 def log_files(run: wandb.Run, name: str, kind: str, files: Sequence[Path]) -> None:
-    """Log files as an artifact of a run, each under its own name; W&B makes a new version if one has changed."""
+    """Log files as an artifact of a run, each under its own name."""
     import wandb
 
     artifact = wandb.Artifact(name, type=kind)
@@ -258,7 +253,7 @@ def table(rows: Sequence[dict[str, Any]]) -> wandb.Table:
 
 
 def _show_end(run: wandb.Run, summary: dict[str, Any]) -> None:
-    """Log the end point of a run, if both its coordinates are finite, and the best query of each agent."""
+    """Log the end point of a run, if it is finite, and the best query of each agent."""
     import wandb
 
     point = layout.end_point(summary)

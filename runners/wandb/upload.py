@@ -1,4 +1,4 @@
-"""Upload of offline W&B runs by `wandb sync`; unfinished runs are followed and uploaded until they end."""
+"""Upload offline W&B runs by `wandb sync`, and follow unfinished runs until they end."""
 
 import os
 import signal

@@ -1,7 +1,6 @@
-"""Construction of an experiment's workspace and report for the W&B dashboard; only `save` contacts W&B's server.
+"""Build an experiment's workspace and report for the W&B dashboard; only `save` contacts W&B's server.
 
-Each line of a plot is the mean over the runs with the same label, with a band of one standard error. All runs of the
-experiment's W&B group are shown, up to W&B's limit.
+Each line of a plot is the mean over the runs with the same label, with a band of one standard error.
 """
 
 import json
@@ -38,7 +37,7 @@ def build(experiment: str, project: str, entity: str) -> Any:
 
 
 def build_report(experiment: str, project: str, entity: str) -> Any:
-    """Build the report of the runs in the group `experiment`, with the sections that are open in the workspace."""
+    """Build the report of the runs in the group `experiment`."""
     from wandb_workspaces import expr
     from wandb_workspaces.reports import v2 as wr
 
@@ -54,11 +53,9 @@ def build_report(experiment: str, project: str, entity: str) -> Any:
 
 
 def _sections() -> dict[str, list[Any]]:
-    """Return the panels of the sections, by name of the section."""
     from wandb_workspaces.reports import v2 as wr
 
     def line(y: str, title: str = "", x: str = "round", title_x: str = "round") -> Any:
-        """Make a plot with a line for each label: the mean of its runs, with their standard error as a band."""
         return wr.LinePlot(
             title=title or y.partition("/")[2], x=wr.Metric(x), y=[wr.Metric(y)], title_x=title_x, title_y=y,
             groupby=wr.Config("label"), groupby_aggfunc="mean", groupby_rangefunc="stderr", aggregate=True,
@@ -95,16 +92,14 @@ def title(panel: dict[str, Any]) -> str:
 
 
 def specification(built: Any) -> dict[str, Any]:
-    """Return the specification of a workspace or a report, as it is sent to the server."""
+    """Return the specification of a workspace or a report."""
     return json.loads(built._to_model().spec.model_dump_json(by_alias=True, exclude_none=True))
 
 
 def save(built: Any) -> str:
     """Store a workspace or a report in its W&B project and return its address.
 
-    If it was built with an empty entity, the default entity of the API key is used.
-
-    Raises ConnectionError, with a message of one sentence, if it cannot be stored, for example for lack of an API key.
+    An empty entity stands for the default entity of the API key. Raises ConnectionError if storing fails.
     """
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     import wandb

@@ -1,6 +1,6 @@
 """Checks of 30 releases of one table: every entry has noise, and the order of the rows is secret.
 
-A sound transform fails one of these checks less than once in ten million audits.
+A sound transform fails any of these checks with probability below 1e-7.
 """
 
 import math
@@ -26,7 +26,7 @@ _ERRORS = 6.0  # largest correlation, in standard errors
 
 
 def examine(transform: Transform, table: Table, seed: int = 0, system: bool = False) -> tuple[CheckResult, ...]:
-    """Run all checks that apply to a transform (none if it has no guarantee), and return their results.
+    """Run all checks that apply to a transform; a transform without a guarantee has none.
 
     system: True for randomness from the operating system instead of a seed.
     """
@@ -43,7 +43,7 @@ def examine(transform: Transform, table: Table, seed: int = 0, system: bool = Fa
 
 
 def noise(releases: Sequence[Made], sigma: float) -> str:
-    """Check that every released number varies between releases by about the standard deviation of its noise."""
+    """Check that each number varies between releases by about the standard deviation of its noise."""
     deviations = torch.stack([in_table_order(*made) for made in releases]).std(0) / sigma
     least, most = float(deviations.min()), float(deviations.max())
     words = f"deviations of single numbers over {len(releases)} releases of one table: {least:.2f} to {most:.2f} sigma"
@@ -54,9 +54,6 @@ def row_order(releases: Sequence[Made], rows: Tensor) -> str:
     """Check that row orders differ, and are uncorrelated with the table's order, the released values and the noise.
 
     rows: n x d, without noise, in the table's order.
-
-    The order of a release must not be drawn from the same random numbers as the noise. It is therefore also compared
-    with the noise's absolute values and with the radii that Box-Muller computes from half the uniforms.
 
     Under uniformly random orders, the correlation of a row's place in the release with any other number has mean 0 and
     variance 1 / (n - 1). The sum of this correlation over the releases must be at most 6 standard errors.
@@ -76,10 +73,7 @@ def row_order(releases: Sequence[Made], rows: Tensor) -> str:
 
 
 def _order_against(order: Sequence[int], values: Tensor, rows: Tensor) -> Tensor:
-    """Return correlations of each row's place in a release with its place in the table, the values and the noise.
-
-    values: the released values, n x d.
-    """
+    """Return correlations of the rows' places in a release with their places in the table, values and noise."""
     there = torch.tensor(order)
     noise, place = values - rows[there], torch.arange(len(rows), dtype=torch.float64)
     flat = noise.flatten()

@@ -1,4 +1,4 @@
-"""Reconstruction of a table's rows from its release, by attackers who know a few rows or the best affine map."""
+"""Reconstruction of a table's rows from its release, by attackers who know some rows or the best affine map."""
 
 from dataclasses import dataclass
 
@@ -12,8 +12,7 @@ _RANK = 1e-9  # singular values below this share of the largest are rounding err
 class Reconstruction:
     """A table as an attacker reconstructed it.
 
-    rows: the true rows, n x d. recovered: the attacker's estimate of them, n x d. known: indices of the rows that the
-    attacker knew.
+    rows: the true rows, n x d. recovered: their estimates, n x d. known: indices of the rows that the attacker knew.
     """
 
     attacker: str
@@ -32,9 +31,9 @@ class Reconstruction:
         return float((self.recovered - self.rows).square().sum(1).mean().sqrt())
 
     def per_sigma(self, sigma: float) -> float:
-        """Return the root mean square error of a coordinate, divided by sigma, the deviation of the release's noise.
+        """Return the root mean square error of a coordinate, in standard deviations sigma of the release's noise.
 
-        An attacker who takes the noisy released rows as they are has an error of about 1.
+        The noisy released rows themselves have an error of about 1.
         """
         return self.rms / (sigma * self.rows.shape[1] ** 0.5)
 
@@ -42,13 +41,9 @@ class Reconstruction:
 def reconstructions(values: Tensor, rows: Tensor) -> tuple[Reconstruction, ...]:
     """Return the rows as three attackers reconstruct them from released values (n x r).
 
-    The first knows d + 1 of the rows (n x d), which lie far apart. It fits an affine map from the first d principal
-    components of the release (or fewer, if the release has a lower rank) to these rows. Without noise and with r >= d,
-    these components span the column space of the centred rows, and the map is exact. If r < d, the map leaves d - r
-    directions unknown.
-
-    The second knows the best affine map from the release to the rows: no other has a smaller mean square error over all
-    rows. The third needs no release: it takes the mean row for every row.
+    The first knows d + 1 of the rows (n x d) and fits an affine map from up to d principal components of the release to
+    these rows. Without noise and with r >= d, the map is exact. If r < d, d - r directions stay unknown. The second
+    knows the affine map with the least mean square error over all rows. The third takes the mean row for every row.
     """
     known, nothing = far_apart(rows), torch.arange(0)
     U, s, _ = torch.linalg.svd(values - values.mean(0), full_matrices=False)
@@ -63,8 +58,8 @@ def reconstructions(values: Tensor, rows: Tensor) -> tuple[Reconstruction, ...]:
 def far_apart(rows: Tensor) -> Tensor:
     """Return indices of d + 1 rows: first the farthest from the mean, then always the farthest from those chosen.
 
-    rows: n x d. The distance is to the affine hull of the chosen rows. Fewer rows are chosen if one feature is an
-    affine function of the others.
+    rows: n x d. The distance is to the affine hull of the chosen rows. Fewer rows are chosen if a feature is an affine
+    function of the others.
     """
     first = int((rows - rows.mean(0)).norm(dim=1).argmax())
     chosen, rest = [first], rows - rows[first]

@@ -1,6 +1,6 @@
-"""Scores of a curator's release, by which an adversary decides which of two tables was released.
+"""Scores by which an adversary decides which of two tables a curator has released.
 
-The scores take released rows in the order of the table, because the adversary knows the secret order of the release.
+Released rows are in the table's order, because the adversary knows the secret order of the release.
 """
 
 import math
@@ -25,7 +25,7 @@ class ColumnSpace:
     """The score `log |Z - Q Q^T Z| - log |Z - Q' Q'^T Z|`, above 0 if Z fits the neighbour's column space better.
 
     Z is the centred release. bases: orthonormal bases Q, Q' of the centred columns of the table and of its neighbour,
-    n x d. The factor by which the curator scales a table does not change its column space.
+    n x d.
     """
 
     bases: Sequence[Tensor]
@@ -39,7 +39,6 @@ class ColumnSpace:
         return self._outside(values, world) <= _ROUNDING * float(values.norm())
 
     def _outside(self, values: Tensor, world: int) -> float:
-        """Return the norm of the part of the centred values outside a column space."""
         Z, Q = centred(values), self.bases[world]
         return float((Z - Q @ (Q.T @ Z)).norm())
 
@@ -48,7 +47,7 @@ class ColumnSpace:
 class LikelihoodRatio:
     """The score `<z - (m + m') / 2, m' - m> / sigma^2`, optimal if Gaussian noise is added to m or to m'.
 
-    z is the release. own, other: m and m', the noiseless releases of the table and of its neighbour, both of one shape.
+    z is the release. own, other: m and m', the noiseless releases of the table and of its neighbour.
     """
 
     own: Tensor

@@ -1,9 +1,8 @@
 """Attacks on a curator by an adversary who must decide which of two neighbouring tables was released.
 
 The adversary knows both tables, all settings and the secret order of released rows. One attack tests in which table's
-column space a release lies: the release of `random_projection` is `Z = X_c W` for some matrix W, and lies in the column
-space of the centred rows X_c. The other attack is a likelihood ratio, for transforms that add Gaussian noise to a
-function of the table.
+column space a release lies: `random_projection` releases `Z = X_c W` for a matrix W, where X_c are the centred rows.
+The other attack is a likelihood ratio, for transforms that add Gaussian noise to a function of the table.
 """
 
 import math
@@ -36,7 +35,7 @@ _GAP = 1e3  # least ratio of a release's distances from the two column spaces th
 class Attack:
     """Two neighbouring tables, and a score that is larger if the neighbour was released.
 
-    words: how the neighbour differs. table: the curator's table, or one made from it by shortening rows.
+    words: how the neighbour differs. table: the curator's table, or a copy with shortened rows.
     """
 
     words: str
@@ -55,9 +54,8 @@ class AttackResult:
     """The result of an attack on the claim of a release.
 
     verdict: `without` holds the scores of the table's releases, `with_message` those of the neighbour's releases.
-    disjoint: True if every release lay, up to rounding, in the column space of its own table, and its distance from the
-    other table's column space was over a thousand times as large. The two distributions then do not overlap, so that
-    delta is 1 for every epsilon.
+    disjoint: True if every release lay, up to rounding, in the column space of its own table, and over a thousand times
+    as far from the other's. The two distributions then do not overlap, so that delta is 1 for every epsilon.
     """
 
     attack: Attack
@@ -66,7 +64,7 @@ class AttackResult:
 
     @property
     def accuracy(self) -> float:
-        """The share of releases whose score has the right sign: negative for the table, positive for its neighbour."""
+        """The share of scores with the right sign: negative for the table, positive for its neighbour."""
         signs = np.concatenate([-np.sign(self.verdict.without), np.sign(self.verdict.with_message)])
         return float((1 + signs.mean()) / 2)  # a score of 0 counts half
 
@@ -94,8 +92,7 @@ def attacks(transform: Transform, table: Table, move: float = MOVE) -> list[Atta
     """Return the attacks that apply to a transform.
 
     move: the distance that one row moves in the column-space attack, in the unit in which neighbours are at most 1
-    apart. Raises ValueError for a move outside (0, 1], or if the neighbours have the same noiseless release, for
-    example because all rows lie outside the public box.
+    apart. Raises ValueError for a move outside (0, 1], or if the neighbours have the same noiseless release.
     """
     checks.positive("move", move)
     if move > FARTHEST:
@@ -119,7 +116,7 @@ def told_apart(
     transform: Transform, attack: Attack, trials: int, seed: int = 0, system: bool = False,
     on_trial: Callable[[], None] = lambda: None,
 ) -> AttackResult:  # fmt: skip
-    """Release an attack's two tables `trials` times each and bound epsilon from below by the attack's scores.
+    """Release an attack's two tables `trials` times each and bound epsilon from below by the scores.
 
     system: True for randomness from the operating system instead of a seed. on_trial: called after one release of each
     table. Raises ValueError for fewer than 20 trials or a transform that claims nothing.
@@ -140,7 +137,6 @@ def told_apart(
 
 
 def _likelihood(transform: GaussianNoise | Histogram, table: Table, neighbour: Table, words: str) -> Attack:
-    """Return the likelihood-ratio attack on two tables. Raises ValueError if their noiseless releases are the same."""
     silent = replace(transform, noise=Silent())
     own, other = (in_table_order(*silent.release(t, SystemEntropy())) for t in (table, neighbour))
     if torch.equal(own, other):
@@ -152,7 +148,7 @@ def _likelihood(transform: GaussianNoise | Histogram, table: Table, neighbour: T
 
 
 def _moved(table: Table, distance: float) -> Table:
-    """Return the table with its most central row moved along the longest axis of the public box, towards the centre."""
+    """Return the table with its most central row moved along the longest axis of the public box."""
     which = int(table.rows.square().sum(1).argmin())
     axis = max(range(len(table.names)), key=lambda k: table.upper[k] - table.lower[k])
     rows = table.rows.clone()
@@ -161,12 +157,7 @@ def _moved(table: Table, distance: float) -> Table:
 
 
 def _longest_row_pair(table: Table, distance: float) -> tuple[Table, Table]:
-    """Return two neighbouring tables: one row is longer than all others in the first, but not in the second.
-
-    The row is the table's longest one inside the public box. In the second table it is shortened by `distance`, or to
-    half its length if that is longer. In both tables, all other rows are shortened to at most this length. A transform
-    that scales by the longest row therefore changes all rows between the two tables.
-    """
+    """Return two neighbouring tables: one row is longer than all others in the first, but not in the second."""
     lengths = table.rows.norm(dim=1)
     inside = (within(table.rows, table.public)[0] == table.rows).all(1)
     which = int(torch.where(inside, lengths, -1.0).argmax())

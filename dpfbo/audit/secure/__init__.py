@@ -1,1 +1,1 @@
-"""The audit of a secure sum: the audit plays a curious or an active server, and checks the sites' answers."""
+"""The audit of a secure sum: the audit acts as a curious or an active server."""

@@ -1,7 +1,4 @@
-"""Checks that the sites of a secure sum resist an active server.
-
-Such a server may send anything, and may restore a site's folder from a copy.
-"""
+"""Checks that sites of a secure sum resist a server that may send anything and restore a site from a copy."""
 
 import numpy as np
 
@@ -18,7 +15,7 @@ _UNUSED = 0xFC  # bits of a share's first byte that are always zero: a share has
 def signed_survivors(target: SumTarget) -> str:
     """Check that a site helps to unmask the sum only if `threshold` sites have signed its list of survivors.
 
-    The survivors are the sites whose masked vectors the server has received. `threshold` is `target.noise.threshold`.
+    Survivors are sites whose masked vectors the server has received.
     """
     run, tried = SumRun(target).until("unmask"), 0
     for n in range(target.n_sites):
@@ -35,7 +32,7 @@ def signed_survivors(target: SumTarget) -> str:
 
 
 def _two_lists(target: SumTarget) -> int:
-    """Show each half of the sites another list of survivors; check that all refuse to unmask; return their number."""
+    """Show the two halves of the sites different lists of survivors, which all sites must refuse; return N."""
     if not target.noise.max_dropouts:
         return 0
     run, N = SumRun(target).until("survivors"), target.n_sites
@@ -53,7 +50,7 @@ def _two_lists(target: SumTarget) -> int:
 
 
 def enough_sites(target: SumTarget) -> str:
-    """Check that no site goes on with fewer than N - max_dropouts sites, whose noise would not be enough."""
+    """Check that no site goes on with fewer than N - max_dropouts of the N sites."""
     least, N = target.noise.survivors, target.n_sites
     run = SumRun(target).until("shares")
     for n in range(N):
@@ -90,8 +87,8 @@ def signed_keys(target: SumTarget) -> str:
 def one_vector(target: SumTarget) -> str:
     """Check that one key masks one vector only: sites restarted, or restored from a copy, send the same vector again.
 
-    If another set of sites takes part, a restored site must use other masks. Otherwise, the server could restore a copy
-    of a site, leave out another site, and learn the mask that the two share from the difference of the two vectors.
+    If another set of sites takes part, a restored site must use other masks. Otherwise, the difference of its two
+    vectors reveals the mask that it shares with a site that the server left out.
     """
     run, N = SumRun(target).until("masked"), target.n_sites
     copies = [journal.copied() for journal in run.journals]
@@ -115,7 +112,7 @@ def one_vector(target: SumTarget) -> str:
 
 
 def _masked(run: SumRun, n: int, shares: dict[str, str], site: SumSite) -> np.ndarray:
-    """Return the masked vector that `site`, which is site n or a copy of it, makes from the shares of some sites."""
+    """Return the masked vector that `site` (site n or a copy) makes from the shares of some sites."""
     answer = run.answer(n, "masked", {"shares": shares}, site)
     if answer is None:
         raise ClaimBroken(f"site {n} does not mask among {len(shares) + 1} sites")
@@ -123,7 +120,7 @@ def _masked(run: SumRun, n: int, shares: dict[str, str], site: SumSite) -> np.nd
 
 
 def key_streams(target: SumTarget) -> str:
-    """Check that copies of a site, restored from one folder, never encrypt different shares with one key stream."""
+    """Check that copies of a site never encrypt different shares with one key stream."""
     run, N, zeros, looked = SumRun(target).until("shares"), target.n_sites, 0, 0
     for n in range(N):
         sent = []
@@ -144,9 +141,9 @@ def key_streams(target: SumTarget) -> str:
 
 
 def one_share_each(target: SumTarget) -> str:
-    """Check that a site shows a share of each survivor's mask and of each missing site's key, and no other share.
+    """Check that a site shows a share of each survivor's mask and each missing site's key, and no other.
 
-    After that, the site must refuse any other list of survivors.
+    Afterwards, the site must refuse any other list of survivors.
     """
     noise, N = target.noise, target.n_sites
     gone = list(range(noise.max_dropouts))
@@ -170,7 +167,7 @@ def one_share_each(target: SumTarget) -> str:
 
 
 def charged_first(target: SumTarget) -> str:
-    """Check that a masked vector leaves only after it is charged; if the ledger cannot be written, nothing leaves."""
+    """Check that a masked vector leaves only after its charge is written to the ledger."""
     run = SumRun(target).until("masked")
     for n in range(target.n_sites):
         charges: list[bytes] = []

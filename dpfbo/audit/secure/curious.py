@@ -1,6 +1,6 @@
 """Checks of what a curious server learns.
 
-The server follows the protocol, but it keeps every message and may collude with sites.
+The server follows the protocol, but keeps every message and may collude with sites.
 """
 
 import math
@@ -30,7 +30,7 @@ _POWER = 0.99  # probability of detecting shares of variance sigma^2 / N, unless
 
 
 def right_sum(target: SumTarget) -> str:
-    """Check that the server learns the sum of the vectors of all sites, or of all but `max_dropouts` missing sites."""
+    """Check that the server learns the right sum, with no site and with `max_dropouts` sites missing."""
     for gone in {0, target.noise.max_dropouts}:
         run = SumRun(target).until("masked").until(None, absent=range(gone))
         total = sum(run.vectors[1, n] for n in run.server.survivors)
@@ -40,11 +40,7 @@ def right_sum(target: SumTarget) -> str:
 
 
 def masked_numbers(target: SumTarget) -> str:
-    """Check that masked numbers, and their differences between attempts at a sum and between sites, are uniform.
-
-    The bytes of all numbers of an attempt get chi-square tests. In each vector, and in each difference of two vectors,
-    the numbers near zero are counted: under equal masks, all numbers of the difference are near zero.
-    """
+    """Check that masked numbers, and their differences between attempts and between sites, are uniform."""
     run = SumRun(target, target.size_for(NUMBERS), attempts=2)
     seen = []
     for attempt in (1, 2):
@@ -64,9 +60,7 @@ def masked_numbers(target: SumTarget) -> str:
 def masks(target: SumTarget) -> str:
     """Check that, in each attempt at a sum, each pair of sites shares a mask and each site has its own, all different.
 
-    For each pair, all other sites collude with the server. From what the pair sends, the check subtracts the masks
-    that these sites know, the masks that unmasking reveals, and the vectors, which the audit chose. What remains is
-    the mask of the pair.
+    For each pair, all other sites collude with the server.
     """
     size, N = target.size_for(NUMBERS), target.n_sites
     run = SumRun(target, size, attempts=2)
@@ -94,9 +88,9 @@ def masks(target: SumTarget) -> str:
 
 
 def _left_of_pairs(run: SumRun) -> tuple[dict[tuple[int, int], np.ndarray], np.ndarray]:
-    """Return, by ordered pair of sites, what remains of the first site's masked vector if all but the pair collude.
+    """Return, by ordered pair of sites, what remains of the first site's masked vector if all other sites collude.
 
-    Also return the masks of single sites, N x M, which unmasking reveals.
+    Also return the masks of single sites, N x M.
     """
     N, attempt = run.target.n_sites, run.server.attempt
     adverts = {n: Advert.of(run.answers[attempt, "keys", n].payload) for n in range(N)}
@@ -117,11 +111,10 @@ def _left_of_pairs(run: SumRun) -> tuple[dict[tuple[int, int], np.ndarray], np.n
 
 
 def two_worlds(target: SumTarget) -> str:
-    """Check that a server cannot tell whether site 0, the canary, sends zeros or a loud vector that site 1 cancels.
+    """Check that a server cannot tell whether site 0, the canary, sends zeros or a large vector that site 1 cancels.
 
-    In the worlds with zeros and with the loud vector, the canary's masked numbers must have the same distribution, and
-    each answer the same length. After the canary's vector is subtracted from its masked numbers, as many numbers must
-    lie near zero as if they were uniform.
+    In both worlds, the canary's masked numbers must have the same distribution, and each answer the same length. After
+    subtraction of the canary's vector, no more and no fewer masked numbers than of uniform ones may lie near zero.
     """
     worlds, lengths = [], []
     for loud in (0, _LOUD):
@@ -143,8 +136,8 @@ def two_worlds(target: SumTarget) -> str:
 def seeds(target: SumTarget) -> str:
     """Check that seeds have 128 bits, and that a sum uses each seed once.
 
-    All of 2^19 seeds must be different, and their bits must be balanced and independent. Seeds with only b random bits
-    would all be different with probability about exp(-2^(37 - b)): 1e-14 at b = 32.
+    All of 2^19 seeds must differ, with balanced and independent bits. Seeds with only b random bits would all differ
+    with probability about exp(-2^(37 - b)): 1e-14 at b = 32.
     """
     source: list[bytes] = []
 
@@ -190,7 +183,7 @@ def _rank(bits: np.ndarray) -> int:
 def noise_shares(target: SumTarget) -> str:
     """Check that noise shares have variance sigma^2 / (N - max_dropouts - colluders) and are uncorrelated.
 
-    sigma is the standard deviation that epsilon requires of the sum's noise, and N the number of sites.
+    sigma is the standard deviation that epsilon requires of the sum's noise; N is the number of sites.
     """
     noise, mechanism, N, M = target.noise, target.mechanism, target.n_sites, target.size
     sigma = mechanism.multiplier(0) * (1.0 + 2.0 ** -(BITS + 1) * math.sqrt(M)) * 2.0**BITS
@@ -217,7 +210,7 @@ def noise_shares(target: SumTarget) -> str:
 
 
 def _uniform(numbers: np.ndarray) -> Iterator[tuple[str, float]]:
-    """Yield names and p-values of chi-square tests of each byte, and of the top four bits of neighbouring numbers."""
+    """Yield names and p-values of chi-square tests of each byte, and of the top four bits of neighbours."""
     flat = np.ascontiguousarray(numbers).reshape(-1)
     for k in range(4):
         yield f"byte {k}", _chi_square(np.bincount((flat >> np.uint32(8 * k)) & np.uint32(255), minlength=256))
@@ -230,7 +223,7 @@ def _chi_square(counts: np.ndarray) -> float:
 
 
 def _same_law(one: np.ndarray, other: np.ndarray) -> float:
-    """Return the p-value of a chi-square test that two samples have the same distribution, in 64 bins."""
+    """Return the p-value of a chi-square test that two samples have the same distribution."""
     bins = [np.bincount(x >> np.uint32(26), minlength=_BINS) for x in (one, other)]
     return float(stats.chi2_contingency(np.stack(bins) + 1e-9).pvalue)
 
@@ -241,12 +234,11 @@ def _share_near(rows: np.ndarray) -> np.ndarray:
 
 
 def _near(rows: np.ndarray) -> float:
-    """Return the p-value of the counts of numbers near zero in rows (k x M); uniform rows have one in 256 of them."""
+    """Return the p-value of the counts of numbers near zero in rows (k x M), against uniform numbers."""
     return two_sided(_share_near(rows), rows.shape[1], _NEAR / 2.0**32)
 
 
 def _nearest(rows: np.ndarray) -> int:
-    """Return the index of the row with the most numbers near zero."""
     return int(_share_near(rows).argmax())
 
 

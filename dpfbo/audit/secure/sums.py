@@ -1,4 +1,4 @@
-"""Secure sums of the sites under audit: the audit plays the server, and can read the sites' journals."""
+"""Secure sums of the sites under audit, in which the audit plays the server and reads the sites' journals."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class SumTarget:
         mechanism: The mechanism whose noise shares the sites add.
         n_sites: The number of sites, N.
         size: The number of integers in a site's vector, M.
-        site: A function that makes a site from the arguments of `SumSite`.
-        terms: A function that makes the terms of a sum from the arguments of `SumTerms`.
+        site: Makes a site from the arguments of `SumSite`.
+        terms: Makes the terms of a sum from the arguments of `SumTerms`.
 
     Raises:
         SettingError: The mechanism does not work with this number of sites.
@@ -53,16 +53,15 @@ class SumTarget:
         return self.mechanism.noise_of(self.n_sites)
 
     def size_for(self, numbers: int) -> int:
-        """Return a size of vectors, at least `size`, at which all sites together send at least `numbers` integers."""
+        """Return a vector size of at least `size` at which all sites together send at least `numbers` integers."""
         return max(self.size, -(-numbers // self.n_sites))
 
 
 class SumRun:
     """One secure sum in one process, of vectors that the audit chooses.
 
-    vectors: each site's vector of M integers, by (attempt, site). It is the site's entry in `numbers` or, without
-    `numbers`, consists of random integers from -2^16 to 2^16, the range of a message. answers: the sites' answers to
-    honest requests, by (attempt, step, site).
+    vectors: each site's vector of M integers, by (attempt, site): the site's entry in `numbers` or, without `numbers`,
+    random integers from -2^16 to 2^16. answers: the sites' answers to honest requests, by (attempt, step, site).
     """
 
     def __init__(
@@ -81,11 +80,11 @@ class SumRun:
         self.answers: dict[tuple[int, str, int], SiteAnswer] = {}
 
     def site(self, n: int, journal: Journal, charge: Charge = lambda answer: None) -> SumSite:
-        """Return site n as it is after a restart with this journal."""
+        """Return site n after a restart with this journal."""
         return self.target.site(self.terms, self.keys[n], journal, lambda: self._vector(n), charge, self.attempts)
 
     def restored(self, n: int, charge: Charge = lambda answer: None) -> SumSite:
-        """Return a copy of site n, as if its folder were copied now and restored elsewhere."""
+        """Return a copy of site n, as restored from a copy of its folder."""
         return self.site(n, self.journals[n].copied(), charge)
 
     def _vector(self, n: int) -> torch.Tensor:
@@ -97,11 +96,11 @@ class SumRun:
         return torch.from_numpy(made)
 
     def request(self, step: str, payload: dict[str, Any]) -> bytes:
-        """Return the encoded request of a step of the present attempt, with the given payload."""
+        """Return the encoded request of a step of the present attempt."""
         return ServerRequest(self.server.attempt, step, payload).encoded(self.terms)
 
     def payload(self, n: int) -> dict[str, Any]:
-        """Return the payload of an honest server's request to site n in the present step; empty after the last step."""
+        """Return the payload of an honest request to site n in the present step; empty after the last step."""
         step = self.server.step
         return ServerRequest.decoded(self.server.request(n), self.terms).payload if step else {}
 
@@ -117,7 +116,7 @@ class SumRun:
         return np.frombuffer(raw(answer.payload["masked"], 4 * self.terms.size), "<u4")
 
     def until(self, step: str | None, absent: Collection[int] = ()) -> SumRun:
-        """Run the sum honestly, without `absent` sites, to the start of a step, or to the sum's end if `step` is None.
+        """Run the sum without `absent` sites to the start of a step, or to its end if `step` is None.
 
         Raises ClaimBroken if the sum fails.
         """
@@ -142,7 +141,7 @@ class SumRun:
         return found
 
     def answer(self, n: int, step: str, payload: dict[str, Any], site: SumSite | None = None) -> bytes | None:
-        """Return the answer of site n (or `site`, its copy) to a request; None if it raises SumError or StateError."""
+        """Return the answer of site n (or its copy `site`) to a request; None if it raises SumError or StateError."""
         try:
             return (site or self.sites[n]).respond(self.request(step, payload))
         except (SumError, StateError):
@@ -151,5 +150,5 @@ class SumRun:
             raise ClaimBroken(f"site {n} ends step {step} with {type(error).__name__}: {error}") from error
 
     def must_refuse(self, n: int, step: str, payload: dict[str, Any], words: str) -> None:
-        """Raise ClaimBroken if site n answers a request, which `words` describe."""
+        """Raise ClaimBroken if site n answers the request that `words` describe."""
         require(self.answer(n, step, payload) is None, f"site {n} does not refuse {words}")

@@ -1,1 +1,1 @@
-"""Attacks on a server, and checks of what it broadcasts and what it charges to the ledger."""
+"""Attacks on a server, and checks of its broadcasts and its ledger."""

@@ -21,7 +21,7 @@ class _Broken(Ledger):
 def charged(rounds: RepeatedRounds) -> str:
     """Check that each round adds one charge to the ledger, for the very numbers that were broadcast.
 
-    The cost of a round must be the same whatever agents send.
+    The cost of a round must not depend on the messages.
     """
     target, seen = rounds.target, dict[int, tuple[object, ...]]()
     sent = (("nothing", 0.0), ("far too much", LONG_NORM * target.message_norm), ("NaN", math.nan))
@@ -59,7 +59,7 @@ def before_leaving(rounds: RepeatedRounds) -> str:
 
 
 def budget(rounds: RepeatedRounds) -> str:
-    """Check that all broadcasts of a run together cost no more than the budget, if there is one."""
+    """Check that all broadcasts of a run together cost no more than the budget, if any."""
     target, ledger = rounds.target, Ledger()
     limit = target.summing.budget
     if limit is None:

@@ -1,4 +1,4 @@
-"""Checks of the accountant's epsilon, of the epsilon in each round's record, and of releases kept for a restart."""
+"""Checks of the accountant's epsilon, of the records, and of releases kept for a restart."""
 
 import math
 from collections import Counter
@@ -43,9 +43,7 @@ _SAME = 1e-3  # tolerated relative difference of a record's epsilon, which may u
 def accountant(rounds: RepeatedRounds) -> str:
     """Check that the accountant's epsilon is at least the exact epsilon, and not far above it.
 
-    dp-accounting gives a lower bound on the exact epsilon by rounding privacy losses down, and an upper bound by
-    rounding them up; under replace-one, there is no upper bound. The accountant `Pld` uses neither bound, so that the
-    comparison is not circular.
+    dp-accounting gives bounds on the exact epsilon; under replace-one, only a lower one.
     """
     of = rounds.target.accountant
     opposite = of.relation == REPLACE_ONE
@@ -65,7 +63,6 @@ def accountant(rounds: RepeatedRounds) -> str:
 
 
 def _cases(rounds: RepeatedRounds, opposite: bool) -> list[tuple[list[dp_accounting.DpEvent], float]]:
-    """Return (events, delta) of every case."""
     subset = _SUBSET if opposite else None
     small = [[round_event(q, z, subset) for (q, z), count in case for _ in range(count)] for case in _CASES]
     charged = [rounds.charge(t).event() for t in rounds.charged[:MOST_ROUNDS]]
@@ -85,8 +82,7 @@ def _compared(
 def epsilon_interval(rounds: Rounds, delta: float, guess: float, opposite: bool) -> tuple[float, float]:
     """Return a lower and an upper bound on epsilon at delta after all rounds; the upper one is inf under replace-one.
 
-    guess: a rough epsilon, which sets the step of the privacy-loss grid. opposite: True for replace-one, whose lower
-    bound comes from two worlds with opposite messages.
+    guess: a rough epsilon, which sets the step of the privacy-loss grid. opposite: True for replace-one.
     """
     interval = _SHARE * min(max(guess, 1e-2), 100.0) / sum(count for _, count in rounds)
     relation = NeighboringRelation.REPLACE_ONE if opposite else NeighboringRelation.REPLACE_SPECIAL
@@ -95,7 +91,7 @@ def epsilon_interval(rounds: Rounds, delta: float, guess: float, opposite: bool)
 
 
 def reported(rounds: RepeatedRounds) -> str:
-    """Check that epsilon and sigma in the records agree with the ledger, also if it has charges from before the run."""
+    """Check that epsilon and sigma in the records agree with the ledger, also after earlier charges."""
     target, charged = rounds.target, rounds.charged[:_REPORTED]
     if charged != list(range(len(charged))):
         return "the first rounds are not charged"
@@ -126,8 +122,6 @@ def reported(rounds: RepeatedRounds) -> str:
 
 
 class _InMemory:
-    """Keeps the releases for a restart in memory."""
-
     def __init__(self) -> None:
         self.saved: dict[int, tuple[Release, Sequence[int] | None]] = {}
 
@@ -139,9 +133,9 @@ class _InMemory:
 
 
 def kept(rounds: RepeatedRounds) -> str:
-    """Check that the release kept for a restart is the one that was broadcast, bit for bit, and is charged only once.
+    """Check that the release kept for a restart is the broadcast one, bit for bit, and is charged only once.
 
-    After a restart, the server must send the same numbers again, whether it was killed before or after the charge.
+    A restarted server must send the same numbers again, whether it was killed before or after the charge.
     """
     t, memory, ledger = rounds.examined[0], _InMemory(), Ledger()
     server = replace(rounds.target.summing, epsilon=NoEpsilon(), kept=memory, budget=None)

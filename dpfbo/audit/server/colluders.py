@@ -1,7 +1,6 @@
 """The release that the audit attacks if no server is trusted: a sum with no more noise than its charge assumes.
 
-The charge assumes that `colluders` sites collude with the server, and that `max_dropouts` sites have dropped out. A
-release in which nobody drops out has more noise, and would not show whether the charge is right.
+The charge assumes `colluders` sites that collude with the server, and `max_dropouts` sites that have dropped out.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from dpfbo.privacy.release import Release
 class ColludersView(DistributedGaussian):
     """A mechanism whose release lacks the noise shares of the last `max_dropouts + colluders` sites.
 
-    Their messages stay in the sum, so that the attacker sees more than the charge assumes.
+    The messages of these sites stay in the sum.
     """
 
     def share(self, agent: int, n_agents: int, M: int, entropy: Entropy, round: int) -> Tensor:
@@ -65,7 +64,7 @@ def held_sum(mechanism: DistributedGaussian, values: Tensor) -> DistributedGauss
 
 
 def _as(view: type[DistributedGaussian], mechanism: DistributedGaussian, **more: object) -> DistributedGaussian:
-    """Return a copy of the mechanism whose class inherits from `view` first, then from the mechanism's own class."""
+    """Return a copy of the mechanism with a class that inherits from `view` and from the mechanism's class."""
     kind = type(view.__name__, (view, type(mechanism)), more)
     made: DistributedGaussian = kind(**{f.name: getattr(mechanism, f.name) for f in fields(mechanism)})
     return made

@@ -1,4 +1,4 @@
-"""All checks of a server under audit. The attack that compares two neighbouring worlds is in `two_world`."""
+"""All checks of a server under audit, except the attack in `two_world`."""
 
 from collections.abc import Callable, Iterable
 

@@ -1,8 +1,4 @@
-"""Statistical checks of S_t (the agents chosen in round t) and of the noise, on many draws of the server's mechanism.
-
-`whole_runs.every_round` checks that the releases consist of such draws. To make that many whole releases would take
-too long.
-"""
+"""Statistical checks of the noise and of S_t (the agents chosen in round t), on many draws of the mechanism."""
 
 import math
 from collections.abc import Iterator
@@ -45,7 +41,7 @@ _EMPTY = 1e-9  # sampling probability at which S_t is empty
 
 @dataclass(frozen=True)
 class _OneStream:
-    """Entropy whose calls all continue one generator, which is faster than a new stream for each purpose and round."""
+    """Entropy whose calls all continue one generator."""
 
     generator: np.random.Generator
     reproducible: bool = True
@@ -63,21 +59,21 @@ def _entropy(rounds: RepeatedRounds, label: str) -> Entropy:
 def choices_needed(q: float, n_agents: int, thorough: bool = False) -> int:
     """Return how many draws of S_t detect, with probability 0.99, that q is too large by 2 % (thorough: 0.5 %).
 
-    The number is at least 200. It also has a maximum, for speed and memory, which may make the probability smaller.
-    S_t is the set of agents chosen in a round, each with probability q.
+    S_t is the set of agents chosen in a round, each with probability q. The number is at least 200. Its maximum, for
+    speed and memory, may make the probability smaller.
     """
     most = min(_MOST_CHOICES[thorough], max(200, _MOST_AGENTS // n_agents))
     return min(most, max(200, math.ceil((excess_found(q, n_agents, 1) / _EXCESS[thorough]) ** 2)))
 
 
 def excess_found(q: float, n_agents: int, draws: int) -> float:
-    """Return the relative excess of q that this many draws of S_t (the chosen agents) detect with probability 0.99."""
+    """Return the relative excess of q that `draws` draws of S_t (the chosen agents) detect with probability 0.99."""
     shift = float(stats.norm.isf(ERROR / _TESTS / 2) + stats.norm.ppf(_POWER))
     return shift * math.sqrt((1 - q) / (q * n_agents * draws))
 
 
 def law_of_choice(rounds: RepeatedRounds) -> str:
-    """Check the number of chosen agents, and the frequency of each agent and pair, against the charged distribution."""
+    """Check the number of chosen agents, and the frequency of each agent and pair, against the charge."""
     target = rounds.audited
     N, T = target.shape[0], target.rounds
     q, _, subset = round_parameters(rounds.charge(rounds.examined[0]).event())
@@ -113,7 +109,7 @@ def _poisson(chosen: np.ndarray, q: float, T: int) -> dict[str, float]:
 
 
 def _sizes(sizes: np.ndarray, N: int, q: float) -> float:
-    """Return the p-value of a chi-square test that |S_t| is binomial, in bins with an expected count of 20 or more."""
+    """Return the p-value of a chi-square test that |S_t| is binomial."""
     expected = len(sizes) * stats.binom.pmf(np.arange(N + 1), N, q)
     seen = np.bincount(sizes, minlength=N + 1)
     starts, gathered = [0], 0.0
@@ -132,10 +128,9 @@ def _sizes(sizes: np.ndarray, N: int, q: float) -> float:
 def noise(rounds: RepeatedRounds) -> str:
     """Check that the noise has the charged standard deviation in each region and feature, whatever agents send.
 
-    The release for zero vectors is noise alone. With the same randomness, the release divided by its sigma must be the
-    same if all messages are NaN, if all are late, or if no agent is chosen. If all messages are long along the first
-    feature, it must be the same in all other features. Noise that cannot be repeated by a seed gets statistical tests
-    instead.
+    With the same randomness, the release divided by its sigma must be the same if all messages are zero, NaN or late,
+    or if no agent is chosen. If all messages are long along the first feature, the release must be the same in all
+    other features. Noise that cannot be repeated by a seed gets statistical tests instead.
     """
     p, t = dict[str, float](), rounds.examined[0]
     for name, target, messages, late, first in _sent(rounds.audited):
@@ -166,7 +161,7 @@ def _released(target: Target, t: int, messages: Tensor, late: Tensor | None = No
 
 
 def _sent(target: Target) -> Iterator[tuple[str, Target, Tensor, Tensor | None, int]]:
-    """Yield (name, target, messages, late, first feature with noise alone) of rounds that must have the same noise."""
+    """Yield (name, target, messages, late, first feature with noise alone) of rounds with equal noise."""
     N, _, M = target.shape
     loud = torch.zeros(N, M, dtype=torch.float64)
     loud[:, 0] = LONG_NORM * target.message_norm
@@ -179,7 +174,7 @@ def _sent(target: Target) -> Iterator[tuple[str, Target, Tensor, Tensor | None, 
 
 
 def _deviation(name: str, values: Tensor) -> dict[str, float]:
-    """Return p-values for standard deviation 1 of noise (draws x P x M), in each region and in each feature."""
+    """Return p-values for standard deviation 1 of noise (draws x P x M), by region and by feature."""
     squares, p = values.square().numpy(), dict[str, float]()
     for axes, place in (((0, 2), "region {}"), ((0,), "region {}, feature {}")):
         sums = squares.sum(axes)
@@ -192,7 +187,7 @@ def _deviation(name: str, values: Tensor) -> dict[str, float]:
 
 
 def law_of_noise(rounds: RepeatedRounds) -> str:
-    """Check that the noise is Gaussian with the charged deviation: mean, squares, 64 bins, tails and largest sample."""
+    """Check that the noise is Gaussian with the charged deviation: moments, bins, tails and largest sample."""
     n, total, squares, largest = 0, 0.0, 0.0, 0.0
     bins, beyond = np.zeros(_BINS), np.zeros(len(_TAILS))
     for x in _numbers(rounds, "law"):
@@ -214,11 +209,7 @@ def law_of_noise(rounds: RepeatedRounds) -> str:
 
 
 def bits(rounds: RepeatedRounds) -> str:
-    """Check that noise has double precision: noise in single precision would reveal the low bits of the sum.
-
-    Noise in single precision would lie on a coarser grid, before or after multiplication by sigma, or would have
-    Box-Muller radii that are computed from uniforms on a coarser grid.
-    """
+    """Check that noise has double precision: single precision would reveal the low bits of the sum."""
     target = rounds.audited
     u = target.summing.entropy.uniform("audit", 0, 1 << 14).numpy()
     whole = np.round(u * 2.0**_BITS).astype(np.int64)
@@ -240,7 +231,7 @@ def bits(rounds: RepeatedRounds) -> str:
 
 
 def _on_grid(x: np.ndarray) -> float:
-    """Return the share of numbers that equal a number in single precision up to a few roundings."""
+    """Return the share of numbers in single precision, up to a few roundings."""
     with np.errstate(over="ignore"):
         return float(np.mean(np.abs(x - x.astype(np.float32)) <= 4 * np.finfo(float).eps * np.abs(x)))
 
@@ -253,7 +244,7 @@ def _uniforms(x: np.ndarray) -> float:
 
 
 def _numbers(rounds: RepeatedRounds, label: str) -> Iterator[np.ndarray]:
-    """Yield the noise of the examined rounds in turn, divided by their charged sigma, in chunks."""
+    """Yield the noise of the examined rounds, divided by their charged sigma, in chunks."""
     target, entropy = rounds.audited, _entropy(rounds, label)
     _, P, M = target.shape
     numbers = _NUMBERS[rounds.thorough] if target.seedable else _EXACT_NUMBERS

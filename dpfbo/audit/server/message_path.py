@@ -1,7 +1,6 @@
 """Checks of a server of the private prior (`PriorServer`) with real agents, from their observations to the release.
 
-Two neighbouring worlds differ in some or all observations of one agent. In both, the initial points must be those of
-the public design. The messages of the other agents must not differ between the worlds.
+Two neighbouring worlds differ in some or all observations of one agent.
 """
 
 import math
@@ -47,14 +46,14 @@ CHANGES: dict[str, Change] = {
 
 
 def _worlds(rounds: RepeatedRounds) -> Iterator[tuple[int, str, Change]]:
-    """Yield (agent, name, change) of each world, in which the change is applied to the observations of the agent."""
+    """Yield (agent, name, change of the agent's observations) of each world."""
     return ((agent, name, change) for agent in rounds.three_agents(0) for name, change in CHANGES.items())
 
 
 def public_design(rounds: RepeatedRounds) -> str:
     """Check that round 0's points and the server's sums over them (`DesignSums`) follow from public settings alone.
 
-    The points must not change, whatever the agents observe.
+    The points must not depend on observations.
     """
     target, tried = rounds.target, 0
     if not isinstance(target.server, PriorServer):
@@ -75,7 +74,6 @@ def public_design(rounds: RepeatedRounds) -> str:
 
 
 def _check_server(server: PriorServer, public: PriorServer, points: Tensor) -> None:
-    """Raise ClaimBroken unless the server's design, and its sums over the design, are those of public settings."""
     own = torch.equal(server.design.points(torch.arange(len(points))), points)
     require(own, "the server's design is not that of public settings")
     used, right = replace(server).sums, public.sums

@@ -1,6 +1,6 @@
 """Checks of how much one agent's message changes the release, in pairs of rounds with equal randomness.
 
-Under equal seeds, the noise cancels in the difference of two releases, so the change is exact and not left to chance.
+Under equal seeds, the noise cancels in the difference of two releases.
 """
 
 import math
@@ -57,7 +57,7 @@ def unusable_messages(rounds: RepeatedRounds) -> dict[str, object]:
 
 
 def moved(rounds: RepeatedRounds) -> str:
-    """Check that no message of one agent changes a release by more than the claimed sensitivity: charged sigma / z."""
+    """Check that no message changes a release by more than the claimed sensitivity: charged sigma / z."""
     worst, words = 0.0, _NEVER
     for t in rounds.examined:
         limit = rounds.claimed_sensitivity(t)
@@ -84,7 +84,7 @@ def _one_agent_sends(rounds: RepeatedRounds, t: int) -> Iterator[tuple[int, int,
 
 
 def unusable(rounds: RepeatedRounds) -> str:
-    """Check that each of the unusable messages leads to the same release as the zero vector, bit for bit."""
+    """Check that each unusable message leads to the same release as the zero vector, bit for bit."""
     tried = 0
     for t in rounds.examined[:2]:
         for agent in rounds.three_agents(t)[:2]:
@@ -100,7 +100,7 @@ def unusable(rounds: RepeatedRounds) -> str:
 
 @contextmanager
 def _sent(t: int, name: str) -> Iterator[None]:
-    """Raise ClaimBroken if the named message ends round t with an error."""
+    """Raise ClaimBroken if a message ends round t with an error."""
     try:
         yield
     except Exception as error:

@@ -1,7 +1,7 @@
 """Checks that a server of the private prior computes its broadcast from the release and public settings alone.
 
-The audit fixes the release, whatever agents send. Each broadcast must then equal, bit for bit, the one that anybody can
-compute from the released numbers, the charged sigma and the public settings.
+The audit fixes the release. Whatever agents send, each broadcast must equal, bit for bit, the one computed from the
+released numbers, the charged sigma and the public settings.
 """
 
 import math
@@ -52,7 +52,7 @@ def public_server(server: PriorServer) -> PriorServer:
 
 
 def post_processing(rounds: RepeatedRounds) -> str:
-    """Check, with fixed releases, that every broadcast is a function of the release and public settings alone."""
+    """Check that every broadcast is a function of the release and public settings alone."""
     target, compared = rounds.target, 0
     if not isinstance(target.server, PriorServer):
         return "the broadcast is the release and nothing else"
@@ -80,7 +80,7 @@ def _check_held(rounds: RepeatedRounds, server: PriorServer, t: int, values: Ten
 
 
 def _check_replay(rounds: RepeatedRounds, t: int) -> None:
-    """Check that a round without inference, as other checks run it, has the release and charge of a whole round."""
+    """Check that a round without inference has the release and charge of a whole round."""
     label, messages = (_NAME, rounds.seed, t), rounds.crowd
     whole, whole_ledger = rounds.target.whole_round(seeded(*label), t, messages)
     short, short_ledger = rounds.target.run_round(seeded(*label), t, messages)
@@ -90,7 +90,7 @@ def _check_replay(rounds: RepeatedRounds, t: int) -> None:
 
 
 def _sent(rounds: RepeatedRounds) -> Iterator[tuple[str, Messages | None, Tensor | None]]:
-    """Yield (name, messages, late) of rounds that differ in their secret inputs; the name seeds their randomness."""
+    """Yield (name, messages, late) of rounds with different secret inputs; the name seeds their randomness."""
     zeros, crowd = rounds.zeros(), rounds.crowd
     one = zeros.clone()
     one[0] = rounds.long_message(0)

@@ -1,4 +1,4 @@
-"""Single rounds of a server under audit, which the checks repeat with equal randomness."""
+"""Single rounds of a server under audit, repeated with equal randomness."""
 
 import math
 from functools import cached_property
@@ -16,7 +16,7 @@ _MOST_DRAWS = 1000  # most draws of S_t in search of one with a given agent
 
 
 class RepeatedRounds:
-    """Single rounds of one target, each under a numbered seed: equal numbers give equal randomness.
+    """Single rounds of one target; equal seeds give equal randomness.
 
     audited: the given target. target: the same, with Gaussian noise in place of discrete noise, which no seed repeats.
     thorough: True to let the statistical checks draw many more samples, for up to an hour.
@@ -28,7 +28,7 @@ class RepeatedRounds:
 
     @cached_property
     def _charges(self) -> dict[int, Charge]:
-        """The charge of each charged round, by round; every round is run by itself, with an empty ledger."""
+        """The charge of each charged round, run by itself with an empty ledger."""
         ledgers = {t: self.target.run_round(self.entropy(0), t, self.zeros())[1] for t in range(self.target.rounds)}
         return {t: ledger.charges[0] for t, ledger in ledgers.items() if ledger.charges}
 
@@ -39,7 +39,7 @@ class RepeatedRounds:
 
     @cached_property
     def examined(self) -> list[int]:
-        """The rounds to check: the first two, the middle one and the last, each only if it is charged."""
+        """The rounds to check: the first two, the middle one and the last, each if charged."""
         T = self.target.rounds
         return [t for t in sorted({0, min(1, T - 1), T // 2, T - 1}) if t in self._charges]
 
@@ -50,12 +50,12 @@ class RepeatedRounds:
         return self._charges[t]
 
     def claimed_sensitivity(self, t: int) -> float:
-        """Return the norm by which one agent may change the release of round t: the charged sigma / z."""
+        """Return the norm by which one agent may change the release of round t: charged sigma / z."""
         charge = self.charge(t)
         return charge.sigma / charge.z if charge.z else math.inf
 
     def entropy(self, seed: int) -> SeededEntropy:
-        """Return the source of randomness of a round that is run with this seed; equal seeds give equal randomness."""
+        """Return the source of randomness of a round; equal seeds give equal randomness."""
         return seeded("bench", self.seed, seed)
 
     def agents_by_weight(self, t: int) -> list[int]:
@@ -86,11 +86,11 @@ class RepeatedRounds:
         return lengths * draw / draw.norm(dim=1, keepdim=True)
 
     def release(self, seed: int, t: int, messages: Messages | None) -> Tensor:
-        """Return the release of round t, P x M. Errors of the server propagate."""
+        """Return the release of round t, P x M."""
         return released(self.target, self.entropy(seed), t, messages)[0]
 
     def release_once(self, seed: int, t: int) -> Tensor:
-        """Return the release for zero vectors, which is noise alone; computed only once."""
+        """Return the release for zero vectors, which is noise alone, from a cache."""
         if (seed, t) not in self._released:
             self._released[seed, t] = self.release(seed, t, self.zeros())
         return self._released[seed, t]
@@ -98,7 +98,7 @@ class RepeatedRounds:
     def change(self, seed: int, t: int, agent: int, message: object, others: Tensor | None = None) -> Tensor:
         """Return the change of the release, P x M, when the agent sends the message instead of the zero vector.
 
-        others: the messages of all agents, N x M, of which the agent's own is ignored; zero vectors if None.
+        others: messages of all agents, N x M, of which the agent's own is ignored; zero vectors if None.
         """
         silent = self.zeros() if others is None else others.clone()
         silent[agent] = 0.0
@@ -108,12 +108,12 @@ class RepeatedRounds:
         return self.release(seed, t, sent) - before
 
     def counted(self, seed: int, t: int) -> Tensor:
-        """Return N booleans, True for each agent that is chosen under this seed and whose message is not lost."""
+        """Return N booleans, True for each chosen agent whose message is not lost."""
         N = self.target.shape[0]
         return self.target.mechanism.choose(N, self.entropy(seed), t) & ~self.target.summing.dropout.lost(N, t)
 
     def seeds_with(self, t: int, agent: int, count: int) -> list[int]:
-        """Return seeds, at most `count`, under which the agent is chosen and its message is not lost."""
+        """Return at most `count` seeds under which the agent is chosen and its message is not lost."""
         draws = min(_MOST_DRAWS, math.ceil(15 * count / (self.charge(t).q or 1.0)))
         found: list[int] = []
         for seed in range(draws):

@@ -1,4 +1,4 @@
-"""The server under audit and its agents; every replay copies the server, with other randomness and a new ledger."""
+"""The server under audit and its agents."""
 
 import hashlib
 import math
@@ -33,7 +33,7 @@ LONG_NORM = 1e3  # norm of a long message, in clip norms
 
 
 class NoEpsilon(EpsilonCurve):
-    """An epsilon curve that computes nothing, for speed: no release depends on the epsilon in the records."""
+    """An epsilon curve of NaN, which costs no computation."""
 
     def __init__(self) -> None:
         pass
@@ -55,7 +55,7 @@ class AgentsSide:
     _observed: dict[bytes, Tensor] = field(default_factory=dict, repr=False, compare=False)
 
     def first_turn(self, agent: int = 0, change: Change = torch.clone) -> Turn:
-        """Return queries and messages of round 0, with `change` applied to the observations of `agent`."""
+        """Return queries and messages of round 0, with `change` applied to the agent's observations."""
         return self._shard(agent, change).step(0, None, send=True)
 
     def _shard(self, agent: int, change: Change) -> Shard:
@@ -64,7 +64,7 @@ class AgentsSide:
 
 
 class _ChangedData:
-    """A problem with changed observations of one agent. known: a cache of the unchanged observations."""
+    """A problem with changed observations of one agent. known: a cache of the unchanged ones."""
 
     def __init__(self, problem: Problem, agent: int, change: Change, known: dict[bytes, Tensor]) -> None:
         self._problem, self._agent, self._change, self._known = problem, agent, change, known
@@ -86,9 +86,8 @@ class _ChangedData:
 class Target:
     """A server under audit in rounds 0 to rounds - 1, with the accountant and the delta of its claim.
 
-    server: the server, of which each replay runs a copy with its own entropy source and ledger. For speed, the copies
-    share a cache of each round's weights and lost messages, and compute no epsilon. agents: the agents of a server of
-    the private prior, if they are audited, too.
+    server: each replay runs a copy with its own entropy source and ledger. agents: the agents of a server of the
+    private prior, if they are audited, too.
 
     Raises ValueError for a server without a private mechanism or without noise, rounds < 1 or delta outside (0, 1).
     """
@@ -183,7 +182,7 @@ class Target:
     def run_round(
         self, entropy: Entropy, t: int, messages: Messages | None, late: Tensor | None = None
     ) -> tuple[Tensor | None, Ledger]:
-        """Run round t alone, without inferring a shared prior; return the release (P x M, or None) and the ledger."""
+        """Run round t alone, without inferring a shared prior; return the release (P x M, or None) and ledger."""
         ledger = Ledger()
         return _values(self.copy(entropy, ledger).round(t, messages, late)[0]), ledger
 
@@ -196,7 +195,7 @@ class Target:
     def whole_round(
         self, entropy: Entropy, t: int, messages: Messages | None, late: Tensor | None = None
     ) -> tuple[Broadcast | None, Ledger]:
-        """Run round t alone, inferring the shared prior if there is one; return the whole broadcast and the ledger."""
+        """Run round t alone, with inference of any shared prior; return the whole broadcast and the ledger."""
         ledger = Ledger()
         return self.copy(entropy, ledger, inference=True).round(t, messages, late)[0], ledger
 
@@ -208,7 +207,7 @@ def seeded(*label: object) -> SeededEntropy:
 
 
 def _once_a_round(call: Callable[..., Tensor], place: int) -> Callable[..., Tensor]:
-    """Cache a function by round. place: the position of the round among its arguments; the others never vary."""
+    """Cache a function by round. place: position of the round among its arguments; the others never vary."""
     known: dict[int, Tensor] = {}
 
     def once(*given: object) -> Tensor:

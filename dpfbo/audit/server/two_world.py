@@ -2,14 +2,14 @@
 
 The canary is the agent with the largest weights. In world 1, it sends in every round the same message, which is far
 longer than the clip norm. In world 0, it sends the zero vector (relation zero-out) or the opposite message
-(replace-one). All other agents send zero vectors in both worlds. The score is the log-likelihood ratio of all releases
-r_t. For zero-out, it is
+(replace-one). All other agents send zero vectors. The score is the log-likelihood ratio of all releases r_t. For
+zero-out, it is
 
     sum_t log(1 - q + q exp(<r_t, v_t> / sigma_t^2 - |v_t|^2 / (2 sigma_t^2)))
 
-with v_t the canary's contribution to a release, sigma_t the deviation of the noise in each region and q the frequency
-with which the canary is chosen, all measured beforehand on other runs. A bound from these scores is valid for any
-server and any measured values.
+v_t is the canary's contribution to a release, sigma_t the noise's standard deviation in each region, and q the
+frequency with which the canary is chosen. All three are measured on other runs. A bound from these scores is valid for
+any server and any measured values.
 """
 
 from collections.abc import Callable
@@ -32,11 +32,11 @@ _PILOTS = 64  # measured rounds in all, but at least 16 runs
 
 @dataclass(frozen=True)
 class Replay:
-    """The result of a two-world replay: many runs of a server with and without one agent's messages.
+    """The result of running a server many times with and without one agent's messages.
 
-    verdict: the verdict on the claim that an accountant derives from the runs' ledgers. varying: True if the charges
-    differ between trials; they must not depend on data or chance. opposite: True if, in the world without its message,
-    the agent sends the opposite message; False if it sends the zero vector there.
+    verdict: the verdict on the privacy claim of the ledger. varying: True if the charges in the ledger differ between
+    runs; they must not depend on data or chance. opposite: True if, in the world without its message, the agent sends
+    the opposite message instead of the zero vector.
     """
 
     verdict: Verdict
@@ -49,10 +49,9 @@ class Replay:
 
 
 def replay(target: Target, trials: int, seed: int = 0, on_trial: Callable[[], None] = lambda: None) -> Replay:
-    """Run the server `trials` times in each of two worlds, which differ in one agent's messages; judge the claim.
+    """Run the server `trials` times with and without one agent's messages, and judge the privacy claim of its ledger.
 
-    Each run has new randomness. on_trial: called after one run in each world. Raises ValueError for fewer than 20
-    trials.
+    on_trial: called after one run in each world. Raises ValueError for fewer than 20 trials.
     """
     checks.integer("trials", trials, minimum=FEWEST)
     system = isinstance(target.summing.entropy, SystemEntropy) or not target.seedable
@@ -75,10 +74,7 @@ def replay(target: Target, trials: int, seed: int = 0, on_trial: Callable[[], No
 
 
 def _message(target: Target, seed: int) -> Tensor:
-    """Return all agents' messages, N x M: a long message of the canary, and zero vectors of the others.
-
-    The canary is the agent with the largest weights over all rounds.
-    """
+    """Return all agents' messages, N x M: a long one of the canary, zero vectors of the others."""
     N, _, M = target.shape
     agent = int(torch.stack([target.weights(t).square().sum(0) for t in range(target.rounds)]).sum(0).argmax())
     direction = torch.from_numpy(np.random.Generator(np.random.PCG64(seed)).standard_normal((N, M))[agent])
@@ -89,9 +85,7 @@ def _message(target: Target, seed: int) -> Tensor:
 
 @dataclass(frozen=True)
 class _Score:
-    """The score of a run as a function of its projections `<r_t, directions[t]>`, with measured v_t, sigma_t and q.
-
-    r_t is the release of round t; `measured` explains v_t, sigma_t and q.
+    """The score of a run, given the projections `<r_t, directions[t]>` of its releases r_t.
 
     directions: v_t / sigma_t^2 of each round, P x M. halves: |v_t|^2 / (2 sigma_t^2) of each round.
     """
@@ -102,12 +96,7 @@ class _Score:
 
     @staticmethod
     def measured(target: Target, messages: Tensor, label: object) -> "_Score":
-        """Measure v_t, sigma_t and q, and return the score that uses them.
-
-        v_t is the contribution of the canary (the agent that sends a message) to the release of round t, sigma_t the
-        deviation of the noise, and q the frequency with which the canary is chosen. They are measured on pairs of runs
-        with equal randomness that differ only in the canary's message.
-        """
+        """Measure v_t, sigma_t and q on pairs of runs that differ only in the canary's message."""
         target, T, (_, P, M) = target.repeatable, target.rounds, target.shape
         seen, hits, squares = np.zeros(T), np.zeros(T), np.zeros((T, P))
         alone = torch.zeros(T, P, M, dtype=torch.float64)
@@ -134,7 +123,7 @@ class _Score:
         return _Score(directions, halves, q)
 
     def projections(self, releases: list[Tensor | None]) -> list[float]:
-        """Return `<r_t, directions[t]>` of each round t with release r_t; 0 for a round without a broadcast."""
+        """Return `<r_t, directions[t]>` for each release r_t; 0 for a round without a release."""
         pairs = zip(releases, self.directions, strict=True)
         return [0.0 if r is None else float((r * u).sum()) for r, u in pairs]
 
@@ -147,5 +136,4 @@ class _Score:
         return np.where(np.isfinite(projections).all(1), ratio.sum(1), np.inf)
 
     def _log_mixture(self, exponent: np.ndarray) -> np.ndarray:
-        """Return `log(1 - q + q e^exponent)`."""
         return exponent if self.q >= 1 else np.logaddexp(np.log1p(-self.q), np.log(self.q) + exponent)

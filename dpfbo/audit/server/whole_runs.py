@@ -1,7 +1,6 @@
 """Checks of whole runs: every release follows from its charge, weights and messages, and no randomness is repeated.
 
-`every_round` checks that releases consist of what the mechanism's `choose` and `noise.add` draw. Other checks may thus
-draw S_t (the agents chosen in round t) and the noise by these methods alone, at a tenth of the cost of a release.
+Other checks draw chosen agents and noise without a release; `every_round` checks that releases contain these draws.
 """
 
 import math
@@ -33,7 +32,7 @@ def every_round(rounds: RepeatedRounds) -> str:
     """Check that each release is `sum_n phi_n clip(omega_n, C) / q` over n in S_t, plus noise of the charged sigma.
 
     S_t is the set of chosen agents. phi_n are the weights of agent n, omega_n is its message, and C the norm to which
-    messages are clipped. sigma (the standard deviation of the noise) and q (the sampling probability) are those of the
+    messages are clipped. sigma (the noise's standard deviation) and q (the sampling probability) are those of the
     round's charge in the ledger.
     """
     target, worst = rounds.target, 0.0
@@ -75,10 +74,7 @@ def standard_noise(rounds: RepeatedRounds, seed: int, t: int) -> Tensor:
 
 
 def _messages(rounds: RepeatedRounds, turn: int) -> tuple[Tensor, Tensor]:
-    """Return messages of all agents, N x M, and N booleans, True for each missing message.
-
-    Cases in turn: all are far too long, along one axis; lengths differ; lengths differ and every second one is missing.
-    """
+    """Return one of three sets of all agents' messages, N x M, and N booleans, True for each missing message."""
     N, _, M = rounds.target.shape
     every = torch.arange(N)
     if turn % 3:
@@ -91,7 +87,7 @@ def _messages(rounds: RepeatedRounds, turn: int) -> tuple[Tensor, Tensor]:
 def streams(rounds: RepeatedRounds) -> str:
     """Check that noise is independent across runs, rounds, regions and features.
 
-    The set S_t of chosen agents must be independent across rounds, and of the noise.
+    The choice of agents must be independent across rounds, and of the noise.
     """
     target, (_, P, M) = rounds.target, rounds.target.shape
     most = _ROUNDS[rounds.thorough] // len(rounds.charged)
@@ -125,10 +121,9 @@ def _correlated(values: tuple[np.ndarray, np.ndarray], axis: int) -> float:
 
 
 def _twice(noise: np.ndarray, step: float) -> float:
-    """Return the p-value of the number of samples with equal absolute values; continuous noise should have none.
+    """Return the p-value of the number of samples with equal absolute values.
 
-    step: for discrete noise, the distance of neighbouring values in standard deviations, otherwise 0. Two absolute
-    values are then equal with probability `step / sqrt(pi)`.
+    step: the distance of neighbouring values of discrete noise, in standard deviations; 0 for continuous noise.
     """
     some = np.sort(np.abs(noise.reshape(-1)[:_MOST_COMPARED]))
     same = np.count_nonzero(np.diff(some) <= _EQUAL * some[1:] + step / 2)
@@ -137,7 +132,7 @@ def _twice(noise: np.ndarray, step: float) -> float:
 
 
 def _same_choice(rounds: RepeatedRounds, q: float) -> float:
-    """Return the p-value, over all pairs of rounds, of the number of agents in both S_t, for independent choices."""
+    """Return the p-value of the number of agents chosen in both of two rounds, over all pairs of rounds."""
     charged, N = rounds.charged, rounds.target.shape[0]
     if len(charged) < 2:
         return 1.0
@@ -150,7 +145,7 @@ def _same_choice(rounds: RepeatedRounds, q: float) -> float:
 
 
 def _choice_and_noise(rounds: RepeatedRounds) -> float:
-    """Return the p-value, over agents and features, of the largest correlation of S_t with noise or absolute noise."""
+    """Return the p-value of the largest correlation between the choice of an agent and the noise."""
     t = rounds.charged[0]
     members = np.array([_chosen(rounds, run, t)[:_AGENTS] for run in range(_DRAWS)], dtype=float)
     noises = np.array([standard_noise(rounds, run, t).flatten().numpy() for run in range(_DRAWS)])

@@ -51,26 +51,23 @@ _REPEAT = 1e-9  # two unit-cube points this close on every axis are the same que
 
 @dataclass(frozen=True)
 class Agents:
-    """Runs Algorithm 2 of DP-FTS-DE for all agents, with the settings that they share.
-
-    The methods take the agents' state.
+    """Runs Algorithm 2 of DP-FTS-DE for all agents, with shared settings.
 
     Args:
         domain: The search space, of D axes.
         regions: The P sub-regions.
         features: The map of M random features; a message holds weights of these features.
         streams: All random numbers of the agents.
-        rounds: T, the number of rounds, for which memory is reserved.
+        rounds: T, the number of rounds.
         n_init: The number of initial points of each agent.
         message_noise: The noise variance lambda of the paper's eq. 2.
         follow: The name in `FOLLOW_PROBABILITY` of the probability `1 - p_t` that an agent follows the server.
         own_gp: The agents' own Gaussian processes.
         own_draw: The method of drawing from the posteriors of `own_gp`.
         acquisition: The search for the maximum of an acquisition function.
-        message: `sample` for a posterior draw (the paper), `mean` for the posterior mean nu, `scores` for the normal
+        message: `sample` for a posterior draw (the paper), `mean` for the posterior mean, `scores` for the normal
             scores of the private prior (`dpfbo.federated.prior`), or the name of a `dpfbo.messages` entry point.
-        message_center: True to subtract an agent's mean observation before its message is computed: a constant does
-            not move the argmax, but takes up part of the message's bounded norm.
+        message_center: True to subtract an agent's mean observation before its message is computed.
         local_initialisation: True for initial points in the agent's own region (the paper).
         design_kind: The design of the initial points, `uniform` or `sobol`.
         averaged_gp: The models by which agents choose their queries, in place of `own_gp` and `follow`. A broadcast
@@ -135,11 +132,11 @@ class Agents:
 
     @property
     def threads_allowed(self) -> bool:
-        """True if threads may compute blocks of agents in parallel; not with GPyTorch, whose settings are global."""
+        """True if threads may compute blocks of agents in parallel; not with GPyTorch."""
         return "gpytorch" not in (self.own_draw.method, self.own_gp.fit) and not self.own_gp.extensions
 
     def agents_at_once(self, device: torch.device) -> int:
-        """Return the number of agents whose tensors fit into the memory that one step may use on this device."""
+        """Return the number of agents whose tensors fit into the memory limit of one step."""
         M, capacity = self.features.size, self.n_init + self.rounds
         wide = max(M, self.own_draw.n_features) * capacity + capacity**2
         if isinstance(self.domain, Grid):
@@ -147,7 +144,7 @@ class Agents:
         return max(1, (_BLOCK if device.type == "cpu" else _ACCELERATOR_BLOCK) // wide)
 
     def to(self, device: torch.device) -> "Agents":
-        """Return a copy whose domain and shared features are on a device."""
+        """Return a copy with domain and features on a device."""
         return replace(self, domain=self.domain.to(device), features=self.features.to(device))
 
     @cached_property
@@ -177,7 +174,7 @@ class Agents:
     def query(self, state: AgentsState, broadcast: Broadcast | None, t: int, clock: PhaseClock) -> Query:
         """Return the queries of round t >= 1 (Algo. 2 lines 5 to 9).
 
-        broadcast: the last broadcast; None if the server sent none, so that every agent uses its own model (p_t = 1).
+        broadcast: the last broadcast; None if the server sent none, and every agent uses its own model (p_t = 1).
         """
         if self.averaged_gp is not None:
             with clock("acquisition"):
@@ -200,10 +197,6 @@ class Agents:
         return self._new(state, u, source, t)
 
     def _improving(self, gp: AveragedGP, state: AgentsState, broadcast: Broadcast | None, t: int) -> Query:
-        """Return the queries of round t of agents with averaged GPs.
-
-        A query has the source `server` if models with the server's prior have over half of the probability, else `own`.
-        """
         known = self._known_mean(state, broadcast)
         grid = self.domain if isinstance(self.domain, Grid) else None
         fast = None
@@ -223,8 +216,6 @@ class Agents:
         return known_mean(broadcast, self.n_init, state.count) if isinstance(broadcast, SharedPrior) else None
 
     def _fitted(self, gp: AveragedGP, state: AgentsState, known: KnownMean | None) -> tuple[Fitted, Locate]:
-        """Return the models fitted to the agents' observations, and the function from points to the models' inputs."""
-
         def locate(u: Tensor) -> Places:
             return Places(embedded(self.domain, u), None if known is None else self.features(u))
 
@@ -234,7 +225,7 @@ class Agents:
     def expected_gains(self, state: AgentsState, broadcast: Broadcast | None, t: int) -> Tensor:
         """Return the expected improvement at each agent's query of round t >= 1, n numbers in units of observations.
 
-        Raises ValueError for agents that draw from their own GPs: they compute no expected improvement.
+        Raises ValueError for agents that draw from their own GPs.
         """
         if self.averaged_gp is None:
             raise ValueError("agents that draw from their own GPs compute no expected improvement")
@@ -243,7 +234,6 @@ class Agents:
         return fitted.log_expected_improvement(locate(u))[:, 0].exp() * state.y.std(1, correction=0)
 
     def _slowly(self, gp: AveragedGP, state: AgentsState, known: KnownMean | None, t: int) -> tuple[Tensor, Tensor]:
-        """Return the points to query (n x D) and the probability of models with the server's prior (n)."""
         fitted, locate = self._fitted(gp, state, known)
         shift = self.acquisition.shift(self.domain, self.streams, "acquisition", t, state.ids.device)
         if gp.acquisition == "ts":
@@ -262,8 +252,7 @@ class Agents:
     def fit_hyperparameters(self, state: AgentsState, clock: PhaseClock, last: int | None = None) -> None:
         """Refit the agents' own GPs if a fit is due; call this before `query`.
 
-        last: the last round of the history, if a history is replayed. A fit is then skipped if a later round of the
-        history fits again.
+        last: when a history is replayed, its last round; fits that a later round of the history repeats are skipped.
         """
         later = () if last is None else range(state.count + 1, self.n_init + last)
         if self.averaged_gp is None and self.own_gp.due(state.count) and not any(map(self.own_gp.due, later)):
@@ -273,7 +262,7 @@ class Agents:
                 state.hyper = hyperparameters.fit_own(x, self._outcomes(state), self.own_gp, whole)
 
     def messages(self, state: AgentsState, t: int) -> Tensor:
-        """Return the agents' messages, n x M, such as draws `omega_n` or means `nu` (eq. 2; Algo. 2 lines 3 and 11)."""
+        """Return the agents' messages, n x M (eq. 2; Algo. 2 lines 3 and 11)."""
         Phi, y = self.features_at(state.points), self._outcomes(state)
         if self.message == "scores":
             return prior_messages(Phi, y)
@@ -291,7 +280,6 @@ class Agents:
         return sample_weights(Phi, L, y, w0, e)
 
     def _added_message(self, Phi: Tensor, y: Tensor) -> Tensor:
-        """Return messages of an entry point of `dpfbo.messages`. Raises ValueError for a wrong shape or dtype."""
         added: extensions.Message = extensions.load(extensions.MESSAGES, self.message)
 
         def of_one(Phi: Tensor, y: Tensor) -> Tensor:  # one agent: no message can depend on another's observations
@@ -308,7 +296,6 @@ class Agents:
         return made
 
     def _outcomes(self, state: AgentsState) -> Tensor:
-        """Return the observations in the units of the agents' models, n x count."""
         return standardised(state.y) if self.own_gp.standardize else state.y
 
     def _own_queries(self, state: AgentsState, rows: Tensor, t: int) -> Tensor:
@@ -328,9 +315,9 @@ class Agents:
         return self._argmax(weights, regions, ids, t)
 
     def followed(self, broadcast: Broadcast, ids: Tensor, t: int) -> Broadcast:
-        """Return `Points` in place of region vectors: the maximiser of the function that they define.
+        """Replace region vectors by `Points`: the maximiser of their function, the same for all agents.
 
-        All agents get the same point. Other broadcasts are returned unchanged.
+        Other broadcasts are returned unchanged.
         """
         if not isinstance(broadcast, RegionVectors):
             return broadcast
@@ -338,13 +325,13 @@ class Agents:
         return Points(point.expand(int(ids.max()) + 1, -1))
 
     def _argmax(self, weights: Tensor, regions: Regions, ids: Tensor, t: int) -> Tensor:
-        """Return the maximisers, n x D, of the functions with these weights (n x P x M, or 1 x P x M)."""
+        """Return the maximisers, n x D, of functions with weights n x P x M or 1 x P x M."""
         assert isinstance(self.features, RandomFeatures)  # Nystroem features come with a prior, which has no vectors
         shift = self.acquisition.shift(self.domain, self.streams, "acquisition", t, ids.device)
         return self.acquisition.maximize_shared(self.features, weights, regions, self.domain, shift)
 
     def _new(self, state: AgentsState, u: Tensor, source: Tensor, t: int) -> Query:
-        """Return the queries u; off a grid, a uniform point replaces one that repeats an earlier point of its agent."""
+        """Return the queries u; off a grid, a uniform random point replaces a repeated query."""
         if isinstance(self.domain, Grid):
             return Query(u[:, None], source[:, None])
         repeats = ((state.x - u[:, None]).abs().amax(2) < _REPEAT).any(1)

@@ -1,7 +1,6 @@
 """A shard: the agents that one process or one accelerator runs, with their objectives and observations.
 
-A shard runs its agents in blocks, on one or more threads. An agent's numbers do not depend, up to rounding, on other
-agents of its shard or block, nor on whether `restore` has rebuilt the shard from its records.
+An agent's results do not depend, up to rounding, on the other agents of its shard.
 """
 
 from collections import Counter
@@ -31,10 +30,9 @@ R = TypeVar("R")
 
 
 class Block:
-    """A few agents `ids` with their state, few enough for a step's tensors to fit in memory (`Agents.agents_at_once`).
+    """Agents `ids` with their state, few enough for a step's tensors to fit in memory.
 
-    An agent's numbers do not depend on the other agents of the block. A single agent is therefore duplicated, so that
-    products are rounded as in larger batches (`dpfbo.gp.batches`). clock: the seconds spent in each phase of a step.
+    clock: the seconds spent in each phase of a step.
     """
 
     def __init__(self, agents: Agents, ids: Tensor) -> None:
@@ -61,13 +59,13 @@ class Block:
         return Query(query.u[:n], query.source[:n])
 
     def expected_gains(self, t: int, broadcast: Broadcast | None) -> Tensor:
-        """Return the expected improvement at each agent's query of round t (`Agents.expected_gains`)."""
+        """Return the expected improvement at each agent's query of round t, in units of observations."""
         return self._agents.expected_gains(self.state, broadcast, t)[: len(self.ids)]
 
     def believing(self, u: Sequence[list[float]]) -> "Block":
         """Return a block whose agents have also observed their mean value at the pending points u (constant liar).
 
-        If the agents draw from their own GPs, this block itself is returned: each draw leads to another point anyway.
+        The block itself is returned if the agents draw from their own GPs.
         """
         if not u or self._agents.averaged_gp is None:
             return self
@@ -83,7 +81,7 @@ class Block:
             self.state.append(u[self._batch], self._imputed(y)[self._batch])
 
     def messages(self, t: int, rows: Tensor | None = None) -> Tensor:
-        """Return the messages of round t, n x M, of all agents or of the agents at the given rows."""
+        """Return the messages of round t, n x M, of all agents or of those at the given rows."""
         n = len(self.ids)
         with self.clock("message"):
             if rows is None or len(rows) == n:
@@ -122,9 +120,9 @@ class Turn:
 class Shard:
     """Runs the agents `ids` round after round, on the device of `ids`; their records are on the CPU.
 
-    problem: the objectives. agents: the settings of Algorithm 2. threads: the number of threads; each block of agents
-    computes on one thread. block: the number of agents in a block; None for one block per thread, or for more blocks
-    where memory requires it (`Agents.agents_at_once`). Neither threads nor block change the results.
+    problem: the objectives. agents: the settings of Algorithm 2. threads: the number of threads. block: the number of
+    agents computed together by one thread; None to let threads and memory decide. Neither threads nor block change the
+    results.
     """
 
     def __init__(
@@ -151,8 +149,7 @@ class Shard:
     def step(self, t: int, broadcast: Broadcast | None, send: bool) -> Turn:
         """Run round t of Algorithm 2: query, observe, and compute all messages if `send` is True.
 
-        If `send` is False, `add_up` later computes only the messages that it adds up. A repeated call with the same t
-        returns the same turn. Raises ValueError for a round out of order.
+        A repeated call with the same t returns the same turn. Raises ValueError for a round out of order.
         """
         if self._turn is None or t != self._turn.record.round:
             if t != self._next:
@@ -173,7 +170,7 @@ class Shard:
     def add_up(self, t: int, rows: Tensor, weights: Tensor, mechanism: Mechanism) -> PartialSum:
         """Call `mechanism.add_up` for the agents `ids[rows]` in round t. rows: k, in increasing order; weights: P x k.
 
-        Only these agents compute messages. Raises ValueError if t is not the round of the last `step`.
+        Raises ValueError if t is not the round of the last `step`.
         """
         if self._turn is None or self._turn.record.round != t:
             raise ValueError(f"the shard has no messages of round {t}")
@@ -203,7 +200,7 @@ class Shard:
         return torch.cat(made)
 
     def restore(self, history: Sequence[RoundRecord], observed: RoundRecord | None = None) -> None:
-        """Reset the shard to its state after rounds 0..k, given the records of these rounds; the next round is k + 1.
+        """Reset the shard to its state after rounds 0..k, given the records of these rounds.
 
         observed: the record of round k + 1, if known; the shard then does not evaluate the objectives in that round.
         """
@@ -219,7 +216,7 @@ class Shard:
             self._best = newest.best[:, -1].to(self._ids.device).nan_to_num(nan=-torch.inf)
 
     def expected_gains(self, t: int, broadcast: Broadcast | None) -> Tensor:
-        """Return the expected improvement at each agent's query of the next round t (`Agents.expected_gains`)."""
+        """Return the expected improvement at each agent's query of the next round t, in units of observations."""
         received = self._received(broadcast, t)
         return torch.cat(self._each(lambda block: block.expected_gains(t, received)))
 
@@ -232,7 +229,6 @@ class Shard:
         return dict(total)  # type: ignore[arg-type]
 
     def _queried(self, t: int, broadcast: Broadcast | None) -> tuple[RoundRecord, Tensor, Tensor]:
-        """Choose the points u of all agents in round t, and evaluate the objectives y; return the record, u and y."""
         received = self._received(broadcast, t)
         queries = self._each(lambda block: block.query(t, received))
         query = Query(torch.cat([q.u for q in queries]), torch.cat([q.source for q in queries]))
@@ -248,7 +244,6 @@ class Shard:
             block.observe(block_u, block_y)
 
     def _received(self, broadcast: Broadcast | None, t: int) -> Broadcast | None:
-        """Return the broadcast on this device, with region vectors replaced by their maximiser (`Agents.followed`)."""
         if broadcast is None:
             return None
         with self._clock("acquisition"), batches.one_thread():
@@ -265,7 +260,6 @@ class Shard:
         return RoundRecord(t, *(tensor.cpu() for tensor in tensors))
 
     def _each(self, work: Callable[[Block], R], blocks: Sequence[Block] | None = None) -> list[R]:
-        """Call `work` for all blocks, or for the given ones, each on one thread; return the results in order."""
         blocks = self._blocks if blocks is None else blocks
         with batches.one_thread():
             return [work(block) for block in blocks] if self._pool is None else list(self._pool.map(work, blocks))

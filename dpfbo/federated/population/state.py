@@ -1,10 +1,4 @@
-"""The state of a block of agents: observations and hyper-parameters.
-
-An agent with n_init initial points and T rounds in D dimensions needs `(n_init + T) (D + 1)` numbers of 8 bytes, and
-its hyper-parameters. On a grid, each observation needs 4 more bytes. Features and Cholesky factors are computed block
-by block when they are needed: storing them would take a hundred times the memory, and reading them would take as long
-as computing them.
-"""
+"""The state of a block of agents: observations and hyper-parameters."""
 
 from dataclasses import dataclass
 
@@ -69,7 +63,6 @@ class AgentsState:
         self.count = b
 
     def _grow(self, least: int) -> None:
-        """Make the buffers at least twice as long, for agents with more observations than were planned."""
         more = max(least, 2 * self.all_y.shape[1]) - self.all_y.shape[1]
         for name in ("all_x", "all_y", "all_index"):
             if (old := getattr(self, name)) is not None:

@@ -1,9 +1,7 @@
 """Weights `phi_n^(i)` of distributed exploration, the weight of agent n in region i (paper, Sec. 3.2).
 
 A weighting is called with (round, assignment, P), where assignment holds the region of each of the N agents. It returns
-the `P x N` weights; each row sums to 1 over the agents. If a weighting has a method `level`, rounds of equal level have
-equal weights and, with equal noise, the same privacy event; without `level`, the event is computed for every round.
-Each weighting has its own module, and a YAML file in `conf/weights/` names its class.
+the `P x N` weights; each row sums to 1. If a weighting has a method `level`, rounds of equal level have equal weights.
 """
 
 from collections.abc import Callable
@@ -15,9 +13,9 @@ Weighting = Callable[[int, Tensor, int], Tensor]
 
 
 def level_of(weighting: Weighting, round: int) -> float:
-    """Return the level of a round, or the round itself if the class that defines `__call__` defines no `level`.
+    """Return the level of a round; rounds of equal level have equal weights.
 
-    Rounds of equal level have equal weights.
+    The level is the round itself if the class that defines `__call__` defines no `level`.
     """
     computing = next((kind for kind in type(weighting).__mro__ if "__call__" in vars(kind)), object)
     level = vars(computing).get("level")

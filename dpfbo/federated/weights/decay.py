@@ -1,4 +1,4 @@
-"""Adaptive weights over time: their parameter stays constant, then falls linearly until the weights are uniform."""
+"""The time course of adaptive weights: constant, then a linear fall to uniform weights."""
 
 from dataclasses import dataclass
 

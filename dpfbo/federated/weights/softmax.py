@@ -14,7 +14,7 @@ from dpfbo.federated.weights.decay import Decay
 class Softmax:
     """Weights `phi_n^(i) ∝ exp((a_t - 1) I[n in region i])`, where `a_t - 1` falls from `a` to 0 (paper, App. B).
 
-    This is the paper's softmax with temperature `a / (a_t - 1)`. The weights are uniform if a_t = 1 or P = 1.
+    This is the paper's softmax with temperature `a / (a_t - 1)`.
 
     Args:
         decay: The time course of `(a_t - 1) / a`.

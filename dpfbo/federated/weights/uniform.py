@@ -1,4 +1,4 @@
-"""Uniform weights: all agents have equal weights in every region."""
+"""Uniform weights."""
 
 from dataclasses import dataclass
 

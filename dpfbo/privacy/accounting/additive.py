@@ -1,4 +1,4 @@
-"""The base class of accountants that add up one cost vector per round: divergences or moments at several orders."""
+"""The base class of accountants that add up costs over rounds."""
 
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -14,7 +14,10 @@ from dpfbo.privacy.accounting import check_delta, kinds_of, sampled_gaussian
 
 
 class AdditiveAccountant(ABC):
-    """Adds up costs over rounds; subclasses define the cost of one kind of round and the epsilon that a sum implies."""
+    """Adds up one cost vector per round: divergences or moments at several orders.
+
+    Subclasses define the cost of one kind of round and the epsilon that a sum implies.
+    """
 
     relation: ClassVar[str] = ZERO_OUT
     approximation: ClassVar[bool] = False

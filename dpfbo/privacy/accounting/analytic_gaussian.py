@@ -20,9 +20,11 @@ _LARGEST_EPSILON = 1e6  # largest target: beyond it the search for z fails
 
 @dataclass(frozen=True)
 class AnalyticGaussian:
-    """Computes the exact epsilon of Gaussian releases of multipliers z under `relation` (Balle, Wang 2018, Theorem 8).
+    """Computes the exact epsilon of Gaussian releases with noise multipliers z (Balle, Wang 2018, Theorem 8).
 
-    delta(eps) = Phi(mu / 2 - eps / mu) - e^eps Phi(-mu / 2 - eps / mu),    mu^2 = sum 1 / z^2
+        delta(eps) = Phi(mu / 2 - eps / mu) - e^eps Phi(-mu / 2 - eps / mu),    mu^2 = sum 1 / z^2
+
+    relation: the neighbouring relation to which epsilon and the multipliers refer.
     """
 
     relation: str

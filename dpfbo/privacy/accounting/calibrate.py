@@ -1,9 +1,6 @@
 """Planning: the noise, sampling probability or number of rounds that meets a target epsilon.
 
-Numbers of rounds, and sampling probabilities of four digits, are searched by bisection. Noise multipliers of four
-digits are searched by the secant method, which needs a third of bisection's evaluations, because epsilon is almost a
-power of the noise multiplier. The accountant's epsilon must be monotone in all three. Every answer meets the target:
-`epsilon_of(answer) <= target`.
+The accountant's epsilon must be monotone in all three. Every answer meets the target: `epsilon_of(answer) <= target`.
 """
 
 import math
@@ -50,10 +47,7 @@ def noise_multiplier(epsilon_of: EpsilonOf, target: float, least: float = 1.0) -
 
 
 def _likely(seen: Sequence[tuple[float, float]], target: float) -> float:
-    """Return the multiplier at which a line through the last two points, log epsilon over log z, meets the target.
-
-    The result is 1/2 to 4 times the last multiplier, because epsilon takes long to compute for little noise.
-    """
+    """Return the next multiplier to try: a secant step in log epsilon over log z, by a factor of 1/2 to 4."""
     z, epsilon = seen[-1]
     if not 0 < epsilon < math.inf:
         return 2 * z if epsilon > target else z / 2
@@ -65,7 +59,7 @@ def _likely(seen: Sequence[tuple[float, float]], target: float) -> float:
 
 
 def is_noise_multiplier(z: object, epsilon_of: EpsilonOf, target: float, least: float = 1.0) -> bool:
-    """Return True if `noise_multiplier` would return z; this computes at most two epsilons."""
+    """Return True if `noise_multiplier` would return z, with at most two calls of `epsilon_of`."""
     smallest = _smallest(least)
     if isinstance(z, bool) or not isinstance(z, int | float) or not _number(smallest) <= z <= LARGEST_NOISE:
         return False
@@ -106,7 +100,7 @@ def rounds(epsilon_of: Callable[[int], float], target: float, most: int = MOST_R
 
 
 def _number(place: int) -> float:
-    """Return the number at a place in the sequence of all numbers of `DIGITS` digits; the number 1 is at place 0."""
+    """Return the number at a place in the sequence of all numbers of `DIGITS` digits; 1 is at place 0."""
     decade, step = divmod(place, _DECADE)
     return float(f"{_DECADE // 9 + step}e{decade - DIGITS + 1}")
 
@@ -119,5 +113,4 @@ def _place(value: float) -> int:
 
 
 def _smallest(least: float) -> int:
-    """Return the place of the smallest multiplier that gives every round at least `SMALLEST_NOISE`."""
     return _place(max(SMALLEST_NOISE, SMALLEST_NOISE / least))

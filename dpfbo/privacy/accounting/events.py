@@ -12,9 +12,7 @@ if TYPE_CHECKING:
 
 
 def round_event(q: float, z: float | None, subset: tuple[int, int] | None = None) -> dp_accounting.DpEvent:
-    """Return the event of one round with noise multiplier z = sigma / sensitivity; it is non-private if z is None or 0.
-
-    Equal rounds get the same object, so that comparing them is fast.
+    """Return the event of one round with noise multiplier z = sigma / sensitivity; non-private if z is None or 0.
 
     subset: None for Poisson sampling with probability q, under zero-out; (k, N) for a subset of fixed size k of N
     agents, under replace-one. With a subset, the event's multiplier is z / 2, because two clipped messages can differ

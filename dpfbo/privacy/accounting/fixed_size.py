@@ -29,14 +29,11 @@ class FixedSize(AdditiveAccountant):
     (replace-one); N is public. Event: each round is a Gaussian on a uniform subset of k of the N agents
     (`SampledWithoutReplacementDpEvent`). Sensitivity: z is sigma / D, where `D = C max_n ||phi_n|| / q` is the largest
     weighted norm of a message that is clipped to norm C; phi_n are agent n's weights, and q is the sampling
-    probability. Two messages are up to 2 D apart, so `events.round_event` makes an event of multiplier z / 2; this
-    accountant does not halve the multiplier again. Epsilon is an upper bound; do not compare it with an epsilon for
-    zero-out.
+    probability. Two messages are up to 2 D apart, so the event of a round has multiplier z / 2 (`events.round_event`).
+    Epsilon is an upper bound; do not compare it with an epsilon for zero-out.
 
-    Epsilon is never above the exact epsilon of the same events without sampling (Balle, Wang 2018). Without sampling,
-    events of multipliers m_t equal one Gaussian of multiplier m, `1 / m^2 = sum_t 1 / m_t^2`. The epsilon of
-    this Gaussian is an upper bound with sampling, too: given the subsets, a round whose subset contains the replaced
-    agent changes as it does without sampling, and no other round changes.
+    Epsilon is at most the exact epsilon of the same events without sampling (Balle, Wang 2018). The latter also holds
+    with sampling: given the subsets, the replaced agent changes a round as without sampling, or not at all.
     """
 
     relation: ClassVar[str] = REPLACE_ONE
@@ -48,11 +45,10 @@ class FixedSize(AdditiveAccountant):
         return list(map(_subset, events))
 
     def _cost(self, N: int, k: int, multiplier: float) -> np.ndarray:
-        """Return Rényi divergences of one event at `ORDERS`, then `1 / multiplier^2`; multiplier 0 means no noise.
+        """Return the event's Rényi divergences at `ORDERS`, then `1 / multiplier^2`; multiplier 0 means no noise.
 
-        A divergence is the lesser of two bounds: that of Thm. 27 (see the class), and `order / (2 multiplier^2)`, the
-        divergence without sampling. The second bound is lower near k = N, and holds because a mixture over subsets
-        diverges no more than its worst component.
+        Each divergence is the lesser of the bound of Thm. 27 and the divergence without sampling, which is a bound,
+        too: a mixture over subsets diverges no more than its worst component.
         """
         if multiplier == 0:
             return np.full(len(ORDERS) + 1, np.inf)
@@ -68,7 +64,7 @@ class FixedSize(AdditiveAccountant):
 
 
 def _subset(event: dp_accounting.DpEvent) -> tuple[int, int, float]:
-    """Return (N, k, multiplier) of an event; multiplier 0 without noise. Raises UnsupportedEvent for other events."""
+    """Return (N, k, multiplier) of an event; multiplier 0 without noise."""
     if isinstance(event, dp_accounting.NonPrivateDpEvent):
         return 1, 1, 0.0
     if isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent):

@@ -21,7 +21,7 @@ class Gdp:
 
         mu^2 = sum_t q_t^2 (exp(1/z_t^2) - 1),    delta = Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2)
 
-    This is the limit of many rounds T at fixed q sqrt(T). Epsilon is often below the true one, so it is no guarantee.
+    The equations are the limit of many rounds T at fixed q sqrt(T). Epsilon is often below the true one: no guarantee.
     """
 
     relation: ClassVar[str] = ZERO_OUT
@@ -49,7 +49,6 @@ def _log_mu2(q: float, z: float) -> float:
 
 
 def _epsilon(log_mu2: float, delta: float) -> float:
-    """Return epsilon of a Gaussian mechanism with multiplier 1/mu."""
     if log_mu2 > _LARGEST_LOG_MU2:
         return math.inf
     if log_mu2 < -_LARGEST_LOG_MU2:

@@ -15,8 +15,8 @@ _MOMENTS = np.arange(1, 33)
 class Moments(AdditiveAccountant):
     """Computes `eps = min_lambda (sum_t alpha_t(lambda) + log(1/delta)) / lambda` (Abadi et al. 2016, Thm. 2).
 
-    alpha_t is the log moment generating function of the privacy loss in round t. The DP-FTS-DE paper prints this
-    epsilon next to its curves. Guarantee: an upper bound for Poisson-sampled Gaussian events.
+    alpha_t is the log moment generating function of the privacy loss in round t. Guarantee: an upper bound for
+    Poisson-sampled Gaussian events.
     """
 
     def _cost(self, q: float, z: float) -> np.ndarray:

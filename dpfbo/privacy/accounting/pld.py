@@ -32,8 +32,8 @@ class Pld:
 
     Guarantee: an upper bound of epsilon for Poisson-sampled Gaussian events (all rounding is pessimistic). A part of
     delta, 1e-14 plus 1e-16 a round, is reserved for rounding errors; if delta is near this part, epsilon is loose or
-    infinite. In a curve of more than 200 events, epsilon is computed at no more than 60 of them. Each remaining event
-    gets the next computed epsilon, which is not smaller than its own.
+    infinite. For more than 200 events, `curve` computes at most 60 epsilons. Each remaining event gets the next
+    computed epsilon, which is not smaller than its own.
     """
 
     relation: ClassVar[str] = ZERO_OUT
@@ -66,7 +66,6 @@ class Pld:
 
 @lru_cache(maxsize=4096)
 def _epsilon_of_all(times: tuple[tuple[tuple[float, float], int], ...], delta: float) -> float:
-    """Return epsilon after the given number of rounds of each kind; cached, because calibrations ask for it again."""
     one = _one_round_each(kind for kind, _ in times)
     if any(kind not in one for kind, _ in times):
         return math.inf
@@ -78,10 +77,7 @@ def _composed(
     one: Mapping[tuple[float, float], PrivacyLossDistribution],
     kinds: Mapping[tuple[float, float], int],
 ) -> PrivacyLossDistribution:
-    """Compose the loss `total` with one or more rounds. kinds: the number of rounds of each kind.
-
-    Losses are composed in pairs, so that a long loss is not composed with many short losses one by one.
-    """
+    """Compose the loss `total` with rounds. kinds: the number of rounds of each kind (q, z)."""
     parts = [one[kind] if times == 1 else one[kind].self_compose(times) for kind, times in kinds.items()]
     parts = parts if total is None else [total, *parts]
     while len(parts) > 1:
@@ -94,8 +90,7 @@ class _SampledGaussian(GaussianPrivacyLoss):
     """dp-accounting's privacy loss of a round in one direction; computes delta for a whole grid of epsilons at once.
 
     `delta(eps) = U(x) - e^eps L(x)`, where U and L are the distribution functions of the outputs for two neighbours,
-    and x is the output whose privacy loss is eps. Let `g(eps) = log((e^eps - (1 - q)) / q)`, -inf for eps up to
-    log(1 - q), the least loss of a sampled round. Then
+    and x is the output whose privacy loss is eps. With `g(eps) = log((e^eps - (1 - q)) / q)`, or -inf if undefined,
 
         remove: `U = q N(-1, z^2) + (1 - q) N(0, z^2)`, `L = N(0, z^2)`, `x = -1/2 - z^2 g(eps)`
         add:    `U = N(0, z^2)`, `L = q N(1, z^2) + (1 - q) N(0, z^2)`, `x = 1/2 + z^2 g(-eps)`
@@ -118,19 +113,17 @@ class _SampledGaussian(GaussianPrivacyLoss):
 
     @cached_property
     def span(self) -> tuple[float, float]:
-        """The least and the largest privacy loss that a grid must cover."""
         bounds = self.connect_dots_bounds()
         return bounds.epsilon_lower, bounds.epsilon_upper
 
     def discretised(self, interval: float) -> pld_pmf.PLDPmf:
-        """Return the privacy loss, discretised pessimistically on multiples of the interval."""
         first, last = math.floor(self.span[0] / interval), math.ceil(self.span[1] / interval)
         deltas = self.get_delta_for_epsilon(np.arange(first, last + 1) * interval)
         return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(interval, first, last, deltas)
 
 
 def _one_round_each(kinds: Iterable[tuple[float, float]]) -> dict[tuple[float, float], PrivacyLossDistribution]:
-    """Return the loss of each kind (q, z) of round that has noise, all on one grid."""
+    """Return the privacy loss of each kind (q, z) of round with noise, all on one grid."""
     losses = {(q, z): _losses(q, z) for q, z in kinds if z > 0}
     interval = _interval([loss for both in losses.values() for loss in both])
     return {
@@ -139,13 +132,12 @@ def _one_round_each(kinds: Iterable[tuple[float, float]]) -> dict[tuple[float, f
 
 
 def _losses(q: float, z: float) -> list[_SampledGaussian]:
-    """Return a round's losses in both directions of the relation; without sampling only one, as both are equal."""
     directions = (AdjacencyType.REMOVE, AdjacencyType.ADD) if q < 1 else (AdjacencyType.REMOVE,)
     return [_SampledGaussian(z, sampling_prob=q, adjacency_type=direction) for direction in directions]
 
 
 def _interval(losses: Sequence[_SampledGaussian]) -> float:
-    """Return the grid's interval: fine for the smallest loss, about q / z, but coarse enough to limit its points."""
+    """Return the grid's interval: fine enough for the smallest loss, about q / z, with a limited number of points."""
     fine = min([_INTERVAL, *(0.05 * loss.sampling_prob / loss.standard_deviation for loss in losses)])
     coarse = [_INTERVAL / (2 * loss.standard_deviation) ** 2 for loss in losses if loss.standard_deviation < 0.5]
     return max([fine, _FINEST, *coarse, *((loss.span[1] - loss.span[0]) / _MOST_POINTS for loss in losses)])

@@ -1,1 +1,1 @@
-"""The computations of problems: training of models, and calls of a user's function in other processes."""
+"""Training of the problems' models, and calls of a user's function in other processes."""

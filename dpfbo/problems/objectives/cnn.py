@@ -122,8 +122,7 @@ def logits(parameters: Parameters, patches: Tensor) -> Tensor:
 def start_parameters(start: Tensor, side: int) -> Parameters:
     """Return the initial parameters of E networks: weights `start` (E x W) scaled as in He et al. 2015, and biases 0.
 
-    start: standard normal numbers. W: the number of a network's weights, without biases. side: the h of `patches_of`,
-    not the side of the images.
+    start: standard normal numbers, one for each of a network's W weights. side: the h of `patches_of`.
     """
     sizes = _shapes(side)
     parts = start.split([math.prod(size) for size in sizes], 1)
@@ -133,18 +132,18 @@ def start_parameters(start: Tensor, side: int) -> Parameters:
 
 
 def _side(side: int) -> int:
-    """Return the side of the output of a layer with stride 2, for an input of this side."""
+    """Return the side of the output of a layer with stride 2."""
     return (side + 1) // 2
 
 
 def _shapes(side: int) -> list[tuple[int, int]]:
-    """Return the numbers of inputs and outputs of each layer, for a first layer with side x side output positions."""
+    """Return the numbers of inputs and outputs of each layer. side: the h of `patches_of`."""
     patch, inner = (kernel**2 for kernel in _KERNELS)
     return [(patch, CHANNELS[0]), (inner * CHANNELS[0], CHANNELS[1]), (_side(side) ** 2 * CHANNELS[1], CLASSES)]
 
 
 def _right(data: ImageSets, sets: Tensor, parameters: Parameters) -> Tensor:
-    """Return the validation accuracy of networks with these parameters, E float64."""
+    """Return the validation accuracy of each network, E float64."""
     rows = data.validation[sets]  # E x v
     real = rows >= 0
     rows = rows.clamp(min=0)

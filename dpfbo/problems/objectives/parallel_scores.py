@@ -1,4 +1,4 @@
-"""Scores of many models in several processes; the module loads no torch, so that worker processes start fast."""
+"""Scores of many models in several processes, without torch."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

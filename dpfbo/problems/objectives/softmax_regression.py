@@ -1,7 +1,6 @@
 """Multinomial logistic regression by mini-batch SGD: many data sets and many settings as one tensor program.
 
-The weights are W = A X with the n training rows X. SGD updates the coefficients A through the Gram matrix X X^T. In
-exact arithmetic, W takes the same steps as in SGD on W; updates of A are cheaper if there are fewer rows than features.
+The weights are W = A X with the n training rows X. SGD updates A through the Gram matrix X X^T.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ class DataSets:
     label: Tensor
 
     def __getitem__(self, index: Tensor) -> DataSets:
-        """Return the data sets with these indices."""
         return DataSets(*(part[index] for part in vars(self).values()))
 
     def to(self, device: torch.device) -> DataSets:
@@ -50,7 +48,6 @@ class Settings:
     learning_rate: Tensor
 
     def __getitem__(self, index: Tensor) -> Settings:
-        """Return the hyper-parameters for the data sets with these indices."""
         return Settings(*(part[index] for part in vars(self).values()))
 
 
@@ -78,8 +75,7 @@ def fit(data: DataSets, settings: Settings, epochs: int, order: Tensor) -> tuple
         W <- (1 - lr l2) W - lr / |B| sum_{i in B} (p_i - y_i) x_i^T,    b <- b - lr / |B| sum_{i in B} (p_i - y_i)
 
     In every epoch, each model splits a permutation of its rows into batches of its own batch size; the last batch may
-    be smaller. A batch size of n or more gives gradient descent. A model with fewer batches per epoch takes fewer
-    steps. No bit of a model's result depends on the other data sets in the call.
+    be smaller. No bit of a model's result depends on the other data sets in the call.
 
     order: uniform numbers in [0, 1), N x k x epochs x n; an epoch's permutation is the ranks of its n numbers.
     """
@@ -137,6 +133,6 @@ def _descend(
 
 
 def _softmax(logits: Tensor) -> Tensor:
-    """Return the softmax over classes, N x k x C x n; torch.softmax is not used, because its rounding depends on N."""
+    """Return the softmax over classes, N x k x C x n, with rounding that does not depend on N."""
     odds = (logits - logits.amax(2, keepdim=True)).exp()
     return odds / odds.sum(2, keepdim=True)

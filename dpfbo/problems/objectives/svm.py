@@ -1,4 +1,4 @@
-"""AUC of RBF-kernel SVMs on the landmine fields; the module loads no torch, so that worker processes start fast."""
+"""AUC of RBF-kernel SVMs on the landmine fields, without torch."""
 
 import warnings
 from collections.abc import Sequence
@@ -40,7 +40,6 @@ def load_fields(path: Path, split_seed: int) -> list[Field]:
 
 
 def _checked(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return one field's features and labels; raise ValueError for unfit data."""
     if len(x) != len(y) or not x.shape[1] or not np.isfinite(x).all():
         raise ValueError(f"a field has finite features and a label for each row, got {x.shape} and {y.shape}")
     if not np.isin(y, (0, 1)).all() or min(np.sum(y == 0), np.sum(y == 1)) < 2:
@@ -49,7 +48,7 @@ def _checked(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def auc(path: Path, split_seed: int, score: str, fits: Sequence[Fit]) -> list[float]:
-    """Return the AUC of each fit on the held-out half of its field; `score` is described in `Landmine`."""
+    """Return the AUC of each fit on the held-out half of its field. score: `margin` or `platt`, see `Landmine`."""
     with needing("problems", _NEEDED_BY):
         from sklearn.metrics import roc_auc_score
         from sklearn.svm import SVC

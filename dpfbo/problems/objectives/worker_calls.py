@@ -1,4 +1,4 @@
-"""Calls of a user's function, in parallel processes and with a time limit; every call gives a `CallOutcome`."""
+"""Calls of a user's function, in parallel processes and with a time limit."""
 
 import traceback
 import weakref
@@ -18,8 +18,8 @@ _function: Objective  # the function that this worker process calls
 class CallOutcome:
     """The outcome of one call of the user's function.
 
-    kind: `returned`; `raised` for an error; `ended` if the call's process ended, for example at the time limit.
-    result: what the function returned; for the other two kinds, a text that says what happened.
+    kind: `returned`; `raised` for an error; `ended` if the call's process ended, for example at the time limit. result:
+    what the function returned; for the other two kinds, a text that says what happened.
     """
 
     kind: Literal["returned", "raised", "ended"]
@@ -96,7 +96,6 @@ def _stop(pool: Any) -> None:
 
 
 def _load(pickled: bytes) -> None:
-    """Load the function into a worker process at its start."""
     import cloudpickle
 
     global _function
@@ -104,7 +103,7 @@ def _load(pickled: bytes) -> None:
 
 
 def _call(agent: int, x: Any) -> CallOutcome:
-    """Call the function in a worker process; the outcome holds plain values, which can be pickled."""
+    """Call the function in a worker process; the outcome holds only values that can be pickled."""
     outcome = outcome_of(_function, agent, x)
     if outcome.kind == "raised":
         return replace(outcome, error=None)

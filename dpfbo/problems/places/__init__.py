@@ -1,1 +1,1 @@
-"""Problems whose agents are places: each tunes a model of the sales, or the loans, of one place."""
+"""Problems whose agents are places: each tunes a model of the sales or loans of one place."""

@@ -1,4 +1,4 @@
-"""House prices by zip code, flat prices by town and loan defaults by state; each place tunes a model of its own."""
+"""House prices by zip code, flat prices by town, and loan defaults by state."""
 
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -27,13 +27,12 @@ _DOMAINS = {
 class PlaceProblem(ScoreProblem):
     """A problem with one agent for each place of a csv file, in the order of the places' names.
 
-    At most `records.most` records of each place are drawn at random and split in two halves, one for training and one
-    for validation; features, and the target of a regression, are standardised by the training half. The objective is
-    deterministic. Points x are hyper-parameters of the model; "log" marks axes that are searched on a logarithmic
-    scale:
+    At most `records.most` records of each place are drawn at random and split in a training and a validation half.
+    Features, and the target of a regression, are standardised by the training half. The objective is deterministic.
+    Points x are hyper-parameters of the model; "log" marks axes that are searched on a logarithmic scale:
 
-    - `svr`, a support vector regression with an RBF kernel: (C, gamma, epsilon) in [0.01, 100], [0.001, 10] and
-      [0.001, 1], all log.
+    - `svr`, a support vector regression with an RBF kernel: (C, gamma, epsilon) in [0.01, 100], [0.001, 10] and [0.001,
+      1], all log.
     - `trees`, 25 boosted trees: (learning rate, depth, fraction of records for each tree, least records in a leaf) in
       [0.01, 1] log, 1 to 8, [0.2, 1] and 1 to 40 log.
 
@@ -85,8 +84,8 @@ class Homes(PlaceProblem):
     """Tunes a regression of house prices for each of 63 zip codes of King County (Seattle, 2014-2015); y is its R2.
 
     The agents are the zip codes with at least 120 sales; at most 240 of each are used. The regression predicts the
-    logarithm of the price; y is at most 1, and below 0 for a model that is worse than the mean. The metric is 1 - best
-    R2 so far. `PlaceProblem` describes models, search spaces and settings.
+    logarithm of the price. The metric is 1 - best R2 so far. `PlaceProblem` describes models, search spaces and
+    settings.
     """
 
     records: ClassVar[PlaceRecords] = PlaceRecords(
@@ -104,8 +103,9 @@ class Homes(PlaceProblem):
 class Flats(PlaceProblem):
     """Tunes a regression of resale prices for each of 25 towns of Singapore (public housing, 2023); y is its R2.
 
-    The agents are the towns with at least 100 resales; at most 300 of each are used. The regression, the score
-    and the metric are as for `Homes`.
+    The agents are the towns with at least 100 resales; at most 300 of each are used. The regression predicts the
+    logarithm of the price. The metric is 1 - best R2 so far. `PlaceProblem` describes models, search spaces and
+    settings.
     """
 
     records: ClassVar[PlaceRecords] = PlaceRecords(
@@ -122,8 +122,8 @@ class Flats(PlaceProblem):
 class Credit(PlaceProblem):
     """Tunes a classifier of loan defaults for each of 31 US states (LendingClub, 2007-2011); y is its AUC.
 
-    The agents are the states with at least 250 finished loans; at most 400 of each are used. The classifier is
-    `trees`, see `PlaceProblem`; the metric is 1 - best AUC so far.
+    The agents are the states with at least 250 finished loans; at most 400 of each are used. The model is `trees` of
+    `PlaceProblem`. The metric is 1 - best AUC so far.
     """
 
     records: ClassVar[PlaceRecords] = PlaceRecords(

@@ -1,4 +1,4 @@
-"""Models of the records of one place; the module loads no torch, so that worker processes start fast."""
+"""Models of the records of one place, without torch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,9 +41,8 @@ class PlaceRecords:
 def load_places(records: PlaceRecords, path: Path, split_seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """Read the features and targets of each place, in the order of the places' names.
 
-    The first half of a place's rows is for training, the second for validation. Records with an empty field are left
-    out. Of records with equal values only one is kept, because equal records could be in both halves. Raises ValueError
-    for an unfit file.
+    The first half of a place's rows is for training, the second for validation. Duplicates and records with an empty
+    field are left out. Raises ValueError for an unfit file.
     """
     with needing("problems", _NEEDED_BY):
         from sklearn.preprocessing import StandardScaler
@@ -77,9 +76,9 @@ def load_places(records: PlaceRecords, path: Path, split_seed: int) -> list[tupl
 def place_scores(
     records: PlaceRecords, path: Path, split_seed: int, model: str, fits: Sequence[tuple[int, list[float]]]
 ) -> list[float]:
-    """Return the R2 of each fit, or its AUC for a classifier.
+    """Return the validation R2 of each fit, or its validation AUC for a classifier.
 
-    A fit is the index of a place and a point x as in `PlaceProblem`.
+    fits: the index of a place and a point x as in `PlaceProblem`, for each fit.
     """
     with needing("problems", _NEEDED_BY):
         from sklearn.ensemble import GradientBoostingClassifier, GradientBoostingRegressor

@@ -16,7 +16,7 @@ MOST_COLUMNS = 10_000
 
 
 def read_columns(path: Path, numbers: tuple[str, ...], text: tuple[str, ...] = ()) -> pd.DataFrame:
-    """Read some columns of a csv file with a header; a file that does not change is read once.
+    """Read some columns of a csv file with a header.
 
     Args:
         path: The file, plain or compressed.

@@ -1,4 +1,4 @@
-"""The place of data files on disk, their digests, and one kind of error for files that cannot be read."""
+"""The paths and digests of data files, and errors for files that cannot be read."""
 
 from __future__ import annotations
 
@@ -67,8 +67,7 @@ def data_file(data_dir: str | Path | None, relative: str | Sequence[str], fetch_
 def reading(path: Path, otherwise: str) -> Iterator[None]:
     """Turn any error in the `with` block, which reads a file, into a ValueError `<path> <otherwise> (<error's text>)`.
 
-    For a MemoryError, the ValueError says that memory does not suffice. A path that is not a plain file is refused
-    before the block runs, because reading it might never end.
+    A path that is not a plain file is refused before the block runs.
     """
     if path.exists():
         check_plain(path)
@@ -81,10 +80,7 @@ def reading(path: Path, otherwise: str) -> Iterator[None]:
 
 
 def digest_of_files(paths: Sequence[Path]) -> str:
-    """Return `sha256:<digest>` of the contents of files in order, or `generated` if there are no files.
-
-    An unchanged file is read only once.
-    """
+    """Return `sha256:<digest>` of the contents of files in order, or `generated` if there are no files."""
     if not paths:
         return GENERATED
     whole = hashlib.sha256()

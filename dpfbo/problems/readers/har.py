@@ -109,7 +109,6 @@ def _from_folder(archive: zipfile.ZipFile) -> Windows:
 
 
 def _numbers(archive: zipfile.ZipFile, name: str) -> np.ndarray:
-    """Read the space-separated numbers of a text file, rows x columns float64."""
     content = member(archive, name, MOST_BYTES)
     rows = content.count(b"\n")
     if rows > _MOST_ROWS or max(map(len, io.BytesIO(content)), default=0) > _LONGEST_ROW:

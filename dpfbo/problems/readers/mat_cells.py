@@ -21,10 +21,7 @@ _NUMERIC = range(6, 16)  # classes of matrices: double, single and the integers
 
 
 def read_cells(path: Path, names: Sequence[str]) -> list[list[np.ndarray]]:
-    """Read the real matrices in each named variable, a 1 x n cell array; unfit content raises ValueError or KeyError.
-
-    The content is checked first, because scipy follows nested cells to any depth and trusts every declared size.
-    """
+    """Read the real matrices in each named variable, a 1 x n cell array; ValueError or KeyError for unfit content."""
     content = read_plain(path, MOST_BYTES)
     if len(content) < _HEADER or content[126:128] not in (b"IM", b"MI"):
         raise ValueError("it must be a MATLAB file of version 5")

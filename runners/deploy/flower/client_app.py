@@ -1,4 +1,4 @@
-"""The ClientApp of the Flower app: it passes a request to the site's part of the protocol, and returns the answer."""
+"""The ClientApp of the Flower app: it answers requests with the site's part of the protocol."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def answer(message: Message, context: Context) -> Message:
 
 
 def record_of(data: bytes) -> RecordDict:
-    """Return the content of a message that carries these bytes."""
+    """Return a message's content that carries these bytes."""
     return RecordDict({CONTENT: ConfigRecord({NAME: data})})
 
 

@@ -34,10 +34,7 @@ logger = logging.getLogger(__name__)
 class ServerSettings:
     """The settings that the server's process passes to its ServerApp.
 
-    Args:
-        project: The operator's folder.
-        min_sites: The least number of sites with which a step may end.
-        pace: The times after which the server repeats a request or ends a step.
+    project: the operator's folder. min_sites: the least number of sites with which a step may end.
     """
 
     project: str
@@ -81,7 +78,7 @@ class FlowerPost:
         return found
 
     def end(self, patience: float) -> None:
-        """Tell the connected sites that the study has ended. A site that misses this ends minutes later by itself."""
+        """Tell the connected sites that the study has ended. Other sites end minutes later by themselves."""
         names = [self.send(site, END) for site in sorted(self.connected())]
         give_up = time.monotonic() + patience
         while names and time.monotonic() < give_up:
@@ -126,8 +123,7 @@ def main(grid: Grid, context: Context) -> None:
 def _end_with_the_server(project: Project) -> None:
     """End this process when the server's process, which holds a lock as long as it lives, is gone.
 
-    Flower ends the ServerApp by a signal, but the main thread handles it only after its sleep between two attempts to
-    connect, which may take minutes. The server's folder stays valid if the process ends at any moment.
+    Flower's own signal may take minutes. The server's folder stays valid if the process ends at any moment.
     """
     while True:
         time.sleep(_PAUSE)

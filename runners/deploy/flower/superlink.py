@@ -1,9 +1,8 @@
 """A SuperLink that exposes only its Fleet API to the network. Written for flwr 1.42.0.
 
-Flower's own `flower-superlink` serves three APIs at one port: Fleet for SuperNodes, Control for the operator, Runtime
-for apps. Without Flower's enterprise edition, Control and Runtime authenticate nobody: anybody who reaches the port may
-submit an app, which the SuperLink executes, or take the messages of sites. Here, Control and Runtime are served only
-at a port of the loopback interface.
+Flower's own `flower-superlink` also serves its Control and Runtime APIs at the public port. Without Flower's enterprise
+edition, anybody who reaches that port may submit an app, which the SuperLink executes, or take the messages of sites.
+Here, both APIs are served only at a port of the loopback interface.
 """
 
 from __future__ import annotations
@@ -38,7 +37,6 @@ def set_environment(home: Path) -> None:
     """Set the environment variables that Flower reads; call this before Flower is imported.
 
     Flower then sends no telemetry, looks for no update, and runs the programs in the folder of this Python.
-    FLWR_LOG_LEVEL is kept if it is set.
 
     Args:
         home: The folder for Flower's files.
@@ -55,7 +53,7 @@ class SuperLink:
 
     Args:
         project: The operator's project.
-        bind: The address at which it listens; all addresses by default.
+        bind: The address at which the SuperLink listens; all addresses by default.
     """
 
     def __init__(self, project: Project, bind: str = "0.0.0.0") -> None:
@@ -91,7 +89,7 @@ class SuperLink:
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        """Start to serve the APIs at their ports. Raises StateError if this fails or takes too long."""
+        """Serve the APIs at their ports. Raises StateError if this fails or takes too long."""
         for server, sock in zip(self._servers, (self._inner, self._outer), strict=True):
             thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
             thread.start()
@@ -144,7 +142,7 @@ class SuperLink:
 
 
 def fleet_only(app: Application) -> Application:
-    """Restrict an application to the paths of the Fleet API, and to requests whose stated length is not too large."""
+    """Restrict an application to the Fleet API, and to requests whose stated length is not too large."""
 
     async def guarded(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -180,11 +178,10 @@ def _config(local: Path, port: int) -> Any:
 
 
 def _guard_handlers() -> None:
-    """Wrap two handlers of the Fleet API, so that no site can answer for another, and each may connect again at once.
+    """Let no SuperNode answer for another one, and let each connect again at once.
 
-    Flower checks that a reply's sender is the addressee of the request, but not that it is the node whose key signed
-    the call. Flower also refuses a SuperNode that connects again, as after a crash, before its old connection has timed
-    out.
+    Flower does not check that a reply's sender is the node whose key signed the call. Flower also refuses a SuperNode
+    that connects again before its old connection has timed out.
     """
     from flwr.superlink.servicer.fleet import fleet_handlers
 

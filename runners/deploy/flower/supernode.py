@@ -1,8 +1,7 @@
 """A SuperNode that runs only the installed code, whatever app the SuperLink offers. Written for flwr 1.42.0.
 
-Flower's own `flower-supernode` executes the code that the operator ships with the app (the FAB). A site that keeps its
-data from the server must not do so. This SuperNode speaks the same protocol (Fleet API) with the same authentication,
-never fetches a FAB, and opens no port.
+Flower's own `flower-supernode` executes the code that the operator ships with the app (the FAB). This SuperNode uses
+the same Fleet API and authentication, but never fetches a FAB, and opens no port.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def running_supernode(site: SiteFolder) -> Iterator[SuperNode]:
-    """Run a SuperNode in its own thread until the block ends, then wait up to 30 seconds until it has stopped."""
+    """Run a SuperNode in its own thread until the block ends, then wait up to 30 seconds for its end."""
     node, stop = SuperNode(site), threading.Event()
     thread = threading.Thread(target=node.run, args=[stop], name="supernode", daemon=True)
     thread.start()
@@ -77,7 +76,7 @@ class SuperNode:
     def wait_for_the_end(self) -> None:
         """Return when the server says that the study has ended, or after ten minutes without a connection.
 
-        Until then the site must stay connected: a server that was killed before it saved an answer asks again.
+        Until then the site must stay connected, because a restarted server may ask again.
         """
         while not self._ended.wait(_PAUSE) and time.monotonic() - self._lost_at < _GONE:
             pass
@@ -102,7 +101,6 @@ class SuperNode:
 
     @contextmanager
     def _connected(self) -> Iterator[tuple[FleetHttpClient, Node]]:
-        """Connect with the site's key, and send heartbeats until the block ends."""
         key = read_supernode(self._site.folder)
         shared, authority = self._site.shared, self._site.shared.authority
         signing = NodeAuthHttpInterceptor(key, key.public_key())
@@ -171,7 +169,6 @@ class SuperNode:
 
 
 def _sentence(error: Exception) -> str:
-    """Describe why a connection failed, for people."""
     if isinstance(error, httpx.HTTPStatusError):
         status, signing_on = error.response.status_code, error.request.url.path.endswith("/activate-node")
         if signing_on and status == httpx.codes.UNAUTHORIZED:

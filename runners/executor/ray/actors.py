@@ -34,8 +34,8 @@ from runners.executor.ray.shard_sums import ShardSums
 class AgentReport:
     """The report of an agent actor to the driver on one round.
 
-    packed: the round's record as arrays (`dpfbo.records.packed`), which Ray moves without copies. seconds: wall time by
-    phase. cpu_seconds: CPU time of the actor's process. failures: the message and traceback of each failed evaluation.
+    packed: the round's record as arrays (`dpfbo.records.packed`). seconds: wall time by phase. cpu_seconds: CPU time of
+    the actor's process. failures: the message and traceback of each failed evaluation.
     """
 
     round: int
@@ -51,7 +51,6 @@ class AgentReport:
 
 @contextmanager
 def _failures() -> Iterator[list[logging.LogRecord]]:
-    """Collect the log records of evaluations that fail within the block."""
     log, handler = logging.getLogger(PROBLEMS), BufferingHandler(sys.maxsize)
     log.addHandler(handler)
     log.propagate = False
@@ -63,17 +62,16 @@ def _failures() -> Iterator[list[logging.LogRecord]]:
 
 @ray.remote
 class AgentActor:
-    """The agents first..last-1 of a run (`dpfbo.federated.population.shard.Shard`) in a process of their own."""
+    """The agents first..last-1 of a run in a process of their own."""
 
     def __init__(self, settings: FederatedSettings, first: int, last: int, working_directory: str) -> None:
         self._settings, self._range, self._working_directory = settings, (first, last), working_directory
 
     def __repr__(self) -> str:
-        """Return the name in Ray's lists, logs and dashboard."""
         return f"dpfbo agents {self._range[0]}-{self._range[1] - 1}"
 
     def start(self, history: Sequence[RoundRecord], observed: RoundRecord | None = None) -> Placement:
-        """Build the agents and restore their rounds, outside the constructor, whose errors Ray would hide."""
+        """Build the agents and restore their rounds; Ray would hide errors of the constructor."""
         enter(self._working_directory, self._settings.executor.threads)
         self._experiment = federated(experiment_of(self._settings))
         self._device = device(self._settings.executor.device, bool(ray.get_gpu_ids()))
@@ -106,24 +104,20 @@ class AgentActor:
 
 @ray.remote
 class ServerActor:
-    """The server of a run: it alone samples the agents S_t, adds noise and writes the ledger.
+    """The server of a run: it alone samples the agents S_t, adds noise, and writes the ledger, which it locks.
 
-    It locks the ledger, so that a run has only one server process at a time.
-
-    A round returns three objects, so that the private diagnostics of a simulation are separate from the broadcast. Ray
-    puts a large object, such as a broadcast, into memory that is mapped by every process on the node, agents included.
-    It sends a small object, such as the diagnostics, only to the driver.
+    Ray maps a large object, such as a broadcast, into every process on the node, agents included. A round therefore
+    returns the private diagnostics of a simulation as a separate, small object, which Ray sends only to the driver.
     """
 
     def __init__(self, settings: FederatedSettings, folder: str, working_directory: str) -> None:
         self._settings, self._folder, self._working_directory = settings, folder, working_directory
 
     def __repr__(self) -> str:
-        """Return the name in Ray's lists, logs and dashboard."""
         return "dpfbo server"
 
     def start(self) -> Placement:
-        """Open and lock the ledger, and build the server, which charges to it."""
+        """Open and lock the ledger, and build the server."""
         enter(self._working_directory, self._settings.executor.threads)
         files = RunFolder(Path(self._folder))
         held = files.hold_ledger()
@@ -154,5 +148,5 @@ class ServerActor:
 
     @ray.method(num_returns=3)
     def round_by_shards(self, t: int, late: Tensor | None, firsts: Sequence[int], shards: Sequence[Any]) -> RoundOutput:
-        """Do the server's part of a round; the shards add up the messages of the agents that the server samples."""
+        """Do the server's part of a round; the shards add up the sampled agents' messages."""
         return self._server.round(t, ShardSums(t, firsts, shards), late)

@@ -32,8 +32,7 @@ _TREE_NUMBERS = 2_000_000  # number of values in all messages, N x M, above whic
 def connected(executor: RayExecutor) -> Iterator[None]:
     """Connect to the cluster at `address` or to a new one on this machine, unless this process is connected already.
 
-    Only a connection made here is shut down at the end. Raises ExecutorError if connecting fails, for example because
-    no cluster answers at `address`.
+    Only a connection made here is shut down at the end. Raises ExecutorError if connecting fails.
     """
     if ray.is_initialized():
         yield
@@ -58,31 +57,28 @@ def connected(executor: RayExecutor) -> Iterator[None]:
 
 
 def init_ray(address: str | None, **options: Any) -> None:
-    """Call `ray.init` without its logs, and with a free port for its dashboard agent.
-
-    With the default port, `ray.init` waits three seconds if another Ray on this machine holds that port.
-    """
-    let_ray_choose_its_ports()
+    """Call `ray.init` without its logs, and with a free port for its dashboard agent."""
+    let_ray_choose_its_ports()  # ray.init waits three seconds if another Ray on this machine holds the default port
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     ray.init(address, **{**quiet, **options})
 
 
 @contextmanager
 def no_standard_output() -> Iterator[None]:
-    """Discard what Ray and Tune print, such as `(raylet) 12 worker processes have been started`."""
+    """Discard what Ray and Tune print."""
     with open(os.devnull, "w") as nothing, redirect_stdout(nothing):
         yield
 
 
 def check_reachable(address: str | None) -> None:
-    """Raise ConnectionError if no Ray answers at the address; `ray.init` would try for a quarter of an hour."""
+    """Raise ConnectionError if no Ray answers at the address."""
     found = resolve_ray_address(address)
     if (found or "").startswith("ray://"):
         raise ConnectionError("Ray Client is not supported: give the command on a node, with HOST:PORT of its head")
     host, _, port = (found or "").rpartition(":")
     if not host or not port.isdecimal():
         return
-    try:
+    try:  # ray.init would try for a quarter of an hour
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
         raise ConnectionError(
@@ -108,8 +104,7 @@ def layout(executor: RayExecutor, experiment: FederatedExperiment) -> Layout:
     """Divide N agents among actors that fit on the cluster. Raises ExecutorError if they do not fit.
 
     With `aggregation=auto`, the actors add up the messages if the algorithm needs sums, and if N messages of M values
-    have more than 2 million values in total (16 MB per round). This changes the order of the additions, and so the last
-    digits of the sums.
+    have more than 2 million values in total. This changes the last digits of the sums.
     """
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     cpus, gpus, memory = (sum(node.get(kind, 0.0) for node in nodes) for kind in ("CPU", "GPU", "memory"))
@@ -138,7 +133,6 @@ def layout(executor: RayExecutor, experiment: FederatedExperiment) -> Layout:
 
 
 def _asked(executor: RayExecutor) -> dict[str, float]:
-    """Return the resources that each actor needs on its node."""
     cpus = executor.num_cpus
     if cpus is None:
         cpus = 1.0 if executor.agents_per_actor == "auto" else 0.0
@@ -151,7 +145,6 @@ def _asked_in_words(executor: RayExecutor) -> str:
 
 
 def _room(executor: RayExecutor, nodes: Sequence[dict[str, float]]) -> int:
-    """Return the number of actors that fit on the nodes, each on a single node."""
     asked = _asked(executor)
     room = 0
     for node in nodes:
@@ -161,7 +154,7 @@ def _room(executor: RayExecutor, nodes: Sequence[dict[str, float]]) -> int:
 
 
 def _fair_share(k: int, cpus: Sequence[float]) -> float:
-    """Return the largest share of a CPU, at most 1, with which k actors fit on the nodes; 0 if no node has a CPU."""
+    """Return the largest share of a CPU, at most 1, with which k actors fit on the nodes; 0 without CPUs."""
     shares = {min(1.0, math.floor(c / j / _CPU_STEP) * _CPU_STEP) for c in set(cpus) for j in range(1, k + 1)}
     fitting = [s for s in shares if s > 0 and sum(math.floor(c / s + _ROUNDING) for c in cpus) >= k]
     return max(fitting, default=0.0)

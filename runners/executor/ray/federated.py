@@ -1,8 +1,7 @@
 """Run a federated experiment on Ray: actors with some agents each, and a server actor, any of which may die.
 
-The driver keeps the finished rounds. It replaces a dead actor, sends the new one the rounds of its agents and repeats
-the round in progress. The repetition gives the same result, because it follows from settings and seed. If the noise is
-unseeded, the server sends the release that it saved. The records are therefore those of a run without deaths.
+The driver replaces a dead actor and repeats the round in progress. The records are those of a run without deaths: the
+repetition follows from settings and seed, and a release with unseeded noise is saved and sent again.
 """
 
 import logging
@@ -83,7 +82,7 @@ class RayFederation(RayActors):
         return done
 
     def round(self, t: int, messages: "RayStep | None") -> RoundOutput:
-        """Do the server's part of a round, with the messages of a step or without any; repeat it if an actor dies."""
+        """Do the server's part of a round, with or without a step's messages; repeat it if an actor dies."""
         while True:
             try:
                 return tuple(answer(list(self._ask(t, messages))))
@@ -119,14 +118,12 @@ class RayFederation(RayActors):
     def _faster_local(self) -> bool:
         """Return True if one core does the agents' steps in less time than the rounds took.
 
-        In one process, with all agents in one batch, the steps take even less CPU time than in the actors. False with
-        GPUs, or if the rounds wait for objectives, which actors evaluate in parallel.
+        The result is False with GPUs, or if the rounds wait for objectives, which actors evaluate in parallel.
         """
         waiting = self.objective_seconds > _OBJECTIVE_SHARE * self.seconds or self.executor.num_gpus
         return not waiting and self.agents_cpu_seconds < self.seconds
 
     def _begin(self, actor: Actor) -> list[Any]:
-        """Start an actor; an agent actor gets the finished rounds of its agents."""
         if actor is self.server:
             return [actor.handle.start.remote()]
         ids, observed = torch.arange(*actor.arguments[1:3]), self.done.observed
@@ -167,7 +164,6 @@ class RayStep:
             return server.round(self.t, self if self.send else None)
 
     def _wait_for_messages(self) -> None:
-        """Wait for all messages, or until the deadline."""
         deadline = self.deployment.experiment.settings.dropout.deadline
         if deadline is None:
             self.record()
@@ -195,7 +191,7 @@ class RayStep:
 
 
 def _has_answer(ref: Any) -> bool:
-    """Return True if a finished call has an answer, False if its actor died."""
+    """Return False if the actor of a finished call died."""
     try:
         answer(ref)
     except RayError:
@@ -204,7 +200,7 @@ def _has_answer(ref: Any) -> bool:
 
 
 def _worker_settings(settings: FederatedSettings, layout: Layout) -> FederatedSettings:
-    """Return the settings for actors: if the problem has `n_jobs`, it becomes the number of CPUs of an actor."""
+    """Return the settings for actors, with a problem's `n_jobs` set to the CPUs of an actor."""
     node = settings.problem.node
     if "n_jobs" not in node:
         return settings

@@ -1,7 +1,7 @@
-"""The modeler of an outsourced run as a Ray actor.
+"""Run the modeler of an outsourced run in a Ray actor.
 
-Its process gets the brief (`dpfbo.outsourced.loop.Brief`), the released values, indices and measurements, but not the
-settings of the run, the seed or the problem. Nothing that this module imports can build a problem.
+The actor's process receives the brief (`dpfbo.outsourced.loop.Brief`), the released values, indices and measurements,
+but not the run's settings, seed or problem.
 """
 
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ from runners.executor.ray.process import Placement, enter, this_process
 
 @ray.remote
 class ModelerActor:
-    """The modeler in its own process. A repeated call changes nothing and returns the same answer."""
+    """The modeler in its own process. Repeating the last call changes nothing and returns the same answer."""
 
     def __repr__(self) -> str:
         """Return the name in Ray's lists, logs and dashboard."""
         return "dpfbo modeler"
 
     def begin(self, brief: Brief, working_directory: str, threads: int) -> Placement:
-        """Build the modeler outside the constructor, whose errors Ray would hide."""
+        """Build the modeler."""
         enter(working_directory, threads)
         self._modeler = LocalModeler(brief)
         return self.placement()

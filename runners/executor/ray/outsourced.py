@@ -1,8 +1,6 @@
-"""Run an outsourced experiment on Ray, with the modeler as an actor that may die at any moment.
+"""Run an outsourced experiment on Ray: the curator in the driver, the modeler in an actor.
 
-The curator runs in the driver, which has the data and the ledger. Only the brief (`dpfbo.outsourced.loop.Brief`), the
-release, indices and measurements reach the modeler's process. The driver replaces a dead actor and repeats all earlier
-calls, which give the same answers.
+The driver has the data and the ledger. If the actor dies, the driver replaces it and repeats all earlier calls.
 """
 
 import logging
@@ -24,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 def modeler_cpus(executor: RayExecutor) -> float:
-    """Return the number of CPUs that the modeler asks for. Raises ExecutorError if no node has them."""
+    """Return the number of CPUs for the modeler. Raises ExecutorError if no node has them."""
     most = max(node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"])
     wanted = executor.num_cpus
     if wanted is not None and wanted > most:
@@ -34,7 +32,7 @@ def modeler_cpus(executor: RayExecutor) -> float:
 
 
 class RayModeler(RayActors):
-    """The modeler's actor (a `dpfbo.outsourced.loop.AnyModeler`)."""
+    """The modeler in a Ray actor (implements `dpfbo.outsourced.loop.AnyModeler`)."""
 
     def __init__(self, experiment: OutsourcedExperiment, done: Result) -> None:
         super().__init__(experiment.settings.ray, done)
@@ -62,7 +60,7 @@ class RayModeler(RayActors):
         self._tell("observe", t, indices, y)
 
     def _tell(self, method: str, *arguments: Any) -> Any:
-        """Call a method of the modeler, and record the call, which is repeated if the actor is replaced."""
+        """Call a method of the modeler, and record the call."""
         answer = self.ask(self.actors[0], method, *arguments)
         self._calls.append((method, arguments))
         return answer

@@ -1,6 +1,6 @@
-"""Prepare the process of a Ray actor: change the working directory, limit threads, report its placement.
+"""Prepare the process of a Ray actor, and report its placement.
 
-The modeler's process imports this module and must not know the problem, so nothing that it imports can build one.
+This module imports nothing that can build a problem, because the modeler's process must not know the problem.
 """
 
 import os
@@ -24,7 +24,7 @@ class Placement:
 
 
 def enter(folder: str, threads: int) -> None:
-    """Change to the driver's working directory, where files and custom code are, and limit this process's threads."""
+    """Change to the driver's working directory, and limit this process's threads."""
     if os.path.isdir(folder):
         os.chdir(folder)
     use_threads(threads)

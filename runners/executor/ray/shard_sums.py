@@ -1,4 +1,4 @@
-"""Tree aggregation: every shard adds up its sampled agents' messages, and the server adds up the shards' sums."""
+"""Tree aggregation: every shard adds up its agents' messages, and the server adds up the shards' sums."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class ShardSums:
 
 
 def _usable(part: PartialSum, zero: Tensor, k: int) -> PartialSum:
-    """Return a shard's sum over k messages, or, if it is unusable, zero with all k messages rejected."""
+    """Return a shard's sum over k messages, or zero with all k messages rejected if the sum is unusable."""
     if isinstance(part, PartialSum) and isinstance(part.total, Tensor) and part.total.dtype == torch.float64:
         counts = 0 <= part.n_clipped <= k and 0 <= part.n_rejected <= k
         if counts and part.total.shape == zero.shape and bool(torch.isfinite(part.total).all()):

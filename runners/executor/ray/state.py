@@ -1,4 +1,4 @@
-"""List the actors of a Ray cluster, as its dashboard reports them, and the GPU memory that they hold."""
+"""List the actors of a Ray cluster and their GPU memory."""
 
 import os
 import shutil
@@ -23,8 +23,7 @@ _LIMIT = 10_000  # largest number of actors that Ray lists
 def actors() -> list[dict[str, Any]]:
     """Return the living actors of the Ray cluster at RAY_ADDRESS; if that is not set, of the cluster on this machine.
 
-    `gpu_memory` is in MB and comes from `nvidia-smi`, so it is None for actors on other machines. Raises
-    ConnectionError if no dashboard answers.
+    `gpu_memory` is in MB, and None for actors on other machines. Raises ConnectionError if no dashboard answers.
     """
     try:
         found = list_actors(detail=True, limit=_LIMIT, raise_on_missing_output=False)
@@ -64,7 +63,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _gpu_memory() -> dict[int, int]:
-    """Return the GPU memory in MB of the processes on this machine, by process id."""
+    """Return the GPU memory in MB by process id."""
     if (program := shutil.which("nvidia-smi")) is None:
         return {}
     ask = [program, "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"]
@@ -84,5 +83,4 @@ def _addresses() -> list[str]:
 
 
 def _sentence(error: Exception) -> str:
-    """Return the first sentence of Ray's error, without its traceback and advice."""
     return " ".join(str(error).split(". ")[0].split())[:300]

@@ -1,4 +1,4 @@
-"""Supervise the Ray actors of a federated or outsourced run: an actor that dies is replaced."""
+"""Start the Ray actors of a run, and replace actors that die."""
 
 import logging
 from abc import ABC, abstractmethod
@@ -28,7 +28,7 @@ _REASON_CHARACTERS = 400  # longest quotation of Ray's error in a message
 
 @dataclass
 class Actor:
-    """An actor of the run. options, arguments: for creating it. opens_ledger: True if its start opens the ledger."""
+    """An actor of the run. options, arguments: to create it. opens_ledger: True if its start opens the ledger."""
 
     name: str
     cls: Any
@@ -49,7 +49,7 @@ class Actor:
             self.handle = None
 
     def alive(self) -> bool:
-        """Return True if the actor answers after its pending calls; if not, set `death` to Ray's error."""
+        """Return True if the actor answers; otherwise set `death` to Ray's error."""
         try:
             ray.get(self.handle.placement.remote())
         except RayError as error:
@@ -59,7 +59,7 @@ class Actor:
 
 
 class RayActors(ABC):
-    """The actors of one run, which are replaced if they die. done: the finished rounds, to which the run adds."""
+    """The actors of one run; dead ones are replaced. done: the finished rounds, to which the run adds."""
 
     def __init__(self, executor: RayExecutor, done: Result) -> None:
         self.executor, self.done = executor, done
@@ -69,7 +69,7 @@ class RayActors(ABC):
 
     @abstractmethod
     def _begin(self, actor: Actor) -> list[Any]:
-        """Start a newly created actor, and return references to its answers, the first of which is its Placement."""
+        """Start a new actor; return references to its answers, of which the first is its Placement."""
 
     @abstractmethod
     def place(self) -> None:
@@ -99,9 +99,10 @@ class RayActors(ABC):
                 return reply
 
     def heal(self, error: RayError) -> None:
-        """Replace dead actors, after a call failed with `error`.
+        """Replace dead actors after a call failed with `error`.
 
-        Raises ExecutorError if an actor dies too often or a new one finds no place, or if calls fail without a death.
+        Raises ExecutorError if an actor dies too often, a new actor finds no place, or calls fail repeatedly without a
+        death.
         """
         t = len(self.done.rounds)
         logger.debug("round %d: %s", t, error)
@@ -129,7 +130,7 @@ class RayActors(ABC):
     def _excused(self, actor: Actor) -> bool:
         """Return True if a death counts as a preemption: the node is gone, drains or is short of memory.
 
-        After `_MOST_EXCUSED` such deaths in one round, a further one counts as a restart.
+        At most `_MOST_EXCUSED` deaths of an actor in one round count as preemptions.
         """
         place, alive = self.placements.get(actor.name), {node["NodeID"] for node in ray.nodes() if node["Alive"]}
         lost = place is not None and place.node not in alive
@@ -142,7 +143,6 @@ class RayActors(ABC):
         return actor.excused[1] <= _MOST_EXCUSED
 
     def _places(self) -> dict[str, Any]:
-        """Return the entries of the summary about the placements of the actors."""
         for actor in self.actors:
             with suppress(RayError):  # a dead actor keeps the placement of its start
                 self.placements[actor.name] = answer(actor.handle.placement.remote())
@@ -154,10 +154,10 @@ class RayActors(ABC):
         }  # fmt: skip
 
     def _start(self, actors: Sequence[Actor]) -> None:
-        """Create and start actors. The one with the ledger starts last, so that a run without room leaves no ledger."""
+        """Create and start actors; the actor that opens the ledger starts last."""
         for actor in actors:
             actor.create()
-        for opens_ledger in (False, True):
+        for opens_ledger in (False, True):  # the ledger last: a run without room for its actors leaves no ledger
             these = [actor for actor in actors if actor.opens_ledger is opens_ledger]
             asked = [self._begin(actor) for actor in these]
             for actor, (first, *others) in zip(these, asked, strict=True):
@@ -169,7 +169,7 @@ class RayActors(ABC):
                     ray.kill(actor.handle)
 
     def _placement(self, actor: Actor, ref: Any) -> Placement:
-        """Wait for an actor's first answer, its Placement, and return it. Raises ExecutorError after the timeout."""
+        """Wait for an actor's Placement. Raises ExecutorError after the timeout."""
         limit = self.executor.placement_timeout
         needs = f"{actor.options['num_cpus']:g} CPUs and {actor.options.get('num_gpus', 0):g} GPUs"
         silent = min(limit, _SILENT_SECONDS)
@@ -187,7 +187,7 @@ class RayActors(ABC):
 
 
 def answer(refs: Any, timeout: float | None = None) -> Any:
-    """Call `ray.get`; raise the error of the actor's code, or RayError if an actor, a node or an object was lost."""
+    """Call `ray.get`; raise the error of the actor's code, or RayError if an actor, node or object was lost."""
     try:
         return ray.get(refs, timeout=timeout)
     except RayTaskError as error:
@@ -197,15 +197,13 @@ def answer(refs: Any, timeout: float | None = None) -> Any:
 
 
 def beside_driver() -> dict[str, Any]:
-    """Return the options of the actor that writes the ledger: it runs on the driver's node, where the run folder is."""
+    """Return the options that place an actor on the driver's node."""
     node = ray.get_runtime_context().get_node_id()
     return {"num_cpus": 0, "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)}
 
 
 def strategy(placement: str) -> str:
-    """Return `placement` as Ray's scheduling strategy for actors; in a Tune trial, SPREAD takes the place of DEFAULT.
-
-    There, DEFAULT would put the actors into the trial's placement group, which has no room for them.
-    """
+    """Return `placement` as Ray's scheduling strategy for actors; in a Tune trial, SPREAD replaces DEFAULT."""
+    # the trial's placement group, in which DEFAULT would put the actors, has no room for them
     inside = placement == "DEFAULT" and get_current_placement_group() is not None
     return "SPREAD" if inside else placement

@@ -1,4 +1,4 @@
-"""Settings `sweep.scheduler` and `sweep.scheduler_options`, by which Ray Tune stops trials with poor metrics early."""
+"""Settings of early stopping by Ray Tune."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields

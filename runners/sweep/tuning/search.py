@@ -1,7 +1,7 @@
-"""Search for settings: suggest the values to try next, given the outcomes of the earlier ones.
+"""Suggest the settings that a search tries next.
 
-A search has no state of its own. sweep.json lists the settings that were suggested, the run folders have their metrics,
-and the next suggestions are a function of these and of `sweep.search_seed`. A killed search can thus be continued.
+The suggestions depend only on the search space, the outcomes so far and `sweep.search_seed`. A killed search can thus
+be continued.
 """
 
 import math
@@ -25,7 +25,7 @@ SEARCHES, OBJECTIVES = ("optuna", "random"), ("final", "curve")
 class SearchOptions:
     """The values of the keys under `sweep` that control a search.
 
-    batch: the number of settings that are suggested at once, before any of them has a metric.
+    batch: the number of settings that are suggested at once.
     """
 
     search: str
@@ -82,7 +82,7 @@ def _at_random(seed: int, space: Space, first: int) -> Iterator[Words]:
 def _by_optuna(
     seed: str, space: Space, found: Sequence[tuple[Words, SettingOutcome]], lower_is_better: bool
 ) -> Iterator[Words]:
-    """Yield suggestions of Optuna's TPE sampler; those without a metric count as poor, so that a batch is diverse."""
+    """Yield suggestions of Optuna's TPE sampler; suggestions without a metric count as poor."""
     with needing("optuna", "sweep.search=optuna"):
         import optuna
         from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
