@@ -1,7 +1,6 @@
 """Lazy import of a package's public names, each from its module at its first use (PEP 562).
 
-A package lists the names as imports under `if TYPE_CHECKING:`. With lazy imports, an agent's process does not
-load the modules of problems and accountants.
+A package lists the names as imports under `if TYPE_CHECKING:`.
 """
 
 import ast
@@ -37,13 +36,10 @@ def attach(package: str) -> tuple[_GetAttribute, _Dir]:
 
 @contextmanager
 def uncollected(for_good: bool = False) -> Iterator[None]:
-    """Disable garbage collection within this block, so that imports in it take 20 % less time.
+    """Disable garbage collection within this block; imports in it take 20 % less time.
 
-    torch and SciPy create a million permanent objects, which each collection would visit.
-
-    for_good: True to exempt all objects that exist at the end of the block from later collections, including the
-    collection at Python's exit. Use it only in a program, which owns its process; in a library, it would make the
-    caller's garbage permanent.
+    for_good: True to exempt all objects that exist at the end of the block from later collections. Use it only in a
+    program; in a library, it would make the caller's garbage permanent.
     """
     collecting = gc.isenabled()
     gc.disable()
@@ -57,7 +53,7 @@ def uncollected(for_good: bool = False) -> Iterator[None]:
 
 
 def _elsewhere(package: str, name: str) -> str:
-    """Return the text `: it is <package>.<subpackage>.<name>`; empty if no subpackage has this name."""
+    """Return `: it is <package>.<subpackage>.<name>`; empty if no subpackage has this name."""
     for room, (module, _) in places(package).items():
         if module == package and name in places(f"{package}.{room}"):
             return f": it is {package}.{room}.{name}"

@@ -4,18 +4,15 @@ Model j has a kernel k_j, a noise variance v_j and a factor r_j of a known mean 
 
     y = c 1 + r_j g(x) + f + e,    f ~ GP(0, s^2 k_j),    e ~ N(0, s^2 v_j)
 
-If r_j = 0, k_j is the SE kernel k_l of one length-scale. If r_j > 0, `k_j(x, z) = a k_l(x, z) + psi(x)' C psi(z)` with
-features psi; the number a and the matrix C are `own` and `covariance` of the `KnownMean`. The prior of c is flat;
-`1 / s^2` has a Gamma prior with nu degrees of freedom and mean 1. Let `K = k_j(x, x) + v_j I` and `p = 1' K^-1 1`, and
-let S be the minimum over c of `|K^-1/2 (y - r_j g - c 1)|^2`. The restricted log likelihood of a model from t
-observations is, up to a constant,
+If r_j = 0, k_j is the SE kernel k_l of length-scale l. If r_j > 0, `k_j(x, z) = a k_l(x, z) + psi(x)' C psi(z)` with
+features psi; a and C are `own` and `covariance` of the `KnownMean`. The prior of c is flat, and `1 / s^2` has a Gamma
+prior with nu degrees of freedom and mean 1. Let `K = k_j(x, x) + v_j I`, `p = 1' K^-1 1`, and S the minimum over c of
+`|K^-1/2 (y - r_j g - c 1)|^2`. The restricted log likelihood of t observations is, up to a constant,
 
     -(1/2) (t - 1 + nu) log s^2 - (1/2) log |K| - (1/2) log p,    s^2 = (S + nu) / (t - 1 + nu)
 
-The posterior at a new point x, with the minimising c, has mean `r_j g(x) + c + k' K^-1 (y - r_j g - c 1)` and variance
-`s^2 (k_j(x, x) - k' K^-1 k + (1 - 1' K^-1 k)^2 / p)`, where k holds the values of k_j between this x and the
-observed points. These are the formulas of universal kriging. The agent maximises the expected improvement, averaged
-over models by their posterior probabilities.
+The posterior at a point z is that of universal kriging. With the minimising c and `k = k_j(x, z)`, its mean is
+`r_j g(z) + c + k' K^-1 (y - r_j g - c 1)`, and its variance is `s^2 (k_j(z, z) - k' K^-1 k + (1 - 1' K^-1 k)^2 / p)`.
 """
 
 import math
@@ -49,10 +46,13 @@ _LEAST = 1e-9  # least variance of a prediction, relative to s^2
 class KnownMean:
     """The posterior of the function that all agents share, `psi(x) . w` with features psi and random weights w.
 
-    mean: the mean of w (M), in units of an objective's standard deviation; the known mean function is
-    `g(x) = psi(x) . mean`. covariance: the covariance of w (M x M). own: the fraction of an objective's variance that
-    is not shared. log_weights: for each of L length-scales, the log prior weight of a model with g, relative to a model
-    without g.
+    Attributes:
+        mean: The mean of w (M), in units of an objective's standard deviation; the known mean function is
+            `psi(x) . mean`.
+        covariance: The covariance of w, M x M.
+        own: The fraction of an objective's variance that is not shared.
+        log_weights: L log prior weights of models with the known mean, relative to models without, one per
+            length-scale.
     """
 
     mean: Tensor
@@ -65,8 +65,8 @@ class KnownMean:
 class Places:
     """Points as inputs of the kernels.
 
-    x: `n x k x D`, unit-cube points, embedded by `MixedBox.embed` if the domain is a `MixedBox`; psi: their features,
-    `n x k x M`, if the models have a `KnownMean`.
+    x: `n x k x D`, unit-cube points, embedded if the domain is a `MixedBox`; psi: their features, `n x k x M`, if the
+    models have a `KnownMean`.
     """
 
     x: Tensor
@@ -84,10 +84,10 @@ class AveragedGP:
         lengthscales: The length-scales l, which `scaled_kernels` multiplies by sqrt(D / 3) in D dimensions.
         noises: The noise variances, relative to the variance of the kernel.
         factors: The factors r of the shared mean, in addition to 0. Not used without a shared mean.
-        warp: True to replace values below an agent's median by normal quantiles of their ranks, so that a few bad
-            values do not dominate the fit (Song et al., The Vizier Gaussian process bandit algorithm, 2024).
-        acquisition: `ei` for the expected improvement, averaged over models; `ts` for Thompson sampling: a posterior
-            draw, at the candidates of the search, from a model that is itself drawn by its posterior probability.
+        warp: True to replace values below an agent's median by normal quantiles of their ranks (Song et al., The Vizier
+            Gaussian process bandit algorithm, 2024).
+        acquisition: `ei` for the expected improvement, averaged over models; `ts` for a posterior draw at the
+            candidates of the search (Thompson sampling), from one model drawn by its posterior probability.
 
     Raises:
         SettingError: A number is not positive, a list is empty, or an option is unknown.
@@ -153,14 +153,10 @@ class AveragedGP:
         )  # fmt: skip
 
     def transformed(self, y: Tensor) -> Tensor:
-        """Return the observations, n x t, in the units of the models.
-
-        They are standardised; if `warp` is True, they are passed through `half_ranked` first.
-        """
+        """Standardise the observations, n x t; with `warp`, apply `half_ranked` and standardise again."""
         return standardised(half_ranked(standardised(y))) if self.warp else standardised(y)
 
     def _factors(self, known: KnownMean | None, like: Tensor) -> Tensor:
-        """Return the R factors of the known mean, of which the first is 0."""
         return torch.tensor((0.0, *self.factors) if known is not None else (0.0,), dtype=like.dtype, device=like.device)
 
     def maximizers_on_grid(
@@ -168,9 +164,10 @@ class AveragedGP:
     ) -> tuple[Tensor, Tensor] | None:
         """Find each agent's grid row of largest expected improvement (n) and `Fitted.shared` (n) by compiled code.
 
-        Rows that the agent has observed are excluded. index: n x t, grid rows of the observations; psi: G x M, features
-        of the grid. A row is -1 if the compiled code could not find it; the caller then has to use tensor operations.
-        Returns None for acquisition `ts`, without compiled code, or if the grid is too large to tabulate its kernels.
+        Observed rows are excluded. A row is -1 if the compiled code finds none; use tensor operations for this agent.
+        Returns None for acquisition `ts`, without compiled code, or for more than 2048 grid points.
+
+        index: n x t, grid rows of the observations; psi: G x M, features of the grid.
         """
         if self.acquisition != "ei" or len(grid.points) > _MOST_POINTS or not computes(y, grid.points):
             return None
@@ -190,8 +187,7 @@ class AveragedGP:
     def kernels(self, a: Places, b: Places, known: KnownMean | None) -> Tensor:
         """Return the covariances of a and b under all kernels, n x C x s x t.
 
-        The C kernels are the SE kernels k_l of all length-scales and, with a known mean, also all
-        `own k_l + psi(a)' covariance psi(b)`.
+        The C kernels are the SE kernels k_l and, with a known mean, the kernels `own k_l + psi(a)' covariance psi(b)`.
         """
         plain = scaled_kernels(a.x, b.x, self.lengthscales)
         if known is None or a.psi is None or b.psi is None:
@@ -208,10 +204,7 @@ class AveragedGP:
         return torch.cat([plain, known.own * plain + common[:, None]], 1)
 
     def _log_prior(self, known: KnownMean | None, r: Tensor) -> Tensor:
-        """Return the log prior weights of all models, J x R.
-
-        The SE kernels are used with r = 0, the kernels with `KnownMean.covariance` with r > 0; other models get -inf.
-        """
+        """Return log prior weights, J x R; -inf for an SE kernel with r > 0, or another kernel with r = 0."""
         l = torch.tensor(self.lengthscales, dtype=r.dtype, device=r.device)
         prior = (-0.5 * ((l.log() - _LENGTH[0]) / _LENGTH[1]).square())[:, None]  # L x 1
         if known is not None:
@@ -223,9 +216,9 @@ class AveragedGP:
 
 @dataclass(frozen=True)
 class Fitted:
-    """The posteriors of n agents, each under its m most probable models, as `AveragedGP.fit` returns them.
+    """The posteriors of n agents, each under its m most probable models.
 
-    log_probability: n x m, the models' log posterior probabilities. kernel: n x m, the number of each model's kernel in
+    log_probability: n x m, the models' log posterior probabilities. kernel: n x m, each model's index in
     `AveragedGP.kernels`. best: n, each agent's largest observation after `AveragedGP.transformed`. shared: n, the total
     probability of all models with the known mean.
     """
@@ -321,11 +314,7 @@ def _ranks(y: Tensor) -> Tensor:
 
 
 def log_improvement(u: Tensor) -> Tensor:
-    """Compute `log(phi(u) + u Phi(u))`, also for u << 0 (Ament et al., Unexpected improvements to EI, NeurIPS 2023).
-
-    For u < -1 it is `log phi(u) + log(1 - |u| m)` with the Mills ratio m = Phi(u) / phi(u). For u << -1, the second
-    logarithm is replaced by its expansion, `-2 log |u|`.
-    """
+    """Compute `log(phi(u) + u Phi(u))`, also for u << 0 (Ament et al., Unexpected improvements to EI, NeurIPS 2023)."""
     near = u.clamp(min=-1)
     direct = (torch.exp(-0.5 * near * near) / math.sqrt(2 * math.pi) + near * torch.special.ndtr(near)).log()
     a = -u.clamp(max=-1)
@@ -336,23 +325,17 @@ def log_improvement(u: Tensor) -> Tensor:
 
 @lru_cache(maxsize=1)
 def _improvements() -> Tensor:
-    """Tabulate `phi(u) + u Phi(u)` at 8193 points u in [-16, 16]."""
     return log_improvement(torch.linspace(-16, 16, 8193, dtype=torch.float64, device="cpu")).exp()
 
 
 @lru_cache(maxsize=4)
 def _tables(grid: Grid, lengthscales: tuple[float, ...]) -> tuple[calls.GridColumns, Tensor]:
-    """Return the W columns of a grid's kernel tables, and the SE kernels of L length-scales, L x G x W."""
     order = calls.GridColumns.of(grid)
     return order, scaled_kernels(grid.unit_points, grid.unit_points, lengthscales)[..., order.rows].contiguous()
 
 
 @lru_cache(maxsize=2)
 def _common_table(covariance: Tensor, psi: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the shared function's covariances between all grid points and the points `rows`, G x W, and variances, W.
-
-    psi: G x M, the features of the grid points.
-    """
     columns = psi[rows]
     return psi @ covariance @ columns.mT, ((columns @ covariance) * columns).sum(1)
 
@@ -362,7 +345,7 @@ Locate = Callable[[Tensor], Places]  # converts unit-cube points, n x k x D, to 
 
 @dataclass(frozen=True)
 class ImprovementSurface:
-    """The log expected improvement of n agents as a function of unit-cube points, for `Acquisition`."""
+    """The log expected improvement of n agents as a function of unit-cube points."""
 
     fitted: Fitted
     locate: Locate
@@ -375,7 +358,7 @@ class ImprovementSurface:
         return self.fitted.log_probability.shape[1]
 
     def __call__(self, u: Tensor) -> Tensor:
-        """Return the values, n x k, at unit-cube points u, n x k x D, or 1 x k x D for points that all agents share."""
+        """Return the values at unit-cube points, `n x k x D -> n x k`; all agents share points `1 x k x D`."""
         return self.fitted.log_expected_improvement(self.locate(u))
 
     def select(self, rows: Tensor) -> "ImprovementSurface":

@@ -1,8 +1,6 @@
 """Padding and splitting of batches, so that the result of a row does not depend on the other rows of its batch.
 
-Libraries compute small matrix products and the last rows of large ones by special code, which rounds differently.
-Without padding, an agent's queries would therefore depend on the other agents in its process. The padding repeats rows
-of the batch.
+Libraries round small matrix products, and the last rows of large ones, differently.
 """
 
 from collections.abc import Callable, Iterator
@@ -54,17 +52,14 @@ def blocks(n: int, size: int, device: torch.device) -> Iterator[Tensor]:
 
 
 def in_blocks(function: Callable[[Tensor], Tensor], n: int, rows_at_once: int, device: torch.device) -> Tensor:
-    """Call `function` for blocks of the row indices 0..n-1, each padded to at least `PRODUCTS` rows.
-
-    Returns one result per row.
-    """
+    """Call `function` for blocks of the row indices 0..n-1, each of at least `PRODUCTS` rows; return n results."""
     blocks_of_rows = torch.arange(n, device=device).split(rows_at_once)
     return torch.cat([function(r[filled(len(r), PRODUCTS, device)])[: len(r)] for r in blocks_of_rows])
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Use one thread per tensor operation: more would change the rounding and slow down parallel blocks."""
+    """Use one thread per tensor operation; more threads would change the rounding."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

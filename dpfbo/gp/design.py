@@ -13,16 +13,16 @@ from dpfbo.space.regions import Regions
 
 @dataclass(frozen=True)
 class Design:
-    """The initial points of each agent. Everybody who knows the arguments and the seed can compute them.
+    """The initial points of each agent, which anybody can compute from the arguments and the seed.
 
     Args:
         domain: The search space.
         regions: The sub-regions; a single region lets every agent start anywhere in the domain.
         streams: The random numbers of the run's seed.
         n_init: The number of initial points of each agent.
-        kind: `uniform` for independent points in the agent's own region (Algo. 2 line 2); `sobol` for points in the
-            whole domain: each agent takes the next n_init points of one randomly shifted Sobol sequence, or, on a grid
-            with several axes, the nearest grid points.
+        kind: `uniform` for independent points in the agent's own region (Algo. 2 line 2). `sobol` for the next n_init
+            points of one randomly shifted Sobol sequence in the whole domain; on a grid with several axes, the grid
+            points nearest to them.
 
     Example:
         >>> from dpfbo.space.domain import Box
@@ -56,7 +56,6 @@ class Design:
         return regions.uniform_points(regions.assign(agents), u.view(len(agents), self.n_init, D), self.domain)
 
     def _sobol(self, agents: Tensor) -> Tensor:
-        """Return the agents' blocks of the shifted Sobol sequence, n x n_init x D."""
         ids, k, D = agents.cpu(), self.n_init, self.domain.dimension
         if len(ids) == 0:
             return torch.zeros(0, k, D, dtype=torch.float64, device=agents.device)

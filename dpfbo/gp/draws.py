@@ -37,15 +37,15 @@ class ConfidenceScale:
         beta_t = B + R sqrt(2 (gamma + 1 + log(4 / delta))),    gamma = 1/2 log det(I + K / noise)
 
     By Theorem 2 of Chowdhury and Gopalan (2017), `|f - mu| <= beta_t sd` for all t and x with probability at least
-    1 - delta / 4. The share delta / 4 is the maintainers' reading of Algo. 2. In the theorem, gamma is the largest
-    information gain of any t - 1 observations. Here gamma is the gain of the agent's own observations. This gain is no
-    larger than the largest one, and the theorem's proof starts from this gain. The bound needs `noise = 1 + 2 / T`
-    (`dpfbo.federated.theory.regularization`) and a kernel that is given, not fitted.
+    1 - delta / 4. The bound needs `noise = 1 + 2 / T` (`dpfbo.federated.theory.regularization`) and a kernel that is
+    given, not fitted. The theorem takes gamma as the largest information gain of any t - 1 observations; here gamma is
+    the gain of the agent's own observations, from which the proof starts. The share delta / 4 is the maintainers'
+    reading of Algo. 2.
 
     Args:
         norm_bound: B, an upper bound of an objective's norm in the RKHS of the agent's kernel, in the units of its GP.
         noise_sd: R, the sub-Gaussian constant of the observation noise; for normal noise, the standard deviation.
-        delta: A probability, which is not the delta of differential privacy.
+        delta: A probability, not the delta of differential privacy.
 
     Raises:
         SettingError: norm_bound or noise_sd is not positive, or delta lies outside (0, 1].
@@ -115,14 +115,14 @@ class OwnDraw:
 
         Args:
             agents: The ids of n agents.
-            x: The unit-cube points of each agent's t observations, `n x t x D`.
+            x: Each agent's observed unit-cube points, `n x t x D`.
             y: The observations, `n x t`.
             hyper: The agents' hyper-parameters; only `gpytorch` accepts `KernelParameters`.
             domain: The search space.
             acquisition: The search for the maximum in a box.
             streams: The random numbers of the run's seed.
             round: The round t.
-            index: The row of each point in a grid, `n x t`; None to look the rows up.
+            index: Each point's row in a grid, `n x t`; None to look the rows up.
         """
         noise = hyper.noise.clamp(min=_NOISE_FLOOR)
         if self.method == "gpytorch":
@@ -156,7 +156,6 @@ class OwnDraw:
         self, agents: Tensor, x: Tensor, y: Tensor, hyper: Hyperparameters, noise: Tensor, domain: Domain,
         streams: Streams, round: int,
     ) -> FeatureFunction:  # fmt: skip
-        """Draw the functions of the method `rff`."""
         F, (n, t, _), D = self.n_features, x.shape, embedded_dimension(domain)
         s = streams.normal("own_draw/frequencies", agents, round, F * D).view(n, F, D)
         b = 2 * math.pi * streams.uniform("own_draw/phases", agents, round, F)
@@ -199,12 +198,11 @@ def exact_draw_on_grid(
 
         f = f0 + k(grid, x) (K + noise I)^-1 (y - f0(x) - e)
 
-    The prior draw f0 is a random Fourier series on a circle; its kernel equals the SE kernel on [0, 1] to 1e-10. Agents
-    whose length-scales lie in the same octave (l / 2, l], where l is a power of 2, share one circle of length
-    `1 + 7 l` and one Fourier basis.
+    The prior draw f0 is a random Fourier series; its kernel equals the SE kernel on [0, 1] to 1e-10. Length-scales in
+    the same octave (2^(k - 1), 2^k] share one Fourier basis.
 
-    index: n x t, the rows of the observed points; y: n x t; noise: n; e: n x t, drawn noise; normals: maps
-    (log2 l, rows of agents, size) to the standard normals of f0, len(rows) x size.
+    index: n x t, the rows of the observed points; y: n x t; noise: n; e: n x t, drawn noise; normals: maps (k, rows of
+    agents, size) to the standard normals of f0, len(rows) x size.
     """
     L = hyperparameters.gram_cholesky(grid[index][..., None], hyper, noise)
     octave = _octaves(hyper)
@@ -222,20 +220,19 @@ def exact_draw_on_grid(
 
 
 def _octaves(hyper: Hyperparameters) -> Tensor:
-    """Return the octave of each length-scale, n: the k for which it lies in (2^(k - 1), 2^k]."""
     return hyper.lengthscale.log2().ceil().long()
 
 
 @lru_cache(maxsize=32)
 def _basis(grid: Tensor, octave: int) -> tuple[float, Tensor]:
-    """Return the length of the circle for an octave of length-scales, and its Fourier basis at the grid, G x F."""
+    """Return the period for an octave of length-scales, and the Fourier basis at the grid, G x F."""
     longest = 2.0**octave
     circle = 1 + _REACH * longest
     return circle, _fourier_basis(grid, circle, math.ceil(_REACH * circle / (math.pi * longest)))
 
 
 def _spectrum(hyper: Hyperparameters, circle: float, harmonics: int) -> Tensor:
-    """Return the SE kernel's Fourier coefficients on the circle, for `[1, cos.., sin..]`, `n x (1 + 2 J)`."""
+    """Return the SE kernel's Fourier coefficients for `[1, cos.., sin..]`, `n x (1 + 2 J)`."""
     l = hyper.lengthscale[:, None]
     j = torch.arange(harmonics + 1, dtype=l.dtype, device=l.device)
     a = math.sqrt(2 * math.pi) * l / circle * torch.exp(-0.5 * (2 * math.pi * j * l / circle) ** 2)
@@ -244,7 +241,6 @@ def _spectrum(hyper: Hyperparameters, circle: float, harmonics: int) -> Tensor:
 
 
 def _fourier_basis(x: Tensor, circle: float, harmonics: int) -> Tensor:
-    """Evaluate the functions `[1, cos(2 pi j x / circle).., sin(..)..]` for j = 1..J, `... -> ... x (1 + 2 J)`."""
     j = torch.arange(1, harmonics + 1, dtype=x.dtype, device=x.device)
     angle = 2 * math.pi / circle * x[..., None] * j
     return torch.cat([torch.ones_like(x)[..., None], torch.cos(angle), torch.sin(angle)], -1)

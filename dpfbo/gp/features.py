@@ -22,9 +22,8 @@ _ACCELERATOR_BLOCK = 100_000_000  # features evaluated at once on an accelerator
 class RandomFeatures:
     """A batch of B feature maps, each with M features `phi_j(x) = cos(s_j . x + b_j) / norm`.
 
-    `phi(x) . phi(x')` approximates the SE kernel `exp(-|x - x'|^2 / (2 l^2))` (Rahimi and Recht 2007). As in the
-    paper's App. B, norm is the length of the vector of the M cosines, so every phi(x) has unit norm and
-    `|phi(x) . w| <= |w|`.
+    `phi(x) . phi(x')` approximates the SE kernel `exp(-|x - x'|^2 / (2 l^2))` (Rahimi and Recht 2007). norm is the
+    length of the vector of the M cosines, so that `|phi(x)| = 1` and `|phi(x) . w| <= |w|` (paper, App. B).
 
     Args:
         frequencies: `s_j`, `B x M x D`; with B = 1 all agents share one map.
@@ -67,7 +66,7 @@ class RandomFeatures:
         return RandomFeatures(self.frequencies.to(where), self.phases.to(where), self.space)
 
     def on(self, domain: Domain) -> "RandomFeatures":
-        """Return a copy of the maps for points of the domain; for a mixed box, the copy embeds the points first."""
+        """Return the maps for points of the domain; the points of a mixed box are embedded first."""
         return replace(self, space=domain if isinstance(domain, MixedBox) else None)
 
     def select(self, rows: Tensor) -> "RandomFeatures":
@@ -110,7 +109,6 @@ class FeatureFunction:
         return batches.in_blocks(values, n, max(1, _block(u.device) // numbers), u.device)
 
     def _values(self, u: Tensor, features: RandomFeatures, w: Tensor) -> Tensor:
-        """Evaluate functions whose features, points and weights (b x P x M, or 1 x P x M) fit in the cache."""
         c = features.angles(u.expand(max(len(u), len(features.frequencies)), -1, -1)).cos_()  # b x k x M
         values = (c[0] @ w.mT if len(c) == 1 else c @ w.mT) / torch.linalg.vector_norm(c, dim=-1, keepdim=True)
         if self.regions.P == 1:
@@ -134,9 +132,9 @@ class FeatureFunction:
     def around(self, u: Tensor, region: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the arguments of `derivatives` for points that differ from u (b x D) on continuous, active axes only.
 
-        region: b, the region whose weights apply at each point; rows: b, the index of each point's function. The angles
-        at a point x are `a_j(u) + s_j . (x - u)`. Returns their values at x = 0 (b x M), the negated slopes -s_j
-        (b x D x M) and the weights (b x M).
+        The arguments are the angles at x = 0 (b x M), the negated slopes -s_j (b x D x M) and the weights (b x M).
+
+        region: b, the region whose weights apply at each point; rows: b, the index of each point's function.
         """
         features = self.features.select(rows)
         shared = len(features.frequencies) == 1
@@ -149,14 +147,7 @@ class FeatureFunction:
         return (u[:, :, None] * negated).sum(1).add_(angles), negated, w
 
     def on_product(self, left: Tensor, right: Tensor) -> Tensor:
-        """Evaluate at all pairs `(left_i, right_j)` of points, left: a x D1, right: b x D2; `B x ab`, j fastest.
-
-        If each function has its own map, every angle is a sum p + q, where p depends only on left and q only on right.
-        The value is `g = A / sqrt(N)`, with sums over the M features:
-
-            A = sum (w cos p) cos q - (w sin p) sin q
-            N = M - sum cos^2 p - sum cos^2 q + 2 sum cos^2 p cos^2 q - 2 sum (cos p sin p) (cos q sin q)
-        """
+        """Evaluate at all pairs `(left_i, right_j)` of points, left: a x D1, right: b x D2; `B x ab`, j fastest."""
         (n, M, _), space = self.features.frequencies.shape, self.features.space
         related = space is not None and space.conditions  # then left and right cannot be embedded one without the other
         if n < len(self.weights) or related:  # one map: its cosines at all points are needed only once
@@ -165,7 +156,14 @@ class FeatureFunction:
         return batches.in_blocks(lambda rows: self._values_on_product(left, right, rows), n, rows_at_once, left.device)
 
     def _values_on_product(self, left: Tensor, right: Tensor, rows: Tensor) -> Tensor:
-        """Return the values (r x ab) of the r functions with the numbers `rows`, as in `on_product`."""
+        """Return the values of the r functions `rows` as `on_product` does, r x ab.
+
+        The angles are sums p + q of parts from left and right. The value is `A / sqrt(N)`, with sums over the M
+        features:
+
+            A = sum (w cos p) cos q - (w sin p) sin q
+            N = M - sum cos^2 p - sum cos^2 q + 2 sum cos^2 p cos^2 q - 2 sum (cos p sin p) (cos q sin q)
+        """
         S, phases = (v.index_select(0, rows) for v in (self.features.frequencies, self.features.phases))
         w, first, others, space = _rows(self.weights, rows), left, right, self.features.space
         if space is not None:
@@ -189,8 +187,8 @@ class FeatureFunction:
 def derivatives(x: Tensor, angles: Tensor, negated: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Compute values (b), gradients (b x D) and Hessians (b x D x D) of b functions, each at one point, x: b x D.
 
-    angles, negated, w: as returned by `FeatureFunction.around`. With the angles a_j at x, `g = A N^-1/2`, where
-    `A = sum_j w_j cos a_j` and `N = sum_j cos^2 a_j`.
+    With the angles a_j at x, the value is `A N^-1/2`, where `A = sum_j w_j cos a_j` and `N = sum_j cos^2 a_j`. angles,
+    negated, w: as returned by `FeatureFunction.around`.
     """
     a = angles - (x[:, :, None] * negated).sum(1)  # b x M
     c = torch.cos(a)
@@ -207,7 +205,6 @@ def derivatives(x: Tensor, angles: Tensor, negated: Tensor, w: Tensor) -> tuple[
 
 
 def _cos_and_sin(angles: Tensor) -> Tensor:
-    """Stack cosines and sines, `... x M -> ... x 2 x M`."""
     both = angles.new_empty(*angles.shape[:-1], 2, angles.shape[-1])
     torch.cos(angles, out=both[..., 0, :])
     torch.sin(angles, out=both[..., 1, :])
@@ -215,7 +212,6 @@ def _cos_and_sin(angles: Tensor) -> Tensor:
 
 
 def _block(device: torch.device) -> int:
-    """Return the number of features that are evaluated at once."""
     return _BLOCK if device.type == "cpu" else _ACCELERATOR_BLOCK
 
 
@@ -226,7 +222,6 @@ def product(left: Tensor, right: Tensor) -> Tensor:
 
 
 def _rows(tensor: Tensor, rows: Tensor) -> Tensor:
-    """Select some rows of a batch; a batch of one, which all rows share, stays as it is."""
     return tensor if len(tensor) == 1 else tensor.index_select(0, rows)
 
 
@@ -240,8 +235,8 @@ def shared_features(
         dimension: The number of coordinates of a point, D.
         lengthscale: l, in unit-cube coordinates.
         generator: The source of the frequencies and phases.
-        paired: True for cosine and sine pairs of M/2 frequencies, which approximate the kernel with lower variance
-            (M must be even); False for M frequencies with random phases `b ~ U[0, 2 pi]`.
+        paired: True for cosine and sine pairs of M/2 frequencies (M must be even), which approximate the kernel with
+            lower variance; False for M frequencies with random phases `b ~ U[0, 2 pi]`.
 
     Returns:
         The map, in float64 on the CPU, with frequencies 1 x M x D.

@@ -1,8 +1,8 @@
 """Draws from the posteriors of the agents' GPs by GPyTorch, and their maximisers.
 
 On a grid, or at random candidates if there are discrete axes, a draw is `mean + R z` with standard normals z and the
-posterior covariance `R R^T`. In a box without discrete axes, a draw is a function. Matheron's rule computes it
-from a prior draw f0 and the observations y at the points X (Wilson et al. 2020):
+posterior covariance `R R^T`. In a box without discrete axes, Matheron's rule computes a draw f from a prior draw f0 and
+the observations y at the points X (Wilson et al. 2020):
 
     f(u) = f0(u) + k(u, X) v,    v = (K + noise I)^-1 (y - f0(X) - e),    e ~ N(0, noise I)
 """
@@ -67,7 +67,6 @@ class Draw:
         return maximizers_in_box(self.function(n_features), acquisition, u.view(n, -1, D))
 
     def _joint(self, points: Tensor) -> Tensor:
-        """Draw the values, n x G, at points n x G x D, or at points 1 x G x D that all agents share."""
         return self.posterior.joint_draw(points, self._normal("weights", points.shape[1]))
 
     def function(self, n_features: int) -> "PathwiseDraw":
@@ -86,9 +85,10 @@ class Draw:
 
 @dataclass(frozen=True)
 class Posterior:
-    """The posteriors of n agents.
+    """The GP posteriors of n agents.
 
-    hyper: the agents' hyper-parameters, whose noise variances are `Draw.noise`; x and y: as in `Draw`.
+    hyper: the agents' hyper-parameters; x: n x t x D, observed points, embedded if the domain is a `MixedBox`; y:
+    n x t, the observations.
     """
 
     hyper: KernelParameters
@@ -100,11 +100,11 @@ class Posterior:
         return Posterior(self.hyper.select(rows), self.x[rows], self.y[rows], self.models)
 
     def model(self) -> AgentsModel:
-        """Return the agents' GPyTorch model for evaluation, without gradients of its parameters."""
+        """Return the agents' GPyTorch model in evaluation mode, without gradients of its parameters."""
         return self.models.of(self.hyper, self.x, self.y).requires_grad_(False).eval()
 
     def joint_draw(self, points: Tensor, z: Tensor) -> Tensor:
-        """Return the agents' posterior draws `mean + R z`, n x G, where `R R^T` is the posterior covariance.
+        """Return posterior draws `mean + R z`, n x G, where `R R^T` is the posterior covariance.
 
         points: n x G x D, or 1 x G x D if all agents have the same points; z: n x G standard normals.
         """
@@ -117,10 +117,9 @@ class Posterior:
         return values
 
     def moments(self, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return posterior means (n x k) and covariances (n x k x k) at points, and mean prior variances (n).
+        """Return posterior means (n x k) and covariances (n x k x k) at k points, and mean prior variances (n).
 
-        The prior variances are averaged over the k points. Raises FactorisationError if a Gram matrix is not positive
-        definite.
+        Raises FactorisationError if a Gram matrix is not positive definite.
         """
         model = self.model()
         with points.device, torch.no_grad(), gpytorch_model.exact_algebra(), gpytorch.settings.debug(False):
@@ -149,8 +148,8 @@ class Posterior:
 class PathwiseDraw:
     """n drawn functions `f(u) = sum_j w_j cos(s_j . u + b_j) + k(u, X) v`; w: n x F; v: n x t.
 
-    features: s_j and b_j for j = 1..F. X: the t observed points of `posterior`. If its model has an input warp, u and X
-    are warped first.
+    features: s_j and b_j for j = 1..F. X: the observed points of `posterior`. An input warp is applied to u and X
+    first.
     """
 
     posterior: Posterior
@@ -174,7 +173,7 @@ class PathwiseDraw:
         return (torch.cos(self.features.angles(warped)) @ self.w[..., None])[..., 0]
 
     def blockwise(self, u: Tensor) -> Tensor:
-        """Evaluate the draws as `__call__` does, but one block of agents after another."""
+        """Evaluate the draws, `n x k x D -> n x k`, one block of agents after another."""
         width = self.w.shape[1] + self.v.shape[1]
         values = torch.empty_like(u[..., 0])
         for rows in batches.blocks(len(u), u.shape[1] * width, u.device):
@@ -191,7 +190,7 @@ class PathwiseDraw:
 
 
 def maximizers_in_box(draw: PathwiseDraw, acquisition: Acquisition, points: Tensor) -> Tensor:
-    """Return the maximiser of each draw in a box, n x D, by BFGS ascents from its best candidate and all its starts.
+    """Return the maximiser of each draw in a box, n x D, by BFGS ascents from the best candidate and all starts.
 
     points: the candidates of each draw, then its starts, `n x (n_candidates + n_starts) x D`.
     """
@@ -215,15 +214,11 @@ def maximizers_in_box(draw: PathwiseDraw, acquisition: Acquisition, points: Tens
 
 
 def _best(points: Tensor, values: Tensor) -> Tensor:
-    """Return the points with the largest values, `n x k x D, n x k -> n x D`."""
     return points[torch.arange(len(points), device=points.device), values.argmax(1)]
 
 
 def _root(covariance: Tensor, variance: Tensor) -> Tensor:
-    """Return R with `R R^T = covariance + _JITTER variance I`.
-
-    If that matrix has no Cholesky factor, its negative eigenvalues are replaced by 0.
-    """
+    """Return R with `R R^T = covariance + _JITTER variance I`; negative eigenvalues count as 0."""
     diagonal = (_JITTER * variance)[:, None].expand(-1, covariance.shape[1])
     C = covariance + torch.diag_embed(diagonal)
     R, info = torch.linalg.cholesky_ex(C)

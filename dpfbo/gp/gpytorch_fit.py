@@ -17,7 +17,7 @@ _DIFFERENCE = 1e-4  # step of the difference quotients, in raw parameters
 def fit(x: Tensor, y: Tensor, own: OwnGP) -> KernelParameters:
     """Maximise each agent's log marginal likelihood plus its log prior densities, starting at the values of `own`.
 
-    x: N x t x D; y: N x t. An agent whose likelihood is not finite at the start keeps these values.
+    x: N x t x D; y: N x t. An agent whose likelihood is not finite at the start keeps the values of `own`.
     """
     n, t, D = x.shape
     start = gpytorch_model.start(own, n, D, x.device)
@@ -40,7 +40,7 @@ def fit(x: Tensor, y: Tensor, own: OwnGP) -> KernelParameters:
 def log_likelihood(hyper: KernelParameters, x: Tensor, y: Tensor, models: Models) -> tuple[Tensor, Tensor]:
     """Return `(log marginal likelihood + log prior densities) / t` (N) and its gradient (N x p).
 
-    An agent whose covariance has no Cholesky factor gets -inf; halving the batch again and again isolates this agent.
+    An agent whose covariance has no Cholesky factor gets -inf.
     """
     n = len(x)
     rows = batches.filled(n, batches.PRODUCTS, x.device)
@@ -59,9 +59,9 @@ def log_likelihood(hyper: KernelParameters, x: Tensor, y: Tensor, models: Models
 def information(hyper: KernelParameters, x: Tensor, models: Models) -> Tensor:
     """Return the Fisher information of the raw parameters, divided by t: `tr(A^-1 A_i A^-1 A_j) / (2 t)`, N x p x p.
 
-    x: N x t x D. A, N x t x t, is the covariance of the t observations of each agent, noise included, and A_i is its
-    difference quotient with respect to parameter i. The result is the identity where A is not positive definite or the
-    information is not finite.
+    A (N x t x t) is the covariance of an agent's t observations, noise included, and A_i is its difference quotient in
+    parameter i. Where A is not positive definite or the information is not finite, the result is the identity. x:
+    N x t x D.
     """
     (n, p), t = hyper.raw.shape, x.shape[1]
     # each agent's parameters p + 1 times: unchanged, then with each of them moved in turn

@@ -28,8 +28,7 @@ _EDGE = 1e-7  # distance from 0 and 1 within which the warp is constant: its slo
 class Kumaraswamy(gpytorch.Module):
     """Kumaraswamy's distribution function on every axis, `w(x) = 1 - (1 - x^a)^b` (Snoek et al. 2014).
 
-    a and b are the exponentials of `raw_a` and `raw_b`, n x 1 x D, which have normal priors of mean 0. If a = b = 1, w
-    is the identity.
+    a and b are the exponentials of `raw_a` and `raw_b`, n x 1 x D, which have normal priors of mean 0.
     """
 
     def __init__(self, dimension: int, batch: torch.Size) -> None:
@@ -47,7 +46,7 @@ class Kumaraswamy(gpytorch.Module):
 class AgentsModel(gpytorch.models.ExactGP):
     """n GPs with mean 0 and covariance `variance * k(w(x), w(x'))`, where w is the input warp.
 
-    x: n x t x D; y: n x t. `Models.of` makes the GPs.
+    x: n x t x D; y: n x t.
     """
 
     def __init__(self, own: OwnGP, x: Tensor, y: Tensor) -> None:
@@ -72,7 +71,7 @@ class AgentsModel(gpytorch.models.ExactGP):
                     module.register_prior(f"{raw}_prior", prior, raw)
 
     def inputs(self, x: Tensor) -> Tensor:
-        """Return the inputs of the kernel at points, n x k x D: the points, warped if the model has a warp."""
+        """Return the points, n x k x D, warped if the model has a warp."""
         return x if self.warp is None else self.warp(x)
 
     def forward(self, x: Tensor) -> gpytorch.distributions.MultivariateNormal:
@@ -89,14 +88,14 @@ class AgentsModel(gpytorch.models.ExactGP):
         return self.covar_module.base_kernel.lengthscale
 
     def raw_parameters(self) -> list[torch.nn.Parameter]:
-        """Return the raw parameters, each of shape (n, ...), in the order of the columns of `KernelParameters.raw`."""
+        """Return the raw parameters, each of shape (n, ...), in the order of `KernelParameters.raw`."""
         kernel = self.covar_module
         first = [self.likelihood.noise_covar.raw_noise, kernel.raw_outputscale, kernel.base_kernel.raw_lengthscale]
         return first if self.warp is None else [*first, self.warp.raw_a, self.warp.raw_b]
 
 
 class Models:
-    """A cache of models by number of agents: building a model takes longer than evaluating it at few points."""
+    """A cache of models by number of agents."""
 
     def __init__(self) -> None:
         self._built: dict[int, AgentsModel] = {}
@@ -145,7 +144,6 @@ def bounds_and_precision(own: OwnGP, dimension: int, device: torch.device) -> tu
 
 
 def _names(own: OwnGP, dimension: int) -> list[str]:
-    """Name the hyper-parameter to which each of the p raw parameters belongs."""
     lengthscales, warps = dimension if own.ard else 1, 2 * dimension if own.warp else 0
     return ["noise", "variance", *["lengthscale"] * lengthscales, *["warp"] * warps]
 

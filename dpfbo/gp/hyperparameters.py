@@ -6,9 +6,8 @@ of t observations y and its derivatives are (Rasmussen and Williams 2006, eq. 5.
     L = -y^T a / (2 variance) - log|A| / 2 - t log(2 pi variance) / 2
     dL/dtheta_i = (a^T A_i a / variance - tr(A^-1 A_i)) / 2,    A_i = dA/dtheta_i
 
-The best variance is `y^T a / t`, clamped to the bounds of variance and noise, so Newton's method searches only over
-theta = (log l, log eta), where l is the length-scale. GPyTorch is imported inside the functions that use it, because
-its import takes seconds.
+The best variance is `y^T a / t`, clamped to the bounds of variance and noise. Newton's method searches over
+theta = (log l, log eta), where l is the length-scale.
 """
 
 import math
@@ -39,8 +38,8 @@ def start(own: OwnGP, n_agents: int, dimension: int, device: torch.device) -> An
 def fit_own(x: Tensor, y: Tensor, own: OwnGP, kernel_parameters: bool = False) -> AnyHyperparameters:
     """Fit the hyper-parameters of every agent to x, N x t x D, and y, N x t.
 
-    kernel_parameters: True to return `KernelParameters` after a fit by GPyTorch. All other calls return
-    `Hyperparameters`.
+    kernel_parameters: True to return `KernelParameters` after a fit by GPyTorch; otherwise `Hyperparameters` are
+    returned.
     """
     if own.fit == "closed_form":
         return fit(x, y, own.start(len(x), x.device))
@@ -127,10 +126,9 @@ def terms(lengthscale: Tensor, eta: Tensor, D2: Tensor, y: Tensor) -> Terms:
 
 
 def log_likelihood(k: Terms, variance: Tensor, t: int) -> tuple[Tensor, Tensor]:
-    """Return `L / t`, the log likelihood per observation, and its gradient in the logs of (l, variance, noise).
+    """Return `L / t`, N, and its gradient in the logs of length-scale, variance and noise, N x 3.
 
-    `L / t` has N entries, -inf where `k.ok` is False; the gradient is N x 3. l: the length-scale; t: the number of
-    observations.
+    L is the log likelihood of t observations. `L / t` is -inf where `k.ok` is False.
     """
     value = -0.5 * (k.yy / variance + k.log_det + t * (2 * math.pi * variance).log())
     by_noise = k.n / variance - k.tr_n
@@ -139,9 +137,9 @@ def log_likelihood(k: Terms, variance: Tensor, t: int) -> tuple[Tensor, Tensor]:
 
 
 def profile(theta: Tensor, D2: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return `-L / t` (see `log_likelihood`) at the best variance, with its gradient and Hessian in theta.
+    """Return `-L / t` (N) at the best variance, with its gradient (N x 2) and Hessian (N x 2 x 2) in theta.
 
-    The shapes are N, N x 2 and N x 2 x 2. theta: N x 2, the logarithms of length-scale and eta = noise / variance;
+    L is the log likelihood of t observations. theta: N x 2, the logarithms of length-scale and eta = noise / variance;
     D2: N x t x t squared distances; y: N x t.
     """
     lengthscale, eta = theta.exp().unbind(1)
@@ -166,8 +164,8 @@ def profile(theta: Tensor, D2: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tenso
 def fit(x: Tensor, y: Tensor, start: Hyperparameters) -> Hyperparameters:
     """Fit hyper-parameters by maximum likelihood within `BOUNDS`.
 
-    x: N x t x D; y: N x t. The search begins at the length-scale and the ratio noise / variance of `start`. An agent
-    whose likelihood is not finite there keeps `start`.
+    The search begins at the length-scale and the ratio noise / variance of `start`. An agent whose likelihood is not
+    finite there keeps `start`. x: N x t x D; y: N x t.
     """
     block = _BLOCK if x.device.type == "cpu" else _ACCELERATOR_BLOCK
     found = [
@@ -203,8 +201,8 @@ def _fit(x: Tensor, y: Tensor, start: Hyperparameters) -> Hyperparameters:
 def best_variance(yy: Tensor, eta: Tensor, t: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return the variances that maximise the likelihood within the bounds, and two masks, N each.
 
-    The first mask marks the variances that no bound changes, the second those that a bound of the noise changes.
-    yy: see `Terms`; eta: noise / variance; t: the number of observations.
+    The first mask marks variances that no bound changes, the second those that a bound of the noise changes. yy: see
+    `Terms`; eta: noise / variance; t: the number of observations.
     """
     (low_v, high_v), (low_n, high_n) = BOUNDS["variance"], BOUNDS["noise"]
     low, high, best = low_n / eta, high_n / eta, yy / t

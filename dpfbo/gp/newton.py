@@ -1,7 +1,4 @@
-"""Batched Newton minimisation in boxes: many small problems as one batch, each with its own trust region.
-
-A step that fails is tried again, shorter, in the next iteration, so no problem waits for another's line search.
-"""
+"""Batched Newton minimisation in boxes: many small problems as one batch, each with its own trust region."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -55,7 +52,6 @@ class _Problems:
         return _Problems(rows, group, state, fixed, tuple(d.index_select(0, i) for d in self.data), self.D)
 
     def unpacked(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Split the state into x, gradient, Hessian, value and radius."""
         D, s = self.D, self.state
         return s[:, :D], s[:, D : 2 * D], s[:, 2 * D : -2].view(-1, D, D), s[:, -2], s[:, -1]
 
@@ -66,14 +62,12 @@ def minimize(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Minimise B functions of D variables, each within its own box (lower, upper: B x D); return points and values.
 
-    A step is `-|H|^-1 g` on the coordinates that are not held at a bound, shortened to the radius of the problem's
-    trust region; |H| is the Hessian with absolute eigenvalues. A step that decreases the value too little is not taken,
-    and the radius shrinks; any other step doubles the radius, up to `longest` (B). A problem that is not finite at x0
-    stays there with value infinity.
+    Steps are `-|H|^-1 g`, shortened to the radius of a trust region, at most `longest` (B). |H| is the Hessian with
+    absolute eigenvalues. A problem that is not finite at x0 stays there with value infinity.
 
     data: tensors with one row per problem, which are passed to the function. group: B, the group of each problem, if
-    only the best problem of each group matters. A problem then ends as soon as its value, minus `HOPE` times the
-    predicted decrease of its next step, is above the best value in its group.
+    only the best problem of each group matters; a problem that is not expected to become the best then ends early
+    (`HOPE`).
     """
     (B, D), device = x0.shape, x0.device
     if B == 0:
@@ -111,7 +105,7 @@ def _packed(x: Tensor, f: Tensor, g: Tensor, H: Tensor, radius: Tensor) -> Tenso
 
 
 def _finite(state: Tensor, D: int) -> Tensor:
-    """Set derivatives to 0 and the value to infinity in each row of the state with a number that is not finite."""
+    """Set derivatives to 0 and the value to infinity in each row that has a number that is not finite."""
     failed = ~state.sum(1).isfinite()
     state[:, D:-2].masked_fill_(failed[:, None], 0.0)
     state[:, -2].masked_fill_(failed, torch.inf)
@@ -131,7 +125,6 @@ def _moved(function: Function, b: _Problems, d: Tensor, length: Tensor, running:
 
 
 def _step(x: Tensor, g: Tensor, H: Tensor, radius: Tensor, fixed: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute the next step of each problem, b x D, and its length, b."""
     D = x.shape[1]
     room = torch.where(g > 0, fixed[:, :D], fixed[:, D : 2 * D]) - x
     held = room.abs() <= torch.minimum(fixed[:, 2 * D : 3 * D], radius[:, None])

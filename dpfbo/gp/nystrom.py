@@ -21,8 +21,7 @@ _JITTER = 1e-4  # added to the diagonal of the kernel matrix of the inducing poi
 def scaled_kernels(a: Tensor, b: Tensor, lengthscales: Sequence[float]) -> Tensor:
     """Compute SE kernels whose length-scales grow with the dimension, `exp(-|x - x'|^2 / (2 l^2 D / 3))`.
 
-    Distances in the unit cube grow like sqrt(D) with the dimension D, so with this scaling the same length-scales suit
-    every D.
+    Distances in the unit cube also grow like sqrt(D), so the same length-scales suit every dimension D.
 
     Args:
         a: Points in the unit cube, or in the embedding of a `MixedBox`, `... x n x D`.
@@ -70,7 +69,7 @@ class NystromFeatures:
 
     @staticmethod
     def of(domain: Domain, n_features: int, lengthscales: Sequence[float]) -> NystromFeatures:
-        """Make the map with n_features features for a domain, in float64 on the CPU."""
+        """Make the map for a domain, in float64 on the CPU."""
         checks.integer("n_features", n_features, minimum=2, maximum=_MOST)
         u = torch.quasirandom.SobolEngine(domain.dimension).draw(n_features, dtype=torch.float64)
         space = domain if isinstance(domain, MixedBox) else None

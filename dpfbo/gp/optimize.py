@@ -1,7 +1,6 @@
 """Batched minimisation in boxes by BFGS, or by Newton's method if the function gives Hessians.
 
-Each problem takes the path that it would take alone; converged problems leave the batch. The module `newton` is
-faster, but always needs Hessians.
+Each problem takes the path that it would take alone. The module `newton` is faster, but always needs Hessians.
 """
 
 from collections.abc import Callable
@@ -57,12 +56,11 @@ def minimize(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Minimise B functions of D variables, each within its own box (lower, upper: B x D); return points and values.
 
-    If a BFGS step decreases the value too little, or a Newton step does not decrease it, a step along the negative
-    gradient is tried before the problem counts as converged. A problem that is not finite at x0 stays there.
+    A problem that is not finite at x0 stays there.
 
     step: B, the length of steps along the gradient, and of the longest Newton step. group: B, the group of each
-    problem, if only the best problem of each group matters. A problem then ends as soon as its value, minus `_HOPE`
-    times the predicted decrease of its next step, is above the best value in its group.
+    problem, if only the best problem of each group matters; a problem that is not expected to become the best then ends
+    early (`_HOPE`).
     """
     function = _padded(function)
     x, rows = x0.clamp(lower, upper), torch.arange(len(x0), device=x0.device)
@@ -105,7 +103,7 @@ def minimize(
 
 
 def _padded(function: Function) -> Function:
-    """Evaluate the function on padded batches, so that values do not depend on the other points (see `batches`)."""
+    """Make the function pad its batches, so that values do not depend on the other points."""
 
     def evaluate(x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         n = len(rows)
@@ -119,7 +117,6 @@ def _padded(function: Function) -> Function:
 
 
 def _direction(b: _Batch, lower: Tensor, upper: Tensor, step: Tensor, newton: bool) -> Tensor:
-    """Return the descent direction of each problem, b x D."""
     near = torch.minimum(_projected_gradient(b, lower, upper), _NEAR * (upper - lower).amax(1))[:, None]
     to_lower, to_upper = (b.x - lower <= near) & (b.g > 0), (upper - b.x <= near) & (b.g < 0)
     held = to_lower | to_upper
@@ -133,10 +130,7 @@ def _direction(b: _Batch, lower: Tensor, upper: Tensor, step: Tensor, newton: bo
 
 
 def _newton(H: Tensor, g: Tensor, held: Tensor, longest: Tensor) -> Tensor:
-    """Return `-|H|^-1 g` on the coordinates that are not held, b x D, shortened to at most `longest`.
-
-    |H| is H with absolute eigenvalues, so that the step descends at a saddle point, too.
-    """
+    """Return `-|H|^-1 g` on the free coordinates, b x D, at most `longest` long; |H| has H's absolute eigenvalues."""
     free = (~held).to(g.dtype)
     values, vectors = eigh(free[:, :, None] * H * free[:, None, :] + torch.diag_embed(1 - free))
     values = values.abs()
@@ -148,7 +142,7 @@ def _newton(H: Tensor, g: Tensor, held: Tensor, longest: Tensor) -> Tensor:
 def eigh(matrices: Tensor) -> tuple[Tensor, Tensor]:
     """Compute the eigenvalues and eigenvectors of symmetric matrices, B x D x D.
 
-    They are computed for `_MATRICES` matrices at a time, because CUDA stores the size of its workspace in 32 bits.
+    Large batches are split, because CUDA stores the size of its workspace in 32 bits.
     """
     parts = [torch.linalg.eigh(part) for part in matrices.split(_MATRICES)]
     if len(parts) == 1:
@@ -158,7 +152,6 @@ def eigh(matrices: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _projected_gradient(b: _Batch, lower: Tensor, upper: Tensor) -> Tensor:
-    """Return the largest absolute entry of each projected gradient, b; a NaN entry gives NaN and ends the problem."""
     return ((b.x - b.g).clamp(lower, upper) - b.x).abs().amax(1)
 
 
@@ -197,10 +190,7 @@ def _trial(function: Function, b: _Batch, step: Tensor, lower: Tensor, upper: Te
 
 
 def _bfgs(old: _Batch, new: _Batch) -> Tensor:
-    """Update the estimated Hessians by BFGS where the curvature along the step is positive.
-
-    After a step along the negative gradient, the update starts from a multiple of the identity.
-    """
+    """Update the estimated Hessians by BFGS where the curvature along the step is positive."""
     s, d = new.x - old.x, new.g - old.g
     sd, dd = (s * d).sum(1), (d * d).sum(1)
     good = sd > 1e-10 * s.norm(dim=1) * d.norm(dim=1)

@@ -30,23 +30,22 @@ class Hyperparameters:
 class OwnGP:
     """The settings of each agent's own Gaussian process, whose mean is zero.
 
-    A fit maximises the marginal likelihood. It is due whenever the number of observations is a multiple of `every`, and
-    starts at the hyper-parameters given here. `ard`, `warp` and `priors` need `fit="gpytorch"`; a kernel other than
-    `rbf` needs `fit="gpytorch"` or `fit="given"`.
+    A fit maximises the marginal likelihood, starting at the hyper-parameters given here. `ard`, `warp` and `priors`
+    need `fit="gpytorch"`; a kernel other than `rbf` needs `fit="gpytorch"` or `fit="given"`.
 
     Args:
         fit: The code that fits, `closed_form` or `gpytorch`; or `given` to keep the given hyper-parameters.
-        every: The number of observations between two fits.
+        every: A fit is due whenever the number of observations is a multiple of this number.
         lengthscale: The length-scale, in unit-cube coordinates.
         variance: The variance of the kernel.
         noise: The variance of the observation noise.
         kernel: The kernel, multiplied by `variance`: `rbf` (SE), `matern32` or `matern52`.
         ard: True to fit one length-scale per axis.
         warp: True to warp every axis by Kumaraswamy's `1 - (1 - x^a)^b`, with fitted a and b.
-        priors: True for normal priors of the logarithms of length-scales, variance and noise. The modes of the priors
-            are the logarithms of the values given here.
-        standardize: True to standardise an agent's observations by their mean and standard deviation. The
-            hyper-parameters are then in standardised units.
+        priors: True for normal priors of the logarithms of length-scales, variance and noise, with modes at the values
+            given here.
+        standardize: True to standardise an agent's observations by their mean and standard deviation; hyper-parameters
+            are then in standardised units.
 
     Raises:
         SettingError: An option is unknown, or `fit` does not support an argument or ignores it.

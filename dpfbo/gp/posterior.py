@@ -20,8 +20,8 @@ class FactorisationError(ArithmeticError):
 def cholesky(K: Tensor) -> Tensor:
     """Compute lower Cholesky factors of `N x t x t` matrices.
 
-    A matrix that has no factor is tried again with jitter on its diagonal: first 1e-10, then 1e-8 times its mean
-    diagonal entry. Raises FactorisationError if both fail.
+    A matrix without a factor is tried again with jitter on its diagonal: first 1e-10, then 1e-8 times its mean diagonal
+    entry. Raises FactorisationError if both fail.
     """
     L, info = torch.linalg.cholesky_ex(K)
     failed = _failed(L, info)
@@ -39,7 +39,6 @@ def cholesky(K: Tensor) -> Tensor:
 
 
 def _failed(L: Tensor, info: Tensor) -> Tensor:
-    """Return the indices of the matrices that have no factor."""
     return ((info != 0) | ~torch.isfinite(L.diagonal(dim1=-2, dim2=-1)).all(-1)).nonzero()[:, 0]
 
 

@@ -1,4 +1,4 @@
-"""An Optuna sampler by which a site's agent chooses parameters; the site keeps its Optuna study and storage."""
+"""An Optuna sampler by which a site's agent chooses parameters."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -25,21 +25,18 @@ Exchange = Callable[[bytes], bytes | None]
 class AgentSampler(BaseSampler):
     """Chooses the parameters of a site's Optuna study with the site's `dpfbo.Agent`.
 
-    Through `Agent.tell`, the agent also learns of completed trials that the Optuna study already contains. A pruned or
-    failed trial counts as the worst value so far. An enqueued trial counts as an evaluation of the parameters with
-    which it was enqueued.
+    The agent also learns of completed trials that the Optuna study already contains. A pruned or failed trial counts as
+    the worst value so far. An enqueued trial counts as an evaluation of its own parameters.
 
-    While a trial is in state RUNNING, no other trial gets the same point. Initial points are the exception: if all
-    initial points without a value belong to running trials, a new trial evaluates one of them again. The trials of a
-    process that has died stay in state RUNNING, so they must be ended (by Optuna's heartbeats or by
-    `study.tell(number, state=FAIL)`).
+    Trials in state RUNNING have different points, with one exception: if all initial points without a value belong to
+    running trials, a new trial evaluates one of them again. The trials of a process that has died stay in state
+    RUNNING, so end them (by Optuna's heartbeats or by `study.tell(number, state=FAIL)`).
 
     Args:
         agent: The site's agent. If it has a folder, a restarted process continues from there.
-        exchange: A function that sends the site's message to the server and returns the broadcast that follows, or
-            None if the broadcast is not available yet. It is called before a trial if a message is due, and with the
-            same message before each later trial until the broadcast arrives. Algorithms that send no messages do not
-            need it.
+        exchange: A function that sends the site's message to the server and returns the next broadcast, or None if the
+            broadcast is not available yet. It is called before a trial if a message is due, and with the same message
+            before each later trial until the broadcast arrives. Not needed for algorithms that send no messages.
 
     Raises:
         SettingError: The agent's study has no named parameters.
@@ -92,11 +89,7 @@ class AgentSampler(BaseSampler):
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """Always raise SettingError: Optuna calls this only for a parameter that it cannot take from `sample_relative`.
-
-        Such a parameter is unknown in the agent's study, is defined otherwise there, or is inactive in this
-        configuration.
-        """
+        """Raise SettingError: the agent's study lacks this parameter, defines it otherwise, or has set it inactive."""
         if param_name not in self._space:
             rule = f"must be a parameter of the agent's study{nearest(param_name, self._space)}"
         elif param_distribution != self._space[param_name]:
@@ -131,7 +124,7 @@ class AgentSampler(BaseSampler):
                 self._agent.tell(earlier.params, earlier.value)
 
     def _exchange_bytes(self) -> None:
-        """Send the message that is due, or send the last one again if its broadcast has not arrived."""
+        """Send the message that is due, or repeat the last one if its broadcast has not arrived."""
         due = self._agent.message_due
         if not due and self._agent.awaited is None:
             return

@@ -1,8 +1,8 @@
 """Bayesian optimisation outsourced to another party (Kharkovskii, Dai, Low 2020: PO-GP-UCB).
 
 A *curator* holds the inputs and can measure the objective; a *modeler* optimises. The curator releases a transformed
-table once. The modeler runs GP-UCB on it, sends the index of a candidate, and receives a measurement. Besides these
-messages, the modeler knows only what its `Brief` contains; curator and modeler share neither memory nor a seed.
+table once. The modeler runs GP-UCB on it, sends indices of candidates, and receives measurements. Besides these
+messages, the modeler knows only its `Brief`; curator and modeler share neither memory nor a seed.
 """
 
 from typing import TYPE_CHECKING

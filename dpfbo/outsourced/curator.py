@@ -39,21 +39,21 @@ class Curator:
     """The curator of one table, which releases it once and then measures candidates.
 
     Args:
-        problem: The problem, with the table and the noise of a measurement.
+        problem: The table and the noise of a measurement.
         transform: The map from the table to the release.
         streams: The random numbers of measurements.
         entropy: The randomness of the release.
         ledger: The ledger to which the release is charged.
-        epsilon: The curve from which the epsilon spent is computed after the charge.
+        epsilon: The curve that gives the epsilon spent after the charge.
         capacity: The largest number of measurements.
-        kept: The file in which the curator keeps the release and the secret order of its rows until the run ends; None
-            if the noise is seeded and can be drawn again.
+        kept: The file that keeps the release and the secret order of its rows until the run ends; None if the noise is
+            seeded and can be drawn again.
 
     Guarantee:
         Only the transform's release and the measurements leave the curator. The release is charged to the ledger (on
-        disk if the ledger has a path) before `release` returns it; the transform states the neighbouring
-        relation and the sensitivity. Measurements are not covered: each reveals the objective at a row of the candidate
-        that the modeler chose.
+        disk if the ledger has a path) before `release` returns it; the transform states the neighbouring relation and
+        the sensitivity. Measurements are not covered: each reveals the objective at a row of the candidate that the
+        modeler chose.
 
     Raises:
         LedgerError: `release` cannot charge the ledger.
@@ -103,11 +103,10 @@ class Curator:
         return self._released
 
     def resume(self, values: Tensor) -> None:
-        """Restore the rows of each candidate in a resumed run, after checking that the release is still the same.
+        """Restore the rows of each candidate in a resumed run.
 
-        values: the values that were released. The release is read from the curator's own file, or made again from the
-        same seed. Raises ValueError if the file has none, or if its values differ from `values`, which means that data,
-        code or file have changed.
+        values: the released values. Raises ValueError if the curator's file holds no release, or if the release, read
+        from the file or made again from the seed, differs from `values`.
         """
         made = self.kept.load(0) if self.kept else self._new()[:2]
         if made is None or not torch.equal(made[0].values, values):
@@ -115,7 +114,7 @@ class Curator:
         self._candidate_rows = self.transform.candidate_rows(values, made[1], self.problem.table)
 
     def _kept_or_new(self) -> tuple[Release, Sequence[int] | None, Diagnostics | None]:
-        """Return (release, row order, diagnostics); a release from the curator's file comes without diagnostics."""
+        """Return (release, row order, diagnostics); no diagnostics for a release from the curator's file."""
         if self.kept and (made := self.kept.load(0)) is not None:
             return *made, None
         release, order, private = self._new()
@@ -134,8 +133,8 @@ class Curator:
     def measure(self, t: int, indices: Sequence[int]) -> Measured:
         """Measure the candidates of round t; a repeated call for the last round returns the same answers.
 
-        Raises ValueError if nothing was released yet, an index belongs to no candidate, a round is out of order, a
-        repeated round has other indices, or the measurements exceed `capacity`.
+        Raises ValueError before the release, for an index that belongs to no candidate, for a round out of order, and
+        for more than `capacity` measurements.
         """
         if self._candidate_rows is None:
             raise ValueError("a curator measures nothing before it has released")

@@ -1,8 +1,4 @@
-"""Hyper-parameters of one GP with SE kernel and constant mean, by maximum marginal likelihood.
-
-`dpfbo.gp.hyperparameters` fits many agents at once, each with zero mean and bounds for the unit cube; this module fits
-one table in any units. SciPy's optimiser is imported only when `fit` runs, because agents' processes do not need it.
-"""
+"""Hyper-parameters of one GP with SE kernel and constant mean, by maximum marginal likelihood."""
 
 import math
 from dataclasses import dataclass
@@ -50,8 +46,8 @@ def fit(x: Tensor, y: Tensor, start: Belief) -> Belief:
         L = -(y - mu)^T A^-1 (y - mu) / 2 - log|A| / 2 - m log(2 pi) / 2,   A = K + noise I
         mu = 1^T A^-1 y / 1^T A^-1 1
 
-    (Rasmussen and Williams 2006, eq. 5.8, with kernel matrix K and the generalised least-squares mean.) L-BFGS-B runs
-    from `start`, whose mean is not used, and from three other points; the best of the four results is returned.
+    (Rasmussen and Williams 2006, eq. 5.8, with kernel matrix K and the generalised least-squares mean.) L-BFGS-B starts
+    at `start`, whose mean is not used, and at three other points.
     """
     from scipy import optimize
 
@@ -82,9 +78,8 @@ def profile(theta: Tensor, x: Tensor, y: Tensor) -> tuple[float, Tensor, float]:
 
         dL/dtheta_i = sum((a a^T - A^-1) * dA/dtheta_i) / 2,   a = A^-1 (y - mu)
 
-    This is eq. 5.9 of Rasmussen and Williams (2006); mu adds no term, because dL/dmu is 0 at the optimal mean. `fit`
-    defines A. L is -inf if A is not positive definite. theta: logarithms of length-scale, variance and noise; x: m x d,
-    centred to limit rounding errors; y: m.
+    (Rasmussen and Williams 2006, eq. 5.9.) A is the covariance matrix of y; if it is not positive definite, L is -inf.
+    theta: logarithms of length-scale, variance and noise; x: m x d, centred to limit rounding errors; y: m.
     """
     m = len(x)
     lengthscale, variance, noise = theta[:1].exp(), theta[1].exp(), theta[2].exp()

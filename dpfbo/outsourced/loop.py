@@ -25,13 +25,13 @@ _MODELER = torch.zeros(1, dtype=torch.long, device="cpu")  # the modeler's agent
 
 @dataclass(frozen=True)
 class Brief:
-    """All that the modeler knows at the start besides the release. A brief holds no seed and no row of the table.
+    """All that the modeler knows at the start besides the release; a brief holds no seed and no row of the table.
 
     Args:
         transform: The curator's transform, whose settings are public; the modeler calls only `candidates`.
         public: The public facts of the table.
         belief: The modeler's GP. Its length-scale is scaled by the same factor as the rows (`Transform.scale`). The
-            factor is public, except that with `Plain` and `RandomProjection` it depends on the largest norm of the
+            factor is public, except with `Plain` and `RandomProjection`, where it depends on the largest norm of the
             secret rows.
         policy: The rule by which the modeler chooses candidates.
         capacity: The largest number of measurements.
@@ -110,8 +110,8 @@ def run(
     """Run all rounds: the release and n_init random candidates in round 0, then a proposal in each of rounds 1..T.
 
     Args:
-        curator: The curator, which releases and measures.
-        modeler: The modeler, which proposes.
+        curator: The curator.
+        modeler: The modeler.
         setup: All other settings.
         on_round: A function that is called after every round.
         result: The rounds of a resumed run (after `restore`), to which new rounds are added; None for a new run.
@@ -153,9 +153,7 @@ def run(
 
 
 def restore(curator: AnyCurator, modeler: AnyModeler, setup: Setup, result: OutsourcedResult) -> None:
-    """Replay the finished rounds of an interrupted run.
-
-    The modeler repeats its proposals from the recorded answers, and the curator measures the same rows again.
+    """Replay the finished rounds of an interrupted run with the curator and the modeler.
 
     Raises ValueError if the release, rows or answers differ from the record, which means that data or code changed.
     """
@@ -175,7 +173,7 @@ def restore(curator: AnyCurator, modeler: AnyModeler, setup: Setup, result: Outs
 
 
 def _candidates(t: int, modeler: AnyModeler, setup: Setup, n_candidates: int) -> list[int]:
-    """Return the candidates of round t; in round 0 they are random, and distinct if there are enough candidates."""
+    """Return the candidates of round t; in round 0 they are random, and distinct if there are enough."""
     if t:
         return [modeler.propose(t, float(setup.streams.uniform("modeler", _MODELER, t, 1)))]
     free, chosen = list(range(n_candidates)), []

@@ -28,20 +28,20 @@ class Policy:
     """The rule by which the modeler chooses candidates.
 
     Args:
-        policy: `gp_ucb`; or `random` to choose candidates uniformly at random, as a control.
-        delta_ucb: An upper bound on the probability that GP-UCB's confidence bounds ever fail; beta_t follows from it.
-        noise_aware: True if the kernel accounts for the variance of the difference between a candidate and the measured
-            input (`Candidates.input_variance`), until the first fit by `ml`.
+        policy: `gp_ucb`; or `random` for uniformly random candidates, as a control.
+        delta_ucb: An upper bound on the probability that GP-UCB's confidence bounds ever fail.
+        noise_aware: True if the kernel accounts for the difference between a candidate and the measured input
+            (`Candidates.input_variance`), until the first fit by `ml`.
         repeat: False to measure each candidate at most once. True to measure it at most `Candidates.counts` times
             (rounded, at least 1), or without a limit if the counts are unknown. Once all candidates have reached their
             limits, the limits no longer apply.
         fit: `given` to keep the belief's hyper-parameters; or `ml` to fit them by maximum likelihood at the released
-            (noisy) points whenever the number of measurements is a multiple of `every`.
-        every: The number of measurements between two fits.
+            (noisy) points.
+        every: With `ml`, a fit is due whenever the number of measurements is a multiple of this number.
 
     Raises:
-        SettingError: policy or fit is unknown, delta_ucb lies outside (0, 1], every is below 2, or a random policy
-            has the fit `ml`.
+        SettingError: policy or fit is unknown, delta_ucb lies outside (0, 1], every is below 2, or a random policy has
+            the fit `ml`.
     """
 
     policy: str = "gp_ucb"
@@ -78,15 +78,14 @@ class Kernel:
 def noise_aware_kernel(candidates: Candidates, belief: Belief) -> tuple[Tensor, Kernel]:
     """Return the points divided by length-scales, and the SE kernel convolved with the distribution of the inputs.
 
-    Let z and z' be candidates, l the length-scale, and v the variance of the difference between a candidate and the
-    measured input (`input_variance`). Two inputs `z + e, z' + e'` with independent `e, e' ~ N(0, diag v)` have the
-    expected covariance
+    Let l be the length-scale, and v the variance of the difference between a candidate and the measured input
+    (`input_variance`). Inputs `z + e` and `z' + e'` near candidates z and z', with independent `e, e' ~ N(0, diag v)`,
+    have the expected covariance
 
         variance prod_k (l^2 / (l^2 + 2 v_k))^(1/2) exp(-sum_k (z_k - z'_k)^2 / (2 (l^2 + 2 v_k)))
 
-    and each input has the full `variance`. At z = z', this covariance is below `variance`. The difference becomes a
-    nugget if all measurements of a candidate are at the same input. It becomes measurement noise if each measurement
-    is at a new input (`fresh`).
+    At z = z', this covariance is below `variance`. The rest of `variance` becomes a nugget if all measurements of a
+    candidate are at the same input, and measurement noise if each is at a new input (`fresh`).
     """
     v, lengthscale, variance = candidates.input_variance, belief.lengthscale, belief.variance
     if v is None:
@@ -105,8 +104,8 @@ class CandidatePosterior:
 
         mean = mu + V^T L^-1 (y - mu),    variance = k(z, z) - sum_i V_i^2
 
-    A new measurement adds one row to L and V, and a term to each sum, in O(m t) for m candidates after t measurements.
-    points: m x r, divided by length-scales. kernel: K, noise and mu. capacity: the largest number of measurements.
+    After t measurements, another takes O(m t) operations. points: m x r, divided by length-scales. kernel: K, noise and
+    mu. capacity: the largest number of measurements.
     """
 
     def __init__(self, points: Tensor, kernel: Kernel, capacity: int) -> None:
@@ -131,7 +130,7 @@ class CandidatePosterior:
         self._count += 1
 
     def refit(self, indices: Sequence[int], y: Sequence[float]) -> None:
-        """Replace all measurements by the given t >= 1 measurements in one factorisation, in O(m t^2)."""
+        """Replace all measurements by t >= 1 given ones, in O(m t^2)."""
         t = len(indices)
         K = torch.stack([self._covariances(i) for i in indices])
         noise = self.kernel.noise * torch.eye(t, dtype=K.dtype, device=K.device)
@@ -204,7 +203,6 @@ class Modeler:
         return CandidatePosterior(*noise_aware_kernel(candidates, self._belief), self._capacity)
 
     def _fitted(self) -> CandidatePosterior:
-        """Return the posterior with hyper-parameters fitted to the measurements at the released points."""
         points, b = self._candidates.points, self._belief
         start = replace(b, noise=max(b.noise, _SMALLEST_NOISE * b.variance))
         y = torch.tensor(self._y, dtype=torch.float64, device="cpu")

@@ -8,14 +8,13 @@ probability at least 1 - mu, all pairs x, x' of the n rows and their images z, z
 sigma_min is the smallest singular value of the rows. If it is below the threshold w, the transform first raises all
 singular values.
 
-The theorem is restated from memory, not quoted. It can be derived from the transform, as follows. Let u be the squared
-distance of two rows, after singular values were raised if necessary. Then `|z - z'|^2 / u` is chi^2_r / r, which leaves
-[1 - nu, 1 + nu] with probability at most `2 exp(-r (nu^2 / 4 - nu^3 / 6)) <= 2 exp(-r nu^2 / 8)`. There are fewer than
-n^2 / 2 pairs of rows, and raising singular values stretches the difference of two rows at most by sqrt(C').
+The theorem is restated from memory, not quoted. It follows from the transform. Let u be the squared distance of two
+rows after singular values were raised, if necessary. Then `|z - z'|^2 / u` is chi^2_r / r, which leaves [1 - nu, 1 +
+nu] with probability at most `2 exp(-r nu^2 / 8)`. There are fewer than n^2 / 2 pairs of rows, and raising stretches a
+distance at most by sqrt(C').
 
-Theorem 3 bounds the simple regret by a bound on GP-UCB's simple regret plus terms in nu and C'. The constants of
-these terms are not known here, so the terms are left out; `gp_ucb_regret` bounds the regret only for exact distances
-(`transform=none`).
+Theorem 3 bounds the simple regret by GP-UCB's bound plus terms in nu and C'. The constants of these terms are not known
+here, so `gp_ucb_regret` bounds the regret only for exact distances (`transform=none`).
 """
 
 import math
@@ -41,9 +40,8 @@ def stretch(sigma_min: float, w: float, inflation: str = "paper") -> float | Non
     """Return C', the largest factor by which raising singular values stretches a squared distance; None if unbounded.
 
     sigma_min: the smallest singular value of the rows. w: the threshold; if sigma_min is below w, all singular values
-    are raised.
-    inflation: `paper` replaces each singular value s by sqrt(s^2 + w^2). `authors` replaces it by s + w, and C' is then
-    `(1 + w / sigma_min)^2`.
+    are raised. inflation: `paper` replaces each singular value s by sqrt(s^2 + w^2); `authors` replaces it by s + w, so
+    that C' is `(1 + w / sigma_min)^2`.
     """
     if sigma_min >= w:
         return 1.0
@@ -53,10 +51,10 @@ def stretch(sigma_min: float, w: float, inflation: str = "paper") -> float | Non
 
 
 def gp_ucb_regret(beta: float, gain: float, noise: float, steps: int) -> float:
-    """Return `sqrt(C1 beta_T gamma_T / T)`, `C1 = 8 / ln(1 + 1 / noise)`, a bound on GP-UCB's simple regret S_T.
+    """Return `sqrt(C1 beta_T gamma_T / T)`, `C1 = 8 / ln(1 + 1 / noise)`, a bound on GP-UCB's simple regret.
 
-    The bound is in units of sigma_y and holds with probability at least 1 - delta' (see `dpfbo.outsourced.modeler`). It
-    follows from Theorem 1 of Srinivas et al. (2010), because S_T is at most the cumulative regret divided by T.
+    The bound is that of Theorem 1 of Srinivas et al. (2010), divided by T. It is in units of the prior's standard
+    deviation, and holds with probability at least 1 - delta' (see `dpfbo.outsourced.modeler`).
 
     beta: beta_T; gain: gamma_T, the maximal information gain; noise: the variance of the measurement noise divided by
     the variance of the objective; steps: T.

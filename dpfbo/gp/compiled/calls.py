@@ -1,6 +1,6 @@
 """Calls of the compiled library; the result for a function or an agent does not depend on the rest of its batch.
 
-The calls raise MemoryError if there is too little memory, and ValueError for an index outside the grid or table.
+The calls raise MemoryError if memory is short, and ValueError for an index outside the grid or table.
 """
 
 import ctypes
@@ -53,9 +53,9 @@ class _ImprovementSizes(ctypes.Structure):
 
 
 def can_search(function: FeatureFunction, D: int) -> bool:
-    """Return whether the library can search these functions: float64 on a CPU, with D <= 16 axes, none discrete.
+    """Return whether the library can search these functions.
 
-    The sizes of all tensors are checked here, because the library does not check them.
+    The library takes float64 tensors of matching sizes on a CPU, and at most 16 axes, none of which is discrete.
     """
     features, B = function.features, len(function)
     (maps, M, axes), (weighted, *shape) = features.frequencies.shape, function.weights.shape
@@ -68,8 +68,8 @@ def can_search(function: FeatureFunction, D: int) -> bool:
 def box_maximizers(function: FeatureFunction, left: Tensor, right: Tensor, rules: Rules) -> Tensor:
     """Find the maximiser of each of B functions in a box, B x D, by the method of `Acquisition`.
 
-    left: a x D1; right: b x D2, as in `BoxCandidates`; a and b are powers of two. The candidates are all pairs
-    `(left_i, right_j)`.
+    The candidates are all pairs `(left_i, right_j)`, as in `BoxCandidates`. left: a x D1; right: b x D2; a and b are
+    powers of two.
     """
     features, B, D = function.features, len(function), function.regions.dimension
     maps, M, _ = features.frequencies.shape
@@ -85,12 +85,12 @@ def grid_maximizers(
     line: Tensor, basis: Tensor, circle: float, index: Tensor, rest: Tensor, normals: Tensor, hyper: Hyperparameters,
     noise: Tensor,
 ) -> Tensor:  # fmt: skip
-    """Find the grid row of the maximiser of each of n exact draws.
+    """Find the grid row of the maximiser of each of n draws of `draws.exact_draw_on_grid`.
 
     A row is -1 if the draw's Gram matrix has no Cholesky factor or the draw's values overflow.
 
     line: G, the grid; basis: G x F, a Fourier basis on a circle of length `circle`; index: n x t, rows of the
-    observations; rest: n x t, observations minus drawn noise; normals: n x F. See `draws.exact_draw_on_grid`.
+    observations; rest: n x t, observations minus drawn noise; normals: n x F.
     """
     (n, t), (G, F) = index.shape, basis.shape
     if index.min() < 0 or index.max() >= G:
@@ -108,7 +108,6 @@ def grid_maximizers(
 
 @lru_cache(maxsize=32)
 def _padded(basis: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the basis, G x padded F, and its transpose in single precision, F x padded G."""
     G, F = basis.shape
     columns = pad(basis.mT.float(), (0, -G % _FLOATS))
     return pad(basis, (0, -F % _DOUBLES)).contiguous(), columns.contiguous()
@@ -116,13 +115,13 @@ def _padded(basis: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class GridColumns:
-    """The columns of a grid's kernel tables, each of which stands for one grid point.
+    """The columns of a grid's kernel tables; each column stands for one grid point.
 
-    With `Grid.screening`, the cluster centres come first, then the points of each cluster. Without screening, the
-    columns are all points of the grid. Some points are repeated as padding.
+    With `Grid.screening`, the cluster centres come first, then the points of each cluster; otherwise the columns are
+    all points of the grid. Some points are repeated as padding.
 
-    rows: the grid row of each of the W columns; columns: for each of the G grid rows, one of its columns; coarse: the
-    number of columns before the first cluster; width: the number of columns of each cluster, 0 without screening.
+    rows: the grid row of each of the W columns; columns: one column of each of the G grid rows; coarse: the number of
+    columns before the first cluster; width: the number of columns of each cluster, 0 without screening.
     """
 
     rows: Tensor
@@ -151,14 +150,14 @@ def grid_improvements(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Find each agent's grid row of largest expected improvement (n) and probability of models with the known mean (n).
 
-    The method is that of `averaged_gp`. Rows that the agent has observed are excluded. The `kept` most probable models
-    are averaged, without those below `least_weight` times the largest probability. A row is -1 if no expected
-    improvement reaches 1e-50, or if a covariance matrix is not positive definite.
+    Observed rows are excluded. The `kept` most probable models are averaged, without those below `least_weight` times
+    the largest probability. A row is -1 if no expected improvement reaches 1e-50, or if a covariance matrix is not
+    positive definite.
 
-    order: the W columns of the tables; plain: L x G x W, tables of the SE kernels of L length-scales; common: the
-    shared function's covariances, G x W, and variances, W, or None; mean: W, the known mean; prior: J x R, the models'
-    log prior weights, for R factors and J pairs of kernel and noise variance; index: n x t, rows of the grid; z: n x t,
-    observations after `AveragedGP.transformed`; improvement: 8193 values of `phi(u) + u Phi(u)`, u in [-16, 16].
+    order: the W columns of the tables; plain: L x G x W, SE kernels of L length-scales; common: the shared function's
+    covariances, G x W, and variances, W, or None; mean: W, the known mean; prior: J x R, log prior weights, for J pairs
+    of kernel and noise variance and R factors; index: n x t, rows of the grid; z: n x t, observations after
+    `AveragedGP.transformed`; improvement: 8193 values of `phi(u) + u Phi(u)`, u in [-16, 16].
     """
     (n, t), (L, G, W) = index.shape, plain.shape
     if index.min() < 0 or index.max() >= G:

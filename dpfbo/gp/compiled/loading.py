@@ -1,7 +1,6 @@
-"""Building and loading of the compiled library: at its first use, by the system's C compiler, in the user's cache.
+"""The compiled library, which the system's C compiler builds at its first use in the user's cache folder.
 
-Tensor operations replace the library if `DPFBO_COMPILED=0` is set, or if it cannot be built or loaded. Such a
-failure is logged.
+Tensor operations replace the library if `DPFBO_COMPILED=0` is set, or if it cannot be built or loaded.
 """
 
 import ctypes
@@ -61,8 +60,8 @@ def computes(*numbers: Tensor) -> bool:
 def call(name: str, task: str, *arguments: Any) -> None:
     """Call a function of the library; raise MemoryError(task) if memory is short.
 
-    Before this call, `computes` must have returned True. Tensors are made contiguous and passed as pointers, structures
-    by reference, and numbers of ctypes as they are.
+    Call this only after `computes` has returned True. Tensors are passed as pointers, structures by reference, and
+    numbers of ctypes as they are.
     """
     kept = [part.contiguous() if isinstance(part, Tensor) else part for part in arguments]  # until the call returns
     passed = [
@@ -84,7 +83,7 @@ def _found() -> ctypes.CDLL | None:
 
 
 def cache_folder() -> Path:
-    """Return the user's cache folder: `$XDG_CACHE_HOME/dpfbo` if that is an absolute path, else `~/.cache/dpfbo`."""
+    """Return `$XDG_CACHE_HOME/dpfbo` if that is an absolute path, else `~/.cache/dpfbo`."""
     named = os.environ.get("XDG_CACHE_HOME", "")
     try:
         return (Path(named) if os.path.isabs(named) else Path.home() / ".cache") / "dpfbo"
@@ -93,7 +92,7 @@ def cache_folder() -> Path:
 
 
 def load(folder: Path) -> ctypes.CDLL:
-    """Build the library in the folder if needed, and load it; raise CannotCompile with the reason if that fails."""
+    """Load the library from the folder, and build it first if needed; raise CannotCompile if that fails."""
     try:
         compiler = shlex.split(os.environ.get("CC", "")) or ["cc"]
     except ValueError as error:
@@ -120,7 +119,7 @@ def _opened(path: Path) -> ctypes.CDLL:
 
 
 def _build(compiler: list[str], path: Path) -> None:
-    """Build the library in a temporary folder, then move it, so that no other process loads an unfinished file."""
+    """Build the library, and move it to `path` only when it is complete."""
     with tempfile.TemporaryDirectory(dir=path.parent, prefix="build-") as folder:
         made = Path(folder) / path.name
         _output([*compiler, *FLAGS, "-o", str(made), *map(str, sorted(FOLDER.glob("*.c"))), "-lm"])
@@ -143,7 +142,6 @@ def _sources() -> list[str]:
 
 
 def _processor() -> str:
-    """Describe the processor and its instructions: a library that was built for one may not run on another."""
     try:
         lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Transforms of a table into a release, each in its own module and with a YAML file in `conf/transform/`.
+"""Transforms of a curator's table into a release.
 
 The curator calls `release` and `candidate_rows`, which see the rows. The modeler calls `candidates`, which sees only
 the release.
@@ -34,9 +34,12 @@ NORM = 25.0  # the largest norm of a scaled row; neighbours are at most 1 apart 
 class Candidates:
     """The candidates of a modeler, all public.
 
-    points: m x r. input_variance: r, the variance of the difference between a point and the input that is measured
-    for it; None for no difference. fresh: True if each measurement of a candidate is at a new input near it, False if
-    all are at the same input. counts: m, the estimated number of inputs near each candidate; None if unknown.
+    Attributes:
+        points: m x r.
+        input_variance: r, the variance of the difference between a point and its measured input; None for no
+            difference.
+        fresh: True if each measurement of a candidate is at a new input, False if all are at the same input.
+        counts: m, the estimated number of inputs near each candidate; None if unknown.
     """
 
     points: Tensor
@@ -67,7 +70,7 @@ class CandidateRows(Protocol):
 
 @dataclass(frozen=True)
 class OneRowEach:
-    """The rows of candidates that have one row each: candidate i is row order[i]."""
+    """The rows of candidates with one row each: candidate i is row order[i]."""
 
     order: Tensor
 
@@ -81,8 +84,10 @@ class OneRowEach:
 class Transform(ABC):
     """A map from a curator's table to its release. All settings are public.
 
-    private: True if the release is (epsilon, delta)-private. relation: the neighbouring relation; empty without a
-    guarantee. random: True if the release draws random numbers.
+    Attributes:
+        private: True if the release is (epsilon, delta)-private.
+        relation: The neighbouring relation; empty without a guarantee.
+        random: True if the release draws random numbers.
     """
 
     private: ClassVar[bool] = False
@@ -98,14 +103,14 @@ class Transform(ABC):
 
     @abstractmethod
     def scale(self, table: Table) -> float:
-        """Return the factor by which rows are scaled before the release; the GP's length-scale is scaled by it, too."""
+        """Return the factor that scales the rows before the release, and the GP's length-scale."""
 
     @abstractmethod
     def release(self, table: Table, entropy: Entropy) -> tuple[Release, Unreleased]:
-        """Make the release, which the modeler receives, and the secret facts that stay with the curator."""
+        """Return the release for the modeler, and the secret facts that stay with the curator."""
 
     def candidates(self, values: Tensor, public: Public) -> Candidates:
-        """Return the modeler's candidates, which are computed from the released values."""
+        """Return the modeler's candidates, computed from the released values."""
         return Candidates(values)
 
     def most_candidates(self, public: Public) -> int:
@@ -122,7 +127,7 @@ class Transform(ABC):
         return OneRowEach(torch.tensor(range(n) if order is None else order, dtype=torch.long, device="cpu"))
 
     def published_claim(self, public: Public) -> str | None:
-        """Return a sentence on a published privacy claim that is not a guarantee; None without such a claim."""
+        """Return a published privacy claim that is not a guarantee, as a sentence; None without such a claim."""
         return None
 
     def private_facts(self, table: Table) -> dict[str, Any]:
@@ -133,7 +138,7 @@ class Transform(ABC):
 class AsRows(Transform):
     """A transform without a guarantee, which releases the scaled, centred rows or a function of them.
 
-    Rows are scaled to a largest norm of 25 before they are centred.
+    Rows are scaled to a largest norm of 25, then centred.
     """
 
     def event(self, public: Public) -> dp_accounting.DpEvent | None:
@@ -193,7 +198,7 @@ class WithNoise(Transform):
 def numbers_of(n: int, signal: Tensor | None = None, noise: Tensor | None = None, n_moved: int = 0) -> Diagnostics:
     """Return the secret diagnostics of a release of n rows, with the norms of signal and noise.
 
-    signal: the values before noise. n_moved: the number of rows that were moved into the public box.
+    signal: the values before noise. n_moved: the number of rows moved into the public box.
     """
     first, second = (0.0 if values is None else float(torch.linalg.norm(values)) for values in (signal, noise))
     return Diagnostics(first, second, n_chosen=n, n_clipped=n_moved, n_rejected=0)

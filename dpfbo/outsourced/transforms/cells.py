@@ -1,4 +1,4 @@
-"""Public cells, which are equal parts of the public box, and the transforms whose candidates are centres of cells."""
+"""Public cells, which are equal parts of the public box, and transforms whose candidates are centres of cells."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ _MOST = 1_000_000  # cells of one table
 class Cells:
     """Boxes of equal shape, nearly cubes, that fill the public box.
 
-    Centres and widths are in the units of scaled rows, in which the farthest corner of the public box has norm 25.
-    longest: the number of cells on the longest axis; other axes have cells in proportion. Raises SettingError for more
-    than a million cells.
+    Centres and widths are scaled so that the farthest corner of the public box has norm 25. longest: the number of
+    cells on the longest axis; other axes have cells in proportion. Raises SettingError for more than a million cells.
     """
 
     public: Public
@@ -35,10 +34,7 @@ class Cells:
 
     @staticmethod
     def with_rows(public: Public, least: float) -> Cells:
-        """Return the smallest cells that hold at least `least` rows on average.
-
-        The longest axis has at least 2 cells, even if they then hold fewer rows.
-        """
+        """Return the smallest cells of at least `least` rows on average, but at least 2 cells on the longest axis."""
         longest = 2
         while math.prod(_shape(public, longest + 1)) * least <= public.n:
             longest += 1
@@ -81,8 +77,7 @@ class Cells:
 class CellRows:
     """The rows in each of m cells, or the row nearest to the centre of an empty cell.
 
-    centres: m x d, the centres of the cells. scaled: n x d, all rows after scaling. parts: the indices of the rows in
-    each cell.
+    centres: m x d; scaled: n x d, all rows after scaling; parts: the indices of the rows in each cell.
     """
 
     centres: Tensor

@@ -19,12 +19,12 @@ _LEAST_ROWS = 25.0  # rows of an average cell
 class Cover(OverCells):
     """Releases nothing, as a control: all public cells are candidates, empty or not.
 
-    A measurement takes a random row of the cell, or the nearest row if the cell is empty. The "released" values are a
-    zero for each cell, so epsilon is 0. What a transform gains over this control is due to its release.
+    A measurement takes a random row of the cell, or the nearest row if the cell is empty. The release depends on no
+    data, so epsilon is 0.
 
     Args:
-        cells: The number of cells on the longest axis; other axes have cells in proportion. None to choose the number
-            so that a cell holds at least 25 rows on average.
+        cells: The number of cells on the longest axis; other axes have cells in proportion. None for cells of at least
+            25 rows on average.
 
     Raises:
         SettingError: cells is below 2.

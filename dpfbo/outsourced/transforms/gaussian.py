@@ -16,8 +16,7 @@ from dpfbo.privacy.release import Release
 class GaussianNoise(WithNoise):
     """Releases `Z = X + sigma N(0, I)`, n x d, with the rows in a secret random order, at any eps > 0.
 
-    X are the scaled rows. sigma follows from the analytic Gaussian mechanism (Balle and Wang 2018). The classic
-    `sigma = sqrt(2 ln(1.25 / delta)) / eps` is proved for eps <= 1 only, and is larger.
+    X are the scaled rows. sigma follows from the analytic Gaussian mechanism (Balle and Wang 2018).
 
     Args:
         epsilon: The epsilon of the release.
@@ -28,9 +27,9 @@ class GaussianNoise(WithNoise):
         Neighbouring relation: two tables of n rows, in any order, differ in one row by a norm of at most 1. The norm is
         taken after a public scaling, under which the farthest corner of the public box has norm 25 (the adjacency of
         the paper). Event: the release of Z is (eps, delta)-private. Sensitivity: it is 1, because rows outside the box
-        are moved to the nearest point of the box, which never increases the distance of two rows. The order is random,
-        because in a table sorted by a secret column each row's place would reveal its rank. Neither scale nor centre
-        depends on the data. The measurements of rows that the modeler chooses are not covered.
+        are moved to the nearest point of the box, which never increases the distance of two rows. The random order
+        hides each row's place in the table. Neither scale nor centre depends on the data. The measurements of rows that
+        the modeler chooses are not covered.
 
     Raises:
         SettingError: epsilon is not positive, or delta lies outside (0, 1).

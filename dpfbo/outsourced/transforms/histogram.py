@@ -22,17 +22,16 @@ _LEAST_ROWS = 5.0  # rows of an average cell, in standard deviations of the nois
 class Histogram(WithNoise, OverCells):
     """Releases `counts + sigma N(0, I)`, m x 1, the noisy numbers of rows in m public cells.
 
-    The modeler optimises over the centres of the cells whose noisy counts exceed a threshold. A measurement of a
-    candidate takes a random row of its cell, if possible a row that was not measured before. If the cell is empty, the
-    row nearest to its centre is taken. The modeler asks for no more measurements of a cell than its noisy count, until
-    all cells reach this limit.
+    The candidates are the centres of the cells whose noisy counts exceed a threshold. A measurement of a candidate
+    takes a random row of its cell, if possible a row that was not measured before. If the cell is empty, the row
+    nearest to its centre is taken.
 
     Args:
         epsilon: The epsilon of the release.
         delta: The delta of the release.
         noise: The sampler of the noise.
-        cells: The number of cells on the longest axis; other axes have cells in proportion. None to choose the number
-            so that the average number of rows in a cell is about 5 times the noise's standard deviation.
+        cells: The number of cells on the longest axis; other axes have cells in proportion. None for cells whose
+            average number of rows is about 5 standard deviations of the noise.
         threshold: A cell is treated as empty if its noisy count is at most this multiple of the noise's standard
             deviation.
 

@@ -1,4 +1,4 @@
-"""A control that releases only the number of rows, so that the modeler can only choose rows at random."""
+"""A control that releases only the number of rows."""
 
 from dataclasses import dataclass
 

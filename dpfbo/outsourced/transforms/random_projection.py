@@ -1,17 +1,15 @@
 """The published transform of PO-GP-UCB (Kharkovskii, Dai, Low 2020, Algo. 1), whose privacy claim does not hold.
 
 The published claim is (eps, delta)-differential privacy for tables that differ in one row by a norm of at most 1. It
-does not hold if n > d + 1. Let X_c be the scaled, centred rows, n x d, of rank d. Even if the transform raises the
-singular values of X_c, the release is
+does not hold if n > d + 1. Let X_c be the scaled, centred rows, n x d, of rank d. With or without raised singular
+values, the release is
 
     Z = X_c W    for some d x r matrix W,
 
 so every column of Z lies in the column space of X_c, a d-dimensional subspace of the (n - 1)-dimensional space of
 centred vectors. A neighbouring table can have another column space, and the two distributions of Z are then mutually
-singular: delta is 1 for every epsilon. The lemma behind the claim is about `M X`, which mixes rows; this transform
-releases `X M`, which mixes features. Moreover, the scaling to a largest norm of 25, the centring and the decision
-whether to raise the singular values depend on secret data. The attack in `dpfbo.audit.release.two_tables` uses the
-column spaces.
+singular: delta is 1 for every epsilon. Moreover, the scaling to a largest norm of 25, the centring and the decision
+whether to raise the singular values depend on secret data.
 """
 
 import math
@@ -33,10 +31,7 @@ INFLATIONS = ("paper", "authors")
 def threshold(r: int, epsilon: float, delta: float) -> float:
     """Return the threshold for singular values, `w = 16 sqrt(r ln(2 / delta)) / eps * ln(16 r / delta)`.
 
-    r is the number of columns of the release. If any singular value of the scaled, centred rows is below w,
-    `RandomProjection` raises all of them.
-
-    Raises ValueError for r < 1, eps <= 0, or delta outside (0, 1).
+    r is the number of columns of the release. Raises ValueError for r < 1, eps <= 0, or delta outside (0, 1).
     """
     checks.integer("r", r, minimum=1)
     checks.positive("epsilon", epsilon)
@@ -51,7 +46,7 @@ def singular_values(rows: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class RandomProjection(AsRows):
-    """Releases `Z = X_c M / sqrt(r)`, n x r, with a d x r matrix M of standard normals, as published (Algo. 1).
+    """Releases `Z = X_c M / sqrt(r)`, n x r, with a d x r matrix M of standard normals (Algo. 1).
 
     X_c is the scaled, centred table. If its least singular value is below w (`threshold`), all its singular values are
     raised first. The published claim of privacy does not hold if n > d + 1; the module's docstring says why.
@@ -61,7 +56,7 @@ class RandomProjection(AsRows):
         epsilon: The epsilon of the published claim.
         delta: The delta of the published claim.
         inflation: `paper` raises a singular value s to sqrt(s^2 + w^2); `authors` raises it to s + w, as the authors'
-            code does.
+            code.
 
     Raises:
         SettingError: r is below 1, epsilon is not positive, delta lies outside (0, 1), or inflation is unknown.
@@ -108,7 +103,7 @@ class RandomProjection(AsRows):
         return f"{claim}; its proof does not cover this transform, although the known attack needs n > d + 1"
 
     def private_facts(self, table: Table) -> dict[str, Any]:
-        """Return the least singular value of the rows, the threshold w, and whether singular values were raised."""
+        """Return the rows' least singular value, the threshold w, and whether singular values were raised."""
         smallest = float(singular_values(table.rows).min())
         w = threshold(self.r, self.epsilon, self.delta)
         return {"sigma_min": smallest, "w": w, "raised": smallest < w}

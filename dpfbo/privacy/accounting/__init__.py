@@ -3,10 +3,9 @@
 The accountants in `ACCOUNTANTS` use the zero-out neighbouring relation (REPLACE_SPECIAL in dp-accounting), except
 `fixed_size`, which uses replace-one. `analytic_gaussian` is for releases without sampling, under any relation.
 
-Undocumented parts of dp-accounting are used. They were checked in version 0.6.0, and pyproject.toml allows no later
-minor version. `pld` derives a class from `GaussianPrivacyLoss`, and uses the attributes and the method
-`connect_dots_bounds` of this base class. It also uses `pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap` and the
-constructor of `PrivacyLossDistribution`. `rdp` uses `DEFAULT_RDP_ORDERS` and `RdpAccountant.rdp`.
+Undocumented parts of dp-accounting 0.6.0 are used: `GaussianPrivacyLoss` with its attributes and `connect_dots_bounds`,
+`create_pmf_pessimistic_connect_dots_fixed_gap`, the constructor of `PrivacyLossDistribution`, `DEFAULT_RDP_ORDERS` and
+`RdpAccountant.rdp`.
 """
 
 from __future__ import annotations
@@ -66,8 +65,6 @@ def accountant_names() -> tuple[str, ...]:
 def accountant_named(name: str) -> Accountant:
     """Return the accountant of this name.
 
-    Only this call imports the accountant's module and SciPy, because an agent's process needs neither.
-
     Args:
         name: `pld`, `rdp`, `moments`, `gdp`, `fixed_size`, or a name that another package adds (`dpfbo.extensions`).
 
@@ -121,10 +118,7 @@ def check_delta(delta: object, name: str = "delta") -> None:
 
 
 def accounted_multiplier(z: float) -> float:
-    """Cap a noise multiplier at 1e6, and round it down to 8 significant digits.
-
-    Most multipliers that differ only by floating-point errors become equal, so that one analysis serves all of them.
-    """
+    """Cap a noise multiplier at 1e6, and round it down to 8 significant digits."""
     z = min(z, _LARGEST_MULTIPLIER)
     nearest = float(f"{z:.{_DIGITS}g}")
     if nearest <= z:
@@ -135,8 +129,8 @@ def accounted_multiplier(z: float) -> float:
 def sampled_gaussian(event: dp_accounting.DpEvent) -> tuple[float, float]:
     """Return (q, z) of a Poisson-sampled Gaussian event, or (1, 0) of an event without noise.
 
-    q is the sampling probability, and z the noise multiplier, capped and rounded by `accounted_multiplier`. Raises
-    UnsupportedEvent for any other event.
+    q is the sampling probability, and z the noise multiplier after `accounted_multiplier`. Raises UnsupportedEvent for
+    any other event.
     """
     import dp_accounting  # here: it imports SciPy, and an agent's process needs neither
 
@@ -153,12 +147,12 @@ def sampled_gaussian(event: dp_accounting.DpEvent) -> tuple[float, float]:
 
 
 def kinds_of(events: Sequence[dp_accounting.DpEvent]) -> list[tuple[float, float]]:
-    """Return (q, z) of each event as `sampled_gaussian` does, computed once for each distinct event object."""
+    """Return (q, z) of each event as `sampled_gaussian` does."""
     known = {id(event): event for event in events}
     kinds = {i: sampled_gaussian(event) for i, event in known.items()}
     return [kinds[id(event)] for event in events]
 
 
 def finite_or_none(epsilon: float) -> float | None:
-    """Return epsilon if it is finite, else None, which is null in files."""
+    """Return epsilon if it is finite, else None."""
     return epsilon if math.isfinite(epsilon) else None
