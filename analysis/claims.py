@@ -176,7 +176,7 @@ def _as_json(found: Sequence[JudgedClaim]) -> str:
 
 
 def _checked(results_dir: Path, experiments: Sequence[str]) -> list[str]:
-    """Return the experiments with claims among the named ones, or all if none is named."""
+    """Return those of the named experiments that have claims; without names, all experiments that have claims."""
     names = list(dict.fromkeys(claim.experiment for claim in claims()))
     asked = with_parts(results_dir, experiments) or names
     finished = finished_experiments(results_dir)

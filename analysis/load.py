@@ -64,7 +64,7 @@ class Run:
 
     @property
     def claimed_epsilon(self) -> float | None:
-        """The published epsilon of the release, which is no guarantee, or None."""
+        """The epsilon that PO-GP-UCB's paper claims for the release, without a guarantee; None for other algorithms."""
         return claimed_epsilon(self.config) if self.summary.get("published_claim") else None
 
     @property

@@ -20,7 +20,7 @@ class TrustedSite:
     """A site's part: it sends the agent's message when the message is due, and acknowledges broadcasts.
 
     Args:
-        opened: A function that opens the agent for one answer.
+        opened: A function that returns a context manager, which opens the agent's folder and yields the agent.
     """
 
     def __init__(self, opened: Callable[[], AbstractContextManager[Agent]]) -> None:
