@@ -95,8 +95,8 @@ class ReleaseFile:
 class Checkpoint:
     """The files of the finished rounds of one run, in `folder`.
 
-    run: the run's name, such as a digest of its settings and seed. origin: the data and the code of this process. The
-    files are not checked against a run or an origin that is None.
+    run: the run's name, such as a digest of its settings and seed; None to accept the files of any run. origin: the
+    data and the code of this process; None to accept files of any origin.
     """
 
     def __init__(self, folder: Path, run: str | None = None, origin: RunOrigin | None = None) -> None:
@@ -169,7 +169,10 @@ class Checkpoint:
         return self._last[1]
 
     def forget_from(self, t: int, released: int | None = None) -> None:
-        """Delete the files of rounds t and later, and the kept release unless it is of round `released` (default t)."""
+        """Delete the files of rounds t and later, and release.npz unless it holds the release of round `released`.
+
+        released: t if it is None.
+        """
         for path in self.folder.glob("round-*.npz"):
             if int(path.stem.partition("-")[2]) >= t:
                 path.unlink()

@@ -64,7 +64,7 @@ class SumTerms:
 
     @property
     def enough(self) -> dict[str, int]:
-        """The minimum number of answers in each step: N - max_dropouts up to `masked`, then `noise.threshold`."""
+        """The minimum number of answers by step: `noise.threshold` in the last two steps, N - max_dropouts before."""
         late = ("survivors", "unmask")
         return {step: self.noise.threshold if step in late else self.noise.survivors for step in STEPS}
 
