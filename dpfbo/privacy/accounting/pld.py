@@ -32,8 +32,8 @@ class Pld:
 
     Guarantee: an upper bound of epsilon for Poisson-sampled Gaussian events (all rounding is pessimistic). A part of
     delta, 1e-14 plus 1e-16 a round, is reserved for rounding errors; if delta is near this part, epsilon is loose or
-    infinite. For more than 200 events, `curve` computes at most 60 epsilons. Each remaining event gets the next
-    computed epsilon, which is not smaller than its own.
+    infinite. For more than 200 events, `curve` computes the epsilon of at most 60 prefixes of the events; other
+    prefixes get the epsilon of the next longer one, an upper bound.
     """
 
     relation: ClassVar[str] = ZERO_OUT
