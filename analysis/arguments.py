@@ -14,7 +14,7 @@ P = ParamSpec("P")
 
 
 def parsed(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
-    """Parse `argv`, by default that of this process; `results_dir=FOLDER` may stand anywhere in it."""
+    """Parse `argv`, or the arguments of this process if None; `results_dir=FOLDER` may stand anywhere among them."""
     parser.add_argument_group(f"{_KEY}=FOLDER", "results folder (default: results)")
     words = list(sys.argv[1:] if argv is None else argv)
     folders = [word for word in words if word.startswith(f"{_KEY}=")]

@@ -38,10 +38,11 @@ def read(results_dir: Path, experiments: Iterable[str]) -> dict[str, Sequence[Ru
 
 
 def judge(runs: Mapping[str, Sequence[Run] | LoadError]) -> list[JudgedClaim]:
-    """Judge the claims about some experiments, given their runs, in the order of the paper.
+    """Judge the claims about the experiments in `runs`, in the order of the paper.
 
-    A claim is "not run" if a setting has no finished run or the runs cannot be read. It is "not decided" if the runs of
-    a setting are ambiguous. The tests of all claims about one figure are corrected together for multiple testing.
+    A claim is "not run" if one of its settings has no finished run, or if the runs cannot be read. It is "not decided"
+    if the runs of a setting are ambiguous. The tests of all claims about one figure are corrected together for multiple
+    testing.
     """
     stated, outcomes = claims(runs), list[Outcome]()
     seen: dict[object, str] = {}  # by the numbers of an own finding: id of the first finding with them
@@ -81,7 +82,7 @@ def judge(runs: Mapping[str, Sequence[Run] | LoadError]) -> list[JudgedClaim]:
 
 
 def _other_sign(k: int, family: Sequence[int], stated: Sequence[StatedClaim], outcomes: Sequence[Outcome]) -> bool:
-    """Return True if a published effect on the setting of claim k has the opposite sign in our runs."""
+    """Return True if our runs show the opposite sign for a published effect of claim k's setting."""
     (where,) = stated[k].test.settings
     effects = (
         outcomes[j].evidence.holds

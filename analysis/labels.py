@@ -133,7 +133,10 @@ def labels(configs: Sequence[dict[str, Any]], flats: Sequence[dict[str, Any]], h
 
 
 def flat(config: dict[str, Any], own_function: bool) -> dict[str, Any]:
-    """Return the configuration by dotted name, without keys that distinguish no settings."""
+    """Return the configuration by dotted name, without keys that distinguish no settings.
+
+    own_function: True if the seed of the run also draws the objective functions.
+    """
     ignored = {*NOT_A_SETTING, *(() if config["algorithm"]["private"] else ("privacy",))}
     if own_function:
         ignored.add("problem.function_seed")

@@ -33,9 +33,10 @@ class Drawn:
 def draw_experiment(
     name: str, runs: Sequence[Run], accountant: str | None = None, style: PageStyle = SCREEN
 ) -> list[Drawn]:
-    """Draw all figures of an experiment; without claims if it has several problems or metrics.
+    """Draw all figures of an experiment, with verdicts on claims if it has a single problem and metric.
 
-    accountant: accountant of the epsilons of federated runs. Raises LoadError if no run has an epsilon by it.
+    accountant: the accountant by which federated runs state epsilon; not used for gains or target epsilons. Raises
+    LoadError if a figure needs it and no run has an epsilon by it.
     """
     with mpl.rc_context(style.rc):  # figures without pyplot need no display and no closing
         federated, by_axis = [run for run in runs if not run.outsourced], by_metric(runs)

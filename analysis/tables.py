@@ -112,7 +112,10 @@ def accountants(groups: Sequence[SettingRuns]) -> dict[str, str]:
 
 
 def epsilons_in_words(group: SettingRuns, names: Iterable[str]) -> str:
-    """Return epsilon by each accountant (– if one does not apply), or words if it is claimed, absent or 0."""
+    """Return epsilon by each accountant, separated by ` / `; or words if epsilon is claimed, absent or 0.
+
+    An accountant that does not apply gets –.
+    """
     known = group.first.summary["epsilon"]
     values = [group.epsilon(name) for name in known]
     if (claimed := group.first.claimed_epsilon) is not None:
@@ -126,7 +129,7 @@ def epsilons_in_words(group: SettingRuns, names: Iterable[str]) -> str:
 
 
 def with_error(group: SettingRuns, t: int) -> str:
-    """Return mean and standard error after round t as `0.1234 ± 0.0012`, or – without such a round."""
+    """Return mean and standard error after round t as `0.1234 ± 0.0012`, or – if there is no round t."""
     if t > group.rounds:
         return "–"
     mean, se = group.at(t)

@@ -87,7 +87,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def explaining_arguments(elsewhere: Mapping[str, str]) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
-    """Return a decorator whose TypeError for an unknown keyword argument says what to give instead.
+    """Return a decorator: an unknown keyword argument raises a TypeError that says what to give instead.
 
     elsewhere: what to give instead, for argument names of other libraries. For other names, the error suggests the most
     similar argument.

@@ -1,4 +1,4 @@
-"""Lazy import of a package's public names, each from its module at its first use (PEP 562).
+"""Lazy import of a package's public names: each name is imported at its first use (PEP 562).
 
 A package lists the names as imports under `if TYPE_CHECKING:`.
 """
@@ -18,7 +18,7 @@ _Dir = Callable[[], list[str]]
 def attach(package: str) -> tuple[_GetAttribute, _Dir]:
     """Return `__getattr__` and `__dir__` for a package.
 
-    `__getattr__` imports a name that the package lists under `if TYPE_CHECKING:` when the name is first used.
+    At the first use of a name that the package lists under `if TYPE_CHECKING:`, `__getattr__` imports it.
     """
 
     def attribute(name: str) -> object:
@@ -53,7 +53,7 @@ def uncollected(for_good: bool = False) -> Iterator[None]:
 
 
 def _elsewhere(package: str, name: str) -> str:
-    """Return `: it is <package>.<subpackage>.<name>`; empty if no subpackage has this name."""
+    """Return the hint `: it is <package>.<subpackage>.<name>`; empty if no subpackage has this name."""
     for room, (module, _) in places(package).items():
         if module == package and name in places(f"{package}.{room}"):
             return f": it is {package}.{room}.{name}"
@@ -62,7 +62,7 @@ def _elsewhere(package: str, name: str) -> str:
 
 @cache
 def places(package: str) -> dict[str, tuple[str, str]]:
-    """Map each name that a package imports under `TYPE_CHECKING` to its module and its name there."""
+    """Map each name that a package imports under `TYPE_CHECKING` to (module, name in that module)."""
     spec = util.find_spec(package)
     source = spec.loader.get_source(package) if spec else ""  # type: ignore[union-attr]
     blocks = (node for node in ast.parse(source).body if isinstance(node, ast.If))

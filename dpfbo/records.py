@@ -114,7 +114,7 @@ def _bits(values: np.ndarray) -> np.ndarray:
 
 
 def joined(parts: Sequence[RoundRecord]) -> RoundRecord:
-    """Join the records of several groups of agents, all of one round."""
+    """Join the records that several groups of agents have of one round."""
     tensors = (torch.cat([getattr(part, f.name) for part in parts]) for f in fields(RoundRecord)[1:])
     return RoundRecord(parts[0].round, *tensors)
 

@@ -12,9 +12,9 @@ MOST_BYTES = 256_000_000  # of the records in memory, if older records can be re
 class RoundLog(Sequence[RoundRecord]):
     """The records of rounds 0, 1, .. in their order.
 
-    `read_back`, if given, reads a round's record from its file. Then only the newest records stay in memory: the last
-    one, and those before it that fit with it into `MOST_BYTES` (256 MB). The metric's mean and standard error stay for
-    every round.
+    `read_back` is None, or a function that reads a round's record from its file. With this function, only the newest
+    records stay in memory: as many as fit into `MOST_BYTES` (256 MB), and always the last one. The metric's mean and
+    standard error stay for every round.
     """
 
     def __init__(self) -> None:

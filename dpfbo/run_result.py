@@ -27,7 +27,7 @@ class Round:
         broadcast: The public numbers that the server or the curator sent; None if nothing was sent.
         server: The public record of the release; None if there was none.
         diagnostics: Secret numbers about the release in a simulation; else None.
-        seconds: Seconds by phase; those of the slowest shard of agents.
+        seconds: Seconds by phase. If the agents are in shards, each phase has the slowest shard's seconds.
 
     Example:
         >>> import dpfbo

@@ -14,19 +14,19 @@ from dpfbo.run_result import Result
 MANY_AGENTS = 1000  # with more agents, the summary has quantiles of the final metric
 
 
-def progress(result: Result, rounds: int, facts: Mapping[str, Any], nothing: float | None) -> Progress:
+def progress(result: Result, rounds: int, facts: Mapping[str, Any], before: float | None) -> Progress:
     """Return the progress of a run after its last finished round.
 
-    facts: entries of the summary, and the target and budget of epsilon. nothing: epsilon before the first release.
+    facts: entries of the summary, and the target and budget of epsilon. before: epsilon before the first release.
     """
     last, epsilons = result.rounds[-1], [finite_or_none(r.epsilon) for r in result.server]
     shown = [t for t in shown_rounds(rounds) if t <= last.round]
     curve: dict[str, list[Any]] = {
         "round": shown,
         "mean": [finite_or_none(result.rounds.means[t]) for t in shown],
-        "epsilon": epsilon_before(shown, [r.round for r in result.server], epsilons, nothing),
+        "epsilon": epsilon_before(shown, [r.round for r in result.server], epsilons, before),
     }
-    return Progress(last.round, rounds, last.mean, epsilons[-1] if epsilons else nothing, dict(facts), curve)
+    return Progress(last.round, rounds, last.mean, epsilons[-1] if epsilons else before, dict(facts), curve)
 
 
 def outcome(

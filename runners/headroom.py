@@ -118,8 +118,8 @@ def shared_share(values: Tensor) -> float:
     """Estimate the shared part `v_g / (v_g + v_h)` of the variance of `f_n(x) = c_n + g(x) + h_n(x)`; values: N x K.
 
     By analysis of variance, `v_h` is the mean square of the residuals after subtracting agent and point means. `v_g` is
-    the mean square of the centred point means, minus `v_h / N`, its expectation if g = 0. Noise counts as part of h_n.
-    The estimate may be slightly below 0 if g = 0, and is 0 if all objectives are constant.
+    the mean square of the centred point means, minus `v_h / N`, the expectation of this mean square if g = 0. Noise
+    counts as part of h_n. The estimate may be slightly below 0 if g = 0, and is 0 if all objectives are constant.
     """
     N, K = values.shape
     centred = values - values.mean(1, keepdim=True)
@@ -140,7 +140,7 @@ def composed_problems(overrides: Sequence[str]) -> list[tuple[str, DictConfig]]:
 
 
 def measure(cfg: DictConfig, title: str, seeds: Sequence[int], most: int) -> dict[str, Any]:
-    """Measure a problem's headroom for each seed; return facts about the problem, the results, and their statistics.
+    """Measure a problem's headroom for each seed; return the results, their statistics, and facts about the problem.
 
     The statistics are mean and standard error over the seeds; with one seed, the error is None. seeds: the seeds of the
     objectives; only the first is used if the objectives depend on no seed. most: the largest number of points.

@@ -1,4 +1,4 @@
-"""Wrap all undocumented functions of Hydra, Ray and W&B that are used.
+"""Wrap all undocumented functions of Hydra, Ray and W&B that the programs use.
 
 The first line of each function's docstring ends with the version of the library with which the function was checked.
 Check the functions again before constraints.txt gets a newer version.
@@ -113,7 +113,7 @@ def let_ray_choose_its_ports() -> None:
 
 
 def shrink_tune_trial(trial: Any) -> None:
-    """Drop the statistics of an ended Tune trial's metrics, which Tune keeps until the sweep ends. ray 2.60.0."""
+    """Drop the metric statistics of an ended Tune trial; Tune would keep them until the sweep ends. ray 2.60.0."""
     metadata = getattr(trial, "run_metadata", None)
     for name in ("metric_analysis", "metric_n_steps"):
         getattr(metadata, name, {}).clear()

@@ -70,10 +70,11 @@ def _replay(folder: Path, allow: Sequence[str]) -> int:
 
 
 def recorded(folder: Path, allow: Sequence[str], option: str) -> tuple[DictConfig, dict[str, Any]]:
-    """Return the configuration, changed to run in this process without a tracker, and the summary of a finished run.
+    """Return the configuration and the summary of a finished run.
 
-    allow, option: see `compose.instantiate.check_targets`. Raises ResultsError if there is no readable finished run,
-    ValueError if its configuration names a class or function that is not allowed.
+    The configuration is changed to run in this process without a tracker. allow, option: see
+    `compose.instantiate.check_targets`. Raises ResultsError if there is no readable finished run, ValueError if its
+    configuration names a class or function that is not allowed.
     """
     if not folder.is_dir():
         raise ResultsError(f"{str(folder)!r} is not the folder of a finished run")

@@ -37,9 +37,10 @@ def _of_overrides() -> tuple[type[Exception], ...]:
 
 
 def outcome(program: Callable[[], int | None], interrupted: str = "interrupted") -> tuple[int, str]:
-    """Run a program; return its exit code, and the message of an error that a user can fix, or "".
+    """Run a program; return its exit code, and the message of its error, empty if there is none.
 
-    The code is 1 after an error, 2 if overrides do not compose, INTERRUPTED (message: `interrupted`) after Ctrl-C.
+    Only errors that a user can fix, and Ctrl-C, are caught. The code is 1 after an error, 2 if overrides do not
+    compose, INTERRUPTED (message: `interrupted`) after Ctrl-C.
     """
     try:
         return program() or 0, ""

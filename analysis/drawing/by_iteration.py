@@ -31,7 +31,7 @@ class Page:
 def regret_by_iteration(
     groups: Sequence[SettingRuns], accountant: str = captions.ACCOUNTANT, style: PageStyle = SCREEN
 ) -> Figure:
-    """Draw regret by iteration; the legend states the epsilon of each whole run by `accountant`."""
+    """Draw regret by iteration; the legend states the epsilon of each private setting after its last round."""
 
     def label(one: Curve) -> str:
         epsilon = one.setting.epsilon(captions.accountant_of(one.setting, accountant))

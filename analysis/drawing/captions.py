@@ -63,8 +63,7 @@ def with_epsilon(label: str, group: SettingRuns, epsilon: float | None, wanted: 
     """Return a legend entry such as `DP-FTS, z = 1 (ε = 7.05)`; labels of settings without privacy are unchanged.
 
     A label with a target epsilon gets the spent epsilon only if it is above the target, more than 2 % below the target,
-    or by another accountant. wanted: the accountant of the picture, replaced by the setting's own where it does not
-    apply.
+    or by another accountant. wanted: the accountant of the picture; a setting without an epsilon by it states its own.
     """
     if not group.private:
         return label
@@ -104,7 +103,7 @@ def deltas(groups: Sequence[SettingRuns]) -> str:
 
 
 def cut_off(groups: Sequence[SettingRuns], shown: Span) -> str:
-    """Return a sentence such as `Rounds 0 to 7 of some lines are above the picture.`, if a line begins outside."""
+    """Return a sentence such as `Rounds 0 to 7 of some lines are above the picture.`; empty if all begin inside."""
     means = [g.curve()["mean"].to_numpy() for g in groups]
     for side, outside in (("above", [m > shown.high for m in means]), ("below", [m < shown.low for m in means])):
         counts = [int(out.size if out.all() else out.argmin()) for out in outside]  # leading rounds outside

@@ -25,7 +25,7 @@ def has_targets(runs: Iterable[Run]) -> bool:
 
 
 def lengths(runs: Iterable[Run]) -> list[int]:
-    """Return the numbers of rounds T of the runs at target epsilons, sorted."""
+    """Return the distinct T (numbers of rounds) of the runs with a target epsilon, sorted."""
     return sorted({run.summary["rounds"] for run in runs if _target(run) is not None})
 
 
@@ -47,7 +47,7 @@ def table(runs: Sequence[Run]) -> pd.DataFrame:
 def of_length(runs: Sequence[Run], T: int) -> list[Run]:
     """Return the runs to draw for T: for each point of the picture, its shortest runs of at least T rounds.
 
-    Longer private runs are used only if they have at most T releases.
+    A private run of more than T rounds counts only if it made at most T releases.
     """
     found: dict[object, list[Run]] = {}
     for run in runs:
@@ -91,7 +91,11 @@ def figure(found: pd.DataFrame, aside: str = "", style: PageStyle = SCREEN) -> F
 
 
 def _rows(runs: Sequence[Run], t: int | None) -> list[dict[str, object]]:
-    """Return the rows by variant of the problem; runs without shared features belong to every length-scale."""
+    """Return the rows of all variants of the problem after round t.
+
+    A run whose server sends no weight vectors belongs to every length-scale. t: None for the last round that all runs
+    of a variant have.
+    """
     variants: dict[tuple[object, ...], list[Run]] = {}
     for run in runs:
         if _sends_queries(run):
@@ -191,7 +195,7 @@ def _panel(
 
 
 def _sends_queries(run: Run) -> bool:
-    """Return True if the run's server finds queries with the shared features."""
+    """Return True if the run's server sends weight vectors over the shared features."""
     return run.config["algorithm"].get("server") in ("Server", "PeerExchange")
 
 

@@ -114,9 +114,9 @@ def _alike(
     title: str, members: Sequence[SettingRuns], x_of: Mapping[str, float], text: str, knows: str = "",
     among: Sequence[SettingRuns] = (),
 ) -> tuple[CurveFamily, ...]:  # fmt: skip
-    """Return a family of `members` for each combination of values of the keys that are not swept.
+    """Group `members` into families; the settings of a family differ only in keys that are swept.
 
-    among: further settings that count when looks are chosen.
+    among: further settings that labels and looks must tell apart.
     """
     rest = {g.label: {k: v for k, v in g.first.flat.items() if k not in SWEPT} for g in (*among, *members)}
     keys = telling([*rest.values()])

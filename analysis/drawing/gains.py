@@ -38,8 +38,8 @@ def table(runs: Sequence[Run]) -> pd.DataFrame:
     """Return the gain over `local` and its standard error, with a row for each problem, number of agents and setting.
 
     gain: difference of the metric averaged over rounds 1..T, paired by seed and positive if the setting is better. T is
-    the smallest number of rounds. kept: gain divided by the gain of `shared_prior`, which shares without noise; NaN
-    unless the gain of `shared_prior` is above three standard errors.
+    the number of rounds of the shortest run. kept: gain divided by the gain of `shared_prior`, which shares without
+    noise; NaN unless the gain of `shared_prior` is above three standard errors.
     """
     T = min(run.summary["rounds"] for run in runs)
     found: dict[tuple[object, int, Method], dict[int, float]] = {}

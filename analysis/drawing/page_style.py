@@ -35,7 +35,7 @@ class PageStyle:
 
     @property
     def unit(self) -> float:
-        """The factor for lengths given for 10-point text."""
+        """The size of the text divided by 10 points, by which other lengths are multiplied."""
         return self.font / 10
 
     @property

@@ -45,7 +45,7 @@ class Series:
     def ends(self, since: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Return mean - se and mean + se, each followed by the published values.
 
-        For a curve, both are the means and published values from round `since` on.
+        For a curve, the errors are ignored, and values before round `since` are left out.
         """
         if self.kind == CURVE:
             known = [value for t, value in self.published.items() if t >= since]

@@ -98,7 +98,7 @@ def table(groups: Sequence[SettingRuns], t: int) -> pd.DataFrame:
 
 
 def sigma_min(group: SettingRuns) -> float | None:
-    """Return the least singular value of the scaled, centred rows over all runs; None if not recorded."""
+    """Return the least singular value of the scaled, centred rows in any run; None if a run did not record it."""
     values = [run.summary.get("release", {}).get("sigma_min") for run in group.runs]
     return None if None in values else min(values)
 

@@ -67,7 +67,7 @@ def _swept(
 
 
 def _centre(family: Sequence[SettingRuns], keys: Sequence[str]) -> SettingRuns | None:
-    """Return the setting from which all others differ in exactly one of `keys`, or None.
+    """Return the setting from which all others differ in exactly one of `keys`; None if there is none.
 
     For each key, at least `SWEPT` settings must differ from the centre.
     """

@@ -52,7 +52,7 @@ class StatedClaim:
 
     @property
     def tested(self) -> tuple[selection.Case, ClaimTest]:
-        """The case and the test, which are equal for the same claim about several figures."""
+        """The case and the test; a claim that shares both with an earlier claim repeats it."""
         return replace(self.case, variant=()) if self.test.form == EPSILON else self.case, self.test
 
     def outcome(self, runs: Sequence[Run]) -> Outcome:
@@ -72,11 +72,11 @@ class JudgedClaim:
     """A claim and its verdict.
 
     ours: estimate ± standard error; a difference is positive if it supports the claim. standard_errors: the estimate
-    divided by its standard error or, for agreement with published numbers, minus the largest distance in standard
-    errors. units: number and kind of the independent units. kind: "effect", "agreement", "epsilon", "control" or "own".
-    form: form of the test. repeats: id of an earlier claim with the same case and test or, for findings of ours, with
-    identical runs; may be empty. margin: relative difference within which the verdict is "level". needed: number of
-    units that would decide. p: p-value of the test for "holds".
+    divided by its standard error; for agreement with published numbers, the largest distance in standard errors, with a
+    minus sign. units: number and kind of the independent units. kind: "effect", "agreement", "epsilon", "control" or
+    "own". form: form of the test. repeats: id of an earlier claim with the same case and test or, for findings of ours,
+    with identical runs; may be empty. margin: relative difference within which the verdict is "level". needed: number
+    of units that would decide. p: p-value of the test for "holds".
     """
 
     id: str
@@ -114,8 +114,8 @@ def all_claims() -> tuple[StatedClaim, ...]:
 def _stated(entry: Mapping[str, Any], inherited: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[StatedClaim]:
     """Yield the claims of a YAML entry, for each combination of the values in its key `for`.
 
-    In texts, {name} stands for a value. `only` restricts an entry to some values. Entries in `claims` inherit the other
-    keys.
+    In texts, {name} stands for a value. `only` restricts an entry to some values. The entries under its key `claims`
+    inherit its other keys.
     """
     for chosen in _combinations(entry.get("for", {})):
         known = dict(values) | {name: _filled(value, values) for name, value in chosen.items()}
@@ -203,7 +203,7 @@ def _test(keys: Mapping[str, Any], case: selection.Case, measure: selection.Meas
 def _points(
     keys: Mapping[str, Any], where: selection.SettingFilter, measure: selection.Measure
 ) -> tuple[tuple[selection.Measure, PublishedMean], ...]:
-    """Return the published means by measure: the claim's own `value`, or those in `numbers.csv`."""
+    """Return pairs of a measure and its published mean, from the claim's `value` or from `numbers.csv`."""
     if "value" in keys:
         return ((measure, PublishedMean(keys["value"], keys.get("se"), keys["runs"])),)
     known = published_means(keys["case"], keys.get("source", PAPER))
@@ -238,7 +238,7 @@ def published_values(groups: Sequence[SettingRuns]) -> dict[str, dict[float, flo
 
 
 def printed_epsilon(problem: str, keys: Mapping[str, Any], N: int, T: int) -> float | None:
-    """Return the paper's epsilon for q and z by the moments accountant at delta = N^-1.1, or None.
+    """Return the paper's epsilon for q and z (moments accountant, delta = N^-1.1); None if none is printed.
 
     keys: values of `privacy.q` and `privacy.z`.
     """

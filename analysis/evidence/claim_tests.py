@@ -25,8 +25,8 @@ AGREEMENT, EPSILON = "agreement", "epsilon"
 class Outcome:
     """The outcome of a test.
 
-    ours: the estimate in words. standard_errors: the least significant estimate divided by its standard error or, for
-    agreement with published numbers, minus the largest distance in standard errors.
+    ours: the estimate in words. standard_errors: the least significant estimate divided by its standard error; for
+    agreement with published numbers, the largest distance in standard errors, with a minus sign.
     """
 
     ours: str
@@ -112,7 +112,10 @@ def between(
 
 
 def _within(margin: float | None, weights: Sequence[float], scale: Sequence[float]) -> tuple[End, ...]:
-    """Return the conditions that the sum with `weights` is within ± `margin` times the sum with weights `scale`."""
+    """Return the conditions for |sum_k weights_k y_k| < margin * sum_k scale_k y_k; none if `margin` is None.
+
+    y_k is the measure of setting k.
+    """
     if margin is None:
         return ()
     return tuple(End(tuple(sign * w + margin * s for w, s in zip(weights, scale, strict=True))) for sign in (1, -1))
@@ -177,9 +180,10 @@ def cheaper(where: SettingFilter, reference: SettingFilter, ratio: float, measur
 def band(
     settings: Sequence[SettingFilter], measure: Measure, above: float | None = None, below: float | None = None
 ) -> Comparison:
-    """Test that one setting's measure, or the first of two minus the second, lies between `above` and `below`.
+    """Test that the measure of a setting, or the difference of two settings, lies between `above` and `below`.
 
-    One of them may be None. Raises ValueError if both are None, or if `above` is not less than `below`.
+    The difference is the first measure minus the second. `above` or `below` may be None. Raises ValueError if both are
+    None, or if `above` is not less than `below`.
     """
     if above is None and below is None:
         raise ValueError("a band must have an end, got above=None, below=None")
@@ -253,7 +257,7 @@ ClaimTest = Comparison | Agreement | PrintedEpsilon
 def with_error(estimate: Estimate, what: str = "differences") -> str:
     """Format an estimate as `0.0209 ± 0.0011`, with two digits of the error.
 
-    what: the compared numbers in words, for an error of 0.
+    what: the numbers that the text calls equal if the error is 0.
     """
     if estimate.se is None:
         return number(estimate.value, None)

@@ -234,7 +234,7 @@ def units_in_words(n: int, runs: Sequence[Run]) -> str:
 
 
 def _defaults(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the values of the paper and the preset, by dotted name; `_ABSENT` if the preset has none."""
+    """Return the values that paper and preset give to keys, by dotted name; `_ABSENT` if the preset lacks one."""
     known, preset = published_yaml("settings.yaml"), _value(config, "problem.preset")
     P, S = _value(config, "algorithm.P"), _value(preset, "S")
     by_P = S.get(P, S.get("default", _ABSENT)) if isinstance(S, dict) else _ABSENT
@@ -250,7 +250,7 @@ def _value(node: Any, dotted: str) -> Any:
 
 
 def _alike(found: Any, wanted: Any) -> bool:
-    """Compare two values; numbers need to agree to four digits only."""
+    """Compare two values; numbers are alike if they agree to four digits."""
     if isinstance(wanted, float | int) and isinstance(found, float | int):
         return math.isclose(found, wanted, rel_tol=1e-4)
     found = tuple(found) if isinstance(found, list) else found

@@ -68,7 +68,7 @@ REIMPLEMENTED = (
 def distinct(found: Sequence[JudgedClaim]) -> list[JudgedClaim]:
     """Return one claim of each group of repeated claims, the one with the most evidence.
 
-    Claims that were run precede others; then the numbers of estimates with an error and of units decide.
+    A claim that was run comes first, then one with more estimates that have an error, then one with more units.
     """
     best: dict[str, JudgedClaim] = {}
     for f in found:
@@ -225,7 +225,10 @@ def _cells(finding: JudgedClaim) -> tuple[str, ...]:
 
 
 def _not_run(found: Sequence[JudgedClaim]) -> list[str]:
-    """Return a line for each claim that was not run, or one for each figure if its experiment has no verdict."""
+    """Return a line for each claim that was not run.
+
+    If no claim about an experiment was run, each of its figures has one line instead.
+    """
     begun = {f.experiment for f in found if f.verdict != NOT_RUN}
     lines = []
     for f in found:

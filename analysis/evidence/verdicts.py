@@ -77,8 +77,8 @@ class Estimate:
 class PublishedMean:
     """A published mean, with which our mean is compared.
 
-    se: standard error over `runs` independent runs; None if not published, and our spread is used. If our units are
-    functions, all published runs on one function count as one.
+    se: standard error of the mean; None if not published, and our spread is used. runs: the number of independent runs;
+    if our units are functions, all published runs on one function count as one.
     """
 
     value: float
@@ -104,8 +104,8 @@ def mean_of(values: Sequence[float]) -> Estimate:
 def contrast(weights: Sequence[float], values: Sequence[Mapping[int, float]], constant: float = 0.0) -> Estimate | None:
     """Return the mean of `sum_k weight_k y_k[unit] + constant` over the units that all y_k share.
 
-    Returns None if they share no unit. An error below `ROUNDING` times the largest summand counts as 0. If the error is
-    0 or missing, a mean below this limit counts as 0, too, before the constant is added.
+    Returns None if they share no unit. A standard error below `ROUNDING` times the largest summand counts as 0. If the
+    error is 0 or missing, a mean within this limit counts as 0, too. The constant is added afterwards.
     """
     shared = sorted(set.intersection(*map(set, values)))
     if not shared:

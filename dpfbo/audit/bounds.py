@@ -1,13 +1,13 @@
 """A lower bound on epsilon, with 95 % confidence, from trials without and with the message of one agent.
 
-A test decides that the message was sent if the score of a trial exceeds a threshold. The threshold is chosen on the
+A test decides that the message was sent if the score of a trial exceeds a threshold. Thresholds are chosen on the
 first half of the trials. On the second half, the test's false-positive rate `FPR` and false-negative rate `FNR` get
 Clopper-Pearson upper bounds. Every (eps, delta)-private mechanism satisfies, for any score,
 
     1 - delta - FNR <= e^eps FPR    and    1 - delta - FPR <= e^eps FNR          (Kairouz, Oh, Viswanath 2015)
 
-so that `eps >= log((1 - delta - FNR) / FPR)`. One threshold maximises this bound. Another has the rates that lie
-farthest below the trade-off curve of the claim. All bounds hold at once.
+so that `eps >= log((1 - delta - FNR) / FPR)`. One threshold maximises this bound. Another maximises the
+distance of `FNR` below the trade-off curve of the claim. All bounds hold at once.
 """
 
 from collections.abc import Sequence
@@ -61,7 +61,7 @@ class Verdict:
 
     without, with_message: scores of the trials without and with one agent's message. tests: one test, or two with
     different thresholds. epsilon: lower bound at the claim's delta. broken: a promised (eps, delta) that the error
-    rates contradict, or None.
+    rates contradict; None if they contradict none.
     """
 
     claim: Claim
@@ -102,7 +102,7 @@ def verdict(without: np.ndarray, with_message: np.ndarray, claim: Claim) -> Verd
 
 
 def most_shown(claim: Claim, trials: int) -> float:
-    """Return the largest lower bound on epsilon that `trials` trials without and `trials` with a message can give."""
+    """Return the largest lower bound on epsilon that `trials` scores without a message and as many with it can give."""
     rate = upper_bound(np.array(0), trials - trials // 2, (1 - CONFIDENCE) / 2)
     return float(_epsilon(rate, rate, claim.delta))
 

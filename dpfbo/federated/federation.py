@@ -22,9 +22,9 @@ class FederatedResult(Result):
     """The finished rounds of a federated run, and the broadcast that its agents may follow next.
 
     Attributes:
-        momentum: The weight of earlier broadcasts in the running average (`averaged`), in [0, 1).
-        broadcast: The running average of the broadcasts; None before the first broadcast. A round without a broadcast
-            resets it to None, but keeps a `SharedPrior`.
+        momentum: The weight of earlier broadcasts in the running average of region vectors, in [0, 1).
+        broadcast: The last broadcast, or the running average of region vectors; None before the first broadcast. After
+            a round without a broadcast, a `SharedPrior` stays, and any other broadcast is reset to None.
 
     Raises:
         ValueError: `add` receives a round of a run that is not federated.
@@ -75,8 +75,8 @@ def run(
         rounds: T.
         on_round: A function that is called with each finished round, 0..T.
         result: The finished rounds of a resumed run, to which this call adds the rest; None for a new run.
-        broadcasts: The largest number of broadcasts; None for T. After a round without one, agents query without a
-            broadcast; only a `SharedPrior` stays in use.
+        broadcasts: The largest number of broadcasts; None for T. After a round without a broadcast, agents follow
+            none, but keep a `SharedPrior`.
 
     Returns:
         All rounds, with the broadcast that the agents may follow next.

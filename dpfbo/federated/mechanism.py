@@ -1,6 +1,6 @@
 """The private step of Algorithm 1: sample agents, clip their messages, add them up with weights, and add noise.
 
-A mechanism turns all messages of a round, the agents' weight vectors `omega_n`, into a release: one vector per region.
+A mechanism turns the agents' messages of a round into a release: one vector per region.
 `SubsampledGaussian` is private; `WeightedAverage` (FTS, FTS-DE) is not.
 """
 
@@ -57,7 +57,7 @@ class Mechanism(ABC):
 
     @abstractmethod
     def sensitivity(self, weights: Tensor) -> float:
-        """Return the P x M sum's L2 sensitivity to one agent's message; noise is proportional to it. weights: P x N."""
+        """Return the L2 sensitivity of the weighted sum, P x M, to one agent's message. weights: P x N."""
 
     @abstractmethod
     def dp_event(self, weights: Tensor, round: int) -> dp_accounting.DpEvent:
@@ -129,9 +129,9 @@ class SubsampledGaussian(Mechanism):
         dp-accounting's REPLACE_SPECIAL; N is public). With `fixed_size`, any other messages replace them (replace-one).
         Event: each round is charged as one sampled Gaussian (`dp_event`), because the P vectors are one joint vector.
         Sensitivity: `sensitivity()` bounds how much one agent's message adds to the sum, and sigma is z_t times this
-        bound; replace-one may change the sum by twice the bound, so its event has half the multiplier. The sum is
-        divided by q, never by |S_t|. Messages that are missing, not finite or of the wrong shape count as zero vectors,
-        and an empty S_t gives a zero sum; noise is added in these cases, too.
+        bound. Under replace-one, the sum may change by twice this bound; the event then has half the multiplier. The
+        sum is divided by q, never by |S_t|. Messages that are missing, not finite or of the wrong shape count as zero
+        vectors, and an empty S_t gives a zero sum; noise is added in these cases, too.
 
     Raises:
         SettingError: q is outside [1e-12, 1], z_t is negative or in (0, 0.01), S is not positive, or a name is unknown.
@@ -167,7 +167,10 @@ class SubsampledGaussian(Mechanism):
         self.multiplier(0)
 
     def multiplier(self, round: int) -> float:
-        """Return z_t, a round's sigma over its sensitivity. Raises ValueError unless z is 0 or z_t in [0.01, inf)."""
+        """Return z_t, the ratio of sigma to the sensitivity in a round.
+
+        Raises ValueError if z is positive and z_t lies outside [0.01, inf).
+        """
         z = self.noise_multiplier * self.schedule(round)
         if self.noise_multiplier > 0 and not _SMALLEST_MULTIPLIER <= z < math.inf:
             rule = f"must be 0 or at least {_SMALLEST_MULTIPLIER}, got {z!r} in round {round}"
@@ -209,7 +212,7 @@ class SubsampledGaussian(Mechanism):
         return z * max(1.0, self.sensitivity(weights) / self.tight_sensitivity(weights))
 
     def sigma(self, weights: Tensor, round: int = 0) -> float:
-        """Return the standard deviation of a round's noise, `z_t * sensitivity()`, before the factor `noise.inflation`.
+        """Return `z_t * sensitivity()`, the standard deviation of a round's noise without the factor `noise.inflation`.
 
         Raises ValueError for a positive z if sigma is infinite, subnormal or 0, or if `noise` cannot draw such noise.
         """

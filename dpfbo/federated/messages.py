@@ -57,7 +57,7 @@ def scale_to(messages: Tensor, norm: float) -> Tensor:
 
 
 def _direction(messages: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Divide messages (k x M) by their largest entries; return the quotients, their norms and the entries."""
+    """Divide each message (k x M) by its largest absolute entry; return the quotients, their norms and the divisors."""
     largest = messages.abs().amax(1, keepdim=True).clamp(min=torch.finfo(messages.dtype).tiny)  # k x 1
     unit = messages / largest
     return unit, unit.norm(dim=1, keepdim=True), largest

@@ -133,8 +133,8 @@ def expected_signal(sums: DesignSums, features: NystromFeatures, noise: float) -
     """Return the expected correlation, 0 to 1, between a release's posterior mean and the mean without noise.
 
     The squared correlation is the variance that the posterior mean explains on average, divided by the variance that it
-    explains without noise. Both are computed from public numbers, over the middle half of the model's length-scales,
-    for objectives drawn from the model that share 70 % of their variance.
+    explains without noise. Both variances are computed from public numbers. The objectives are drawn from the model,
+    share 70 % of their variance, and have length-scales from the middle half of the model's list.
     """
     D = features.coefficients
     middle = slice(len(D) // 4, len(D) - len(D) // 4)

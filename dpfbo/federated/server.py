@@ -149,8 +149,8 @@ class Server(ServerKind):
             late: N booleans, True for messages that came too late and count as zero vectors.
 
         Returns:
-            The broadcast, its public record, and the secret numbers of a simulation (else None). All three are None if
-            the budget is spent and its `when_spent` is `stop`.
+            The broadcast, its public record, and the secret `Diagnostics`, which are None outside a simulation. All
+            three are None if the budget is spent and its `when_spent` is `stop`.
         """
         assignment = self.regions.assign(torch.arange(self.n_agents, device="cpu"))
         weights = self.weighting(t, assignment, self.regions.P)  # P x N

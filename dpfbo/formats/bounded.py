@@ -72,7 +72,10 @@ def unpacked(path: Path, most: int) -> bytes:
 
 
 def check_yaml(path: Path) -> None:
-    """Raise the ValueError that `read_yaml` would raise for this file; a file that is not YAML passes."""
+    """Check the size and the nesting of a YAML file; raise the ValueErrors of `read_yaml`.
+
+    A file that is not YAML passes.
+    """
     import yaml
 
     try:

@@ -7,7 +7,7 @@ MOST_POINTS = 500
 
 
 def shown_rounds(rounds: int) -> list[int]:
-    """Return rounds of 0..`rounds` at equal steps, and the last round; at most `MOST_POINTS` + 1 in all."""
+    """Return equally spaced rounds from 0 on, and the last round, `rounds`; at most `MOST_POINTS` + 1 in all."""
     step = -(-(rounds + 1) // MOST_POINTS)
     return sorted({*range(0, rounds + 1, step), rounds})
 
@@ -15,7 +15,7 @@ def shown_rounds(rounds: int) -> list[int]:
 def epsilon_before(
     rounds: Sequence[int], sent: Sequence[int], epsilons: Sequence[float | None], first: float | None
 ) -> list[float | None]:
-    """Return, for each of `rounds`, the epsilon spent by releases in earlier rounds; `first` if there are none.
+    """Return, for each of `rounds`, the epsilon spent by releases in earlier rounds; `first` before any release.
 
     sent: the rounds of all releases, in order. epsilons: epsilon after each release; None if it is not finite.
     """

@@ -27,9 +27,10 @@ def _check_mode(path: Path, mode: int) -> None:
 
 
 def open_file(path: Path, mode: str, buffering: int = -1) -> BinaryIO:
-    """Open a file without blocking. mode: rb, or ab+ to create an absent file for its owner alone, whatever the umask.
+    """Open a file without blocking.
 
-    Raises NoFile at once if the path is not a plain file.
+    mode: `rb`, or `ab+`, which creates an absent file; only the owner can read the new file. Raises NoFile at once if
+    the path is not a plain file.
     """
     if path.exists():
         check_plain(path)
@@ -90,8 +91,8 @@ def is_file_at(file: IO[Any], path: Path) -> bool:
 def replace_file(path: Path, write: Callable[[BinaryIO], object], durable: bool = True, mode: int = 0o644) -> None:
     """Write a file under another name and move it into place.
 
-    durable: True to sync the file to disk before returning. If False, the path holds the whole old or the whole new
-    file after a kill of the process, but maybe not after a power failure.
+    durable: True to sync the file to disk before returning. If False, a killed process leaves the whole old or the
+    whole new file at the path, but a power failure may not.
     """
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

@@ -17,7 +17,7 @@ class StateError(RuntimeError):
 
 
 class Journal:
-    """The secret events of one owner, such as an agent or a coordinator, in `folder`, or in memory if `folder` is None.
+    """The secret events of one owner, such as an agent; they are kept in `folder`, or in memory if it is None.
 
     name: the file in `folder` with one event per line. first: the first event, which names the owner. An incomplete
     last line is dropped. Raises StateError if another process uses the folder, the folder has another owner, or an
@@ -82,7 +82,7 @@ class Journal:
             (self.folder / name).unlink(missing_ok=True)
 
     def copied(self) -> "Journal":
-        """Return a copy in memory of all events, and of the bytes kept in memory."""
+        """Return an in-memory copy with all events, but with no bytes that are kept in files."""
         copy = Journal(None, "", self.events[0])
         copy.events, copy._blobs = list(self.events), dict(self._blobs)
         return copy
@@ -94,7 +94,7 @@ class Journal:
 
 
 def _others(event: dict[str, Any], than: dict[str, Any]) -> str:
-    """Describe the entries of an event that differ from another event's."""
+    """Describe the entries of an event that are missing or different in another event."""
     return ", ".join(f"{key}={value!r}" for key, value in event.items() if than.get(key) != value)
 
 

@@ -60,7 +60,8 @@ class RunFolder:
     def opened(self) -> Iterator[None]:
         """Create the folder, and hold its lock until the `with` block ends.
 
-        Raises ResultsError if it cannot be written, or another process is running the same setting and seed there.
+        Raises ResultsError if the folder cannot be written, or another process is running the same setting and seed
+        there.
         """
         missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         with self._lock():
@@ -87,7 +88,7 @@ class RunFolder:
     def note_failure(self, message: str, error: object) -> None:
         """Add a failure to failures.log, with the traceback of `error` if it has one.
 
-        Only its owner can read failures.log.
+        Only the owner of failures.log can read it.
         """
         traceback = getattr(error, "traceback", "").rstrip()
         with open(self.path / "failures.log", "a", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
@@ -189,7 +190,7 @@ class RunFolder:
         return bool(content) and not only_coverage
 
     def _remove_empty(self, folders: Sequence[Path]) -> None:
-        """Remove a ledger without charges if the folder has no other results, then the empty ones of `folders`."""
+        """Remove a ledger without charges if the folder has no other results; then remove `folders` that are empty."""
         names = {path.name for path in self.path.iterdir()}
         if names <= {"ledger.jsonl", "lineage.json"} and not self._is_charged():
             for name in names:

@@ -49,7 +49,7 @@ def lacking(summary: Any, config: Any) -> str | None:
 
 
 def _needs_of_family(summary: dict[str, Any], config: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the further entries needed in summary.json and in config.yaml."""
+    """Return the entries that this kind of run also needs in summary.json and in config.yaml."""
     private = summary["private"] or config["algorithm"]["private"]
     if not is_outsourced(config):
         return {}, {"algorithm": {"P": INTEGER}, "privacy": dict.fromkeys(NOISE, NUMBER) if private else {}}

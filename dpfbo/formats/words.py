@@ -49,7 +49,7 @@ def objective_in_words(metric: str) -> str:
 
 
 def neighbours(relation: str) -> str:
-    """Describe a neighbouring relation; the relations of federated runs are at user level."""
+    """Describe a neighbouring relation; add "user level" to the relations of federated runs."""
     return f"relation {relation}, user level" if relation in RELATIONS else f"neighbours: {relation}"
 
 

@@ -34,7 +34,7 @@ _PROMISE = 1e-10  # an ascent ends if its next step is predicted to gain at most
 
 @dataclass(frozen=True)
 class BoxCandidates:
-    """Candidates in a box, all pairs `(left_i, right_j)` of points in the first D1 and in the other D2 axes.
+    """Candidates in a box: all pairs `(left_i, right_j)` of points in the first D1 and in the other D2 axes.
 
     left: a x D1; right: b x D2, both sorted by cell (see `Acquisition`); a and b are powers of two. conditional: the
     mixed box if it has conditions, else None.
@@ -60,12 +60,12 @@ class BoxCandidates:
 
     @property
     def points(self) -> Tensor:
-        """All candidates, ab x D; the points of right vary fastest."""
+        """All candidates `(left_i, right_j)`, ab x D, in rows where j varies fastest."""
         points = product(self.left, self.right)
         return points if self.conditional is None else self.conditional.imputed(points)
 
     def starts(self, values: Tensor, n: int) -> Tensor:
-        """Return the index of the best candidate of each of the k <= n best cells, B x k, best first.
+        """Return the best candidates of the k <= n best cells as indices, B x k, best first.
 
         values: B x ab, the values of B functions at `points`.
         """
@@ -94,10 +94,10 @@ class Acquisition:
     """A search for the maximisers of functions over the domain.
 
     On a grid, `maximize` and `maximize_shared` are exact. In a box, the candidates are shifted Sobol points. The box is
-    divided into cells, and the best candidate of each of the best `1 + n_starts` cells is a start. Starts close to a
-    better one are dropped; without discrete axes, so are starts too low to lead to the largest maximum. Newton's method
-    climbs from each remaining start, without leaving the sub-region (`Regions`) in which it began. Before each ascent,
-    every discrete axis in turn is set to its best value.
+    divided into cells, and the best `1 + n_starts` cells each give their best candidate as a start. A start close to a
+    better one is dropped. In a box without discrete axes, a start too low to lead to the largest maximum is dropped,
+    too. Newton's method climbs from each remaining start, without leaving the sub-region (`Regions`) of this start.
+    Before each ascent, every discrete axis in turn is set to its best value.
 
     In a box, `maximize_improvement` climbs with BFGS from the best candidates of the 5 best cells, whatever n_starts
     is. Each ascent may cross the whole box.
@@ -161,9 +161,9 @@ class Acquisition:
 
         Args:
             surface: The surfaces.
-            domain: The domain. Of a grid of more than 512 points, only some are evaluated (`Grid.screening`).
+            domain: The domain. If a grid has more than 512 points, only some are evaluated (`Grid.screening`).
             shift: The result of `shift`.
-            known: The rows of the grid to exclude for each surface, B x t. If these are all rows, none is excluded.
+            known: The rows of the grid to exclude for each surface, B x t. If all rows are known, none is excluded.
                 Not used in a box.
         """
         models, device = surface.n_models, shift.device
@@ -266,7 +266,10 @@ def _other_values(function: FeatureFunction | ImprovementSurface, points: Tensor
 def _ascend(
     function: FeatureFunction, x0: Tensor, owner: Tensor, limits: newton.Limits, mixed: MixedBox | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Climb from x0, b x D, on the functions of index `owner` (b), each in its region; return end points and values."""
+    """Climb from x0, b x D, within the regions of x0; return end points and values.
+
+    owner: b, the index of the function of each ascent.
+    """
     region = function.regions.region_of(x0)
     lower, upper = function.regions.bounds(region, x0.dtype)
     if mixed is not None:
@@ -278,7 +281,10 @@ def _ascend(
 
 
 def _best_on_grid(surface: ImprovementSurface, grid: Grid, known: Tensor | None) -> Tensor:
-    """Return the grid row of each surface's maximum, B, without known rows (B x t) unless these are all rows."""
+    """Return the grid row of each surface's maximum, B.
+
+    known: B x t, rows that are excluded. If all rows are known, none is excluded.
+    """
     every = torch.arange(len(grid.points), device=grid.points.device)
     rows = every if grid.screening is None else grid.screening[0]
 

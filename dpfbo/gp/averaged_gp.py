@@ -51,8 +51,8 @@ class KnownMean:
             `psi(x) . mean`.
         covariance: The covariance of w, M x M.
         own: The fraction of an objective's variance that is not shared.
-        log_weights: L log prior weights of models with the known mean, relative to models without, one per
-            length-scale.
+        log_weights: The log prior weights of models with the known mean, relative to models without it; one for each
+            of L length-scales.
     """
 
     mean: Tensor
@@ -162,7 +162,7 @@ class AveragedGP:
     def maximizers_on_grid(
         self, grid: Grid, index: Tensor, y: Tensor, known: KnownMean | None = None, psi: Tensor | None = None
     ) -> tuple[Tensor, Tensor] | None:
-        """Find each agent's grid row of largest expected improvement (n) and `Fitted.shared` (n) by compiled code.
+        """Find, by compiled code, each agent's grid row of largest expected improvement (n) and `Fitted.shared` (n).
 
         Observed rows are excluded. A row is -1 if the compiled code finds none; use tensor operations for this agent.
         Returns None for acquisition `ts`, without compiled code, or for more than 2048 grid points.

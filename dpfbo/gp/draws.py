@@ -174,7 +174,7 @@ class OwnDraw:
 def exact_maximizers_on_grid(
     grid: Tensor, index: Tensor, y: Tensor, hyper: Hyperparameters, noise: Tensor, normals: Normals, e: Tensor
 ) -> Tensor:
-    """Find the grid row of the maximiser of each of the n draws of `exact_draw_on_grid`."""
+    """Return the grid row at which each of the n draws of `exact_draw_on_grid` is largest."""
     if not computes(y, grid):
         return exact_draw_on_grid(grid, index, y, hyper, noise, normals, e).argmax(1)
     found = torch.empty(len(y), dtype=torch.int64)

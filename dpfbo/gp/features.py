@@ -130,9 +130,9 @@ class FeatureFunction:
         return replace(self, weights=self.weights / norm[:, None, None])
 
     def around(self, u: Tensor, region: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the arguments of `derivatives` for points that differ from u (b x D) on continuous, active axes only.
+        """Return the arguments of `derivatives`: angles at x = 0 (b x M), slopes -s_j (b x D x M), weights (b x M).
 
-        The arguments are the angles at x = 0 (b x M), the negated slopes -s_j (b x D x M) and the weights (b x M).
+        They are valid at points that differ from u (b x D) only on continuous, active axes.
 
         region: b, the region whose weights apply at each point; rows: b, the index of each point's function.
         """
@@ -147,7 +147,7 @@ class FeatureFunction:
         return (u[:, :, None] * negated).sum(1).add_(angles), negated, w
 
     def on_product(self, left: Tensor, right: Tensor) -> Tensor:
-        """Evaluate at all pairs `(left_i, right_j)` of points, left: a x D1, right: b x D2; `B x ab`, j fastest."""
+        """Evaluate at all points `(left_i, right_j)`, `B x ab`, where j varies fastest. left: a x D1; right: b x D2."""
         (n, M, _), space = self.features.frequencies.shape, self.features.space
         related = space is not None and space.conditions  # then left and right cannot be embedded one without the other
         if n < len(self.weights) or related:  # one map: its cosines at all points are needed only once
@@ -216,7 +216,7 @@ def _block(device: torch.device) -> int:
 
 
 def product(left: Tensor, right: Tensor) -> Tensor:
-    """Return all points `(left_i, right_j)`, `ab x D`, j fastest; left: `a x D1`, right: `b x D2`."""
+    """Return all points `(left_i, right_j)`, `ab x D`, where j varies fastest. left: `a x D1`; right: `b x D2`."""
     a, b = len(left), len(right)
     return torch.cat([left[:, None].expand(-1, b, -1), right.expand(a, -1, -1)], 2).flatten(0, 1)
 

@@ -38,8 +38,8 @@ def start(own: OwnGP, n_agents: int, dimension: int, device: torch.device) -> An
 def fit_own(x: Tensor, y: Tensor, own: OwnGP, kernel_parameters: bool = False) -> AnyHyperparameters:
     """Fit the hyper-parameters of every agent to x, N x t x D, and y, N x t.
 
-    kernel_parameters: True to return `KernelParameters` after a fit by GPyTorch; otherwise `Hyperparameters` are
-    returned.
+    A fit by GPyTorch returns `KernelParameters` if `kernel_parameters` is True. All other fits return
+    `Hyperparameters`.
     """
     if own.fit == "closed_form":
         return fit(x, y, own.start(len(x), x.device))
@@ -201,8 +201,8 @@ def _fit(x: Tensor, y: Tensor, start: Hyperparameters) -> Hyperparameters:
 def best_variance(yy: Tensor, eta: Tensor, t: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return the variances that maximise the likelihood within the bounds, and two masks, N each.
 
-    The first mask marks variances that no bound changes, the second those that a bound of the noise changes. yy: see
-    `Terms`; eta: noise / variance; t: the number of observations.
+    The first mask marks variances that needed no clamping. The second marks variances that were clamped to keep the
+    noise within its bounds. yy: see `Terms`; eta: noise / variance; t: the number of observations.
     """
     (low_v, high_v), (low_n, high_n) = BOUNDS["variance"], BOUNDS["noise"]
     low, high, best = low_n / eta, high_n / eta, yy / t

@@ -24,8 +24,8 @@ TINY = 1e-300
 class Limits:
     """The limits at which a problem ends.
 
-    decrease: a problem ends if its next step is predicted to gain at most this much. evaluations: the largest number of
-    steps.
+    decrease: a problem ends if its next step is predicted to lower the value by at most this much. evaluations: the
+    largest number of steps.
     """
 
     decrease: float
@@ -36,8 +36,8 @@ class Limits:
 class _Problems:
     """The b problems of a batch. rows: their positions in the result; data: their rows of the function's data.
 
-    state: b rows of x (D), gradient (D), Hessian (D^2), value, radius. fixed: b rows of the lower and upper corner (D
-    each), `NEAR` times the box's sides (D), and the largest radius.
+    state: b rows; each holds x (D), the gradient (D), the Hessian (D^2), the value and the radius. fixed: b rows; each
+    holds the lower and the upper corner (D each), the sides of the box times `NEAR` (D), and the largest radius.
     """
 
     rows: Tensor
@@ -62,12 +62,11 @@ def minimize(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Minimise B functions of D variables, each within its own box (lower, upper: B x D); return points and values.
 
-    Steps are `-|H|^-1 g`, shortened to the radius of a trust region, at most `longest` (B). |H| is the Hessian with
-    absolute eigenvalues. A problem that is not finite at x0 stays there with value infinity.
+    Steps are `-|H|^-1 g`, where |H| is the Hessian with absolute eigenvalues. They are shortened to the radius of a
+    trust region, which is at most `longest` (B). A problem that is not finite at x0 stays there with value infinity.
 
-    data: tensors with one row per problem, which are passed to the function. group: B, the group of each problem, if
-    only the best problem of each group matters; a problem that is not expected to become the best then ends early
-    (`HOPE`).
+    data: tensors that are passed to the function, with one row per problem. group: B, the group of each problem. With
+    groups, a problem ends early if it is not expected to become the best of its group.
     """
     (B, D), device = x0.shape, x0.device
     if B == 0:
@@ -113,7 +112,7 @@ def _finite(state: Tensor, D: int) -> Tensor:
 
 
 def _moved(function: Function, b: _Problems, d: Tensor, length: Tensor, running: Tensor) -> Tensor:
-    """Take the steps d (b x D) of running problems that decrease the value enough; shrink the radii of the others."""
+    """Move each running problem by its step d (b x D) if this lowers its value enough; else shrink its radius."""
     D, (old, slope, _, before, radius) = b.D, b.unpacked()
     x = (old + d).clamp_(b.fixed[:, :D], b.fixed[:, D : 2 * D])
     f, g, H = function(x, *b.data)

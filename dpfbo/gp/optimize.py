@@ -58,9 +58,8 @@ def minimize(
 
     A problem that is not finite at x0 stays there.
 
-    step: B, the length of steps along the gradient, and of the longest Newton step. group: B, the group of each
-    problem, if only the best problem of each group matters; a problem that is not expected to become the best then ends
-    early (`_HOPE`).
+    step: B, the length of a step along the gradient; Newton steps are at most this long. group: B, the group of each
+    problem. With groups, a problem ends early if it is not expected to become the best of its group.
     """
     function = _padded(function)
     x, rows = x0.clamp(lower, upper), torch.arange(len(x0), device=x0.device)
@@ -103,7 +102,7 @@ def minimize(
 
 
 def _padded(function: Function) -> Function:
-    """Make the function pad its batches, so that values do not depend on the other points."""
+    """Return the function with padded batches, so that the value at a point does not depend on the other points."""
 
     def evaluate(x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         n = len(rows)

@@ -29,7 +29,7 @@ class AgentSampler(BaseSampler):
     the worst value so far. An enqueued trial counts as an evaluation of its own parameters.
 
     Trials in state RUNNING have different points, with one exception: if all initial points without a value belong to
-    running trials, a new trial evaluates one of them again. The trials of a process that has died stay in state
+    running trials, a new trial evaluates one of these points again. The trials of a process that has died stay in state
     RUNNING, so end them (by Optuna's heartbeats or by `study.tell(number, state=FAIL)`).
 
     Args:
@@ -89,7 +89,7 @@ class AgentSampler(BaseSampler):
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """Raise SettingError: the agent's study lacks this parameter, defines it otherwise, or has set it inactive."""
+        """Raise SettingError: in the agent's study, this parameter is missing, different or inactive."""
         if param_name not in self._space:
             rule = f"must be a parameter of the agent's study{nearest(param_name, self._space)}"
         elif param_distribution != self._space[param_name]:
@@ -124,7 +124,7 @@ class AgentSampler(BaseSampler):
                 self._agent.tell(earlier.params, earlier.value)
 
     def _exchange_bytes(self) -> None:
-        """Send the message that is due, or repeat the last one if its broadcast has not arrived."""
+        """Send the message that is due, or send the last message again until the next broadcast arrives."""
         due = self._agent.message_due
         if not due and self._agent.awaited is None:
             return
@@ -135,7 +135,11 @@ class AgentSampler(BaseSampler):
             self._agent.receive(data)
 
     def _next(self, study: Study, trial: FrozenTrial) -> int:
-        """Return the number of a pending point that no running trial holds, or else of a new point."""
+        """Return the number of the point that this trial evaluates.
+
+        It is a pending point that no other running trial holds. Without such a point, it is a new point; if the agent
+        refuses one, it is the first pending point.
+        """
         others = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
         held = {t.system_attrs.get(_NUMBER) for t in others if t.number != trial.number}
         free = [number for number in self._agent.pending if number not in held]

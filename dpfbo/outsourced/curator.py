@@ -114,7 +114,7 @@ class Curator:
         self._candidate_rows = self.transform.candidate_rows(values, made[1], self.problem.table)
 
     def _kept_or_new(self) -> tuple[Release, Sequence[int] | None, Diagnostics | None]:
-        """Return (release, row order, diagnostics); no diagnostics for a release from the curator's file."""
+        """Return (release, row order, diagnostics); diagnostics is None for a release from the curator's file."""
         if self.kept and (made := self.kept.load(0)) is not None:
             return *made, None
         release, order, private = self._new()

@@ -1,4 +1,4 @@
-"""The modeler of PO-GP-UCB (Algo. 2): it runs GP-UCB over the released candidates and sees no row, seed or secret.
+"""The modeler of PO-GP-UCB (Algo. 2): it runs GP-UCB over candidates that it computes from the release.
 
 At step t it asks the curator to measure the candidate
 
@@ -104,8 +104,8 @@ class CandidatePosterior:
 
         mean = mu + V^T L^-1 (y - mu),    variance = k(z, z) - sum_i V_i^2
 
-    After t measurements, another takes O(m t) operations. points: m x r, divided by length-scales. kernel: K, noise and
-    mu. capacity: the largest number of measurements.
+    After t measurements, the next one takes O(m t) operations. points: m x r, divided by length-scales. kernel: K,
+    noise and mu. capacity: the largest number of measurements.
     """
 
     def __init__(self, points: Tensor, kernel: Kernel, capacity: int) -> None:

@@ -16,7 +16,7 @@ class Entropy(Protocol):
     """A source of uniform numbers for the server.
 
     Attributes:
-        reproducible: True if a repeated call returns the same numbers, which is only for simulations.
+        reproducible: True if a repeated call returns the same numbers; for simulations only.
     """
 
     @property

@@ -30,18 +30,19 @@ class Ledger:
     equal inputs and seed releases the same bytes. Other bytes are a new release and are charged, even in the same
     round. An incomplete last line is ignored, because its broadcast was never sent.
 
-    Threads, `Ledger` objects and processes may charge one file concurrently. If a file with charges is deleted, any
-    further charge is refused.
+    Threads, `Ledger` objects and processes may charge one file concurrently. If a file is deleted, an object that has
+    read or recorded charges in it refuses any further charge.
 
     Every line has a digest that is chained to all lines before it. The removal of lines at the end is detected only by
-    an object, a checkpoint or a summary that has seen these lines. Rebuilding the whole chain goes undetected.
+    a `Ledger` object, a checkpoint or a summary that has seen these lines. Rebuilding the whole chain goes undetected.
 
     Args:
         path: The file; None for a ledger in memory. A new file can be read and written only by its owner.
         held: The file at `path`, opened and locked by the caller (`locked_file`), who keeps the lock for a whole run.
 
     Attributes:
-        covers: The run to which `bind` has bound the ledger; None for an unbound one, which several studies may share.
+        covers: The run to which `bind` has bound the ledger. None for an unbound ledger, which several studies may
+            share.
         carried_over: The number of charges that the file held when this object first read it.
 
     Raises:
@@ -78,7 +79,7 @@ class Ledger:
 
     @property
     def charges(self) -> list[Charge]:
-        """All charges in the file, in its order."""
+        """All charges, in the order in which they were recorded."""
         with self._alone:
             self._follow()
             return self._charges
@@ -139,7 +140,7 @@ class Ledger:
         return digest(values) in self._charged(round)
 
     def holds_others(self, round: int, values: Tensor) -> bool:
-        """Return True if other numbers than these are charged for the round."""
+        """Return True if numbers other than these are charged for the round."""
         return bool(self._charged(round) - {digest(values)})
 
     def events(self, up_to_round: int | None = None) -> list[dp_accounting.DpEvent]:

@@ -58,7 +58,7 @@ def opened(path: Path) -> BinaryIO:
 
 
 def open_locked(path: Path, held: BinaryIO | None) -> BinaryIO:
-    """Return a ledger's locked file: `held` if it is still at the path, else a newly opened one.
+    """Return a ledger's locked file: `held` if it is still the file at `path`, else a newly opened file.
 
     Raises LedgerError if another process keeps the file locked, or the file cannot be opened for writing.
     """

@@ -100,20 +100,20 @@ def entries_of(line: bytes, number: int) -> dict[str, Any] | None:
 def is_torn(line: bytes) -> bool:
     """Return True if an unreadable line may come from an interrupted write.
 
-    A charge has one "}", at its end, so a line with "digest" and "}" was written to its end.
+    The line of a charge has its only "}" at its end, so an unreadable line with "digest" and "}" was written in full.
     """
     return len(line) <= LONGEST and not (b'"digest"' in line and b"}" in line)
 
 
 def is_coverage(found: dict[str, Any]) -> bool:
-    """Return True for the fields of a line that names the ledger's run."""
+    """Return True if `found`, the fields of a ledger's line, describe a `LedgerCoverage`."""
     return found.keys() == {*_COVERS, "format", "chain"}
 
 
 def entry_of(found: dict[str, Any], number: int) -> Charge | LedgerCoverage:
     """Build the charge, or the identity of the ledger's run, from the JSON fields of a line.
 
-    Raises LineFault if a field is invalid, or if another line than line 1 names a run.
+    Raises LineFault if a field is invalid, or if a line other than line 1 names a run.
     """
     values = {name: value for name, value in found.items() if name not in ("format", "chain")}
     if isinstance(values.get("subset"), list):

@@ -20,12 +20,12 @@ _ROUND, _DIGEST = re.compile(rb'"round": ?(\d{1,15})\b'), re.compile(rb'"digest"
 
 @dataclass(frozen=True)
 class RepairedLedger:
-    """A valid ledger that replaces a damaged one, and what was changed.
+    """A valid ledger that replaces a damaged one, and the changes.
 
-    content, charges: the new file and its charges. raised: the numbers, in the damaged file, of the lines that were
-    modified or do not follow from the line before. unreadable: the numbers of unreadable lines. missing: the rounds
-    without a line. torn: True if an incomplete last line was left out; its broadcast was never sent. unbound: True if
-    the new file no longer names a run.
+    content, charges: the new file and its charges. raised: line numbers, in the damaged file, of charges that were
+    modified or do not follow from the line before. unreadable: line numbers of unreadable lines in that file. missing:
+    the rounds without a line. torn: True if an incomplete last line was left out; its broadcast was never sent.
+    unbound: True if the damaged file named a run and the new file names none.
     """
 
     content: bytes
@@ -138,7 +138,10 @@ def _read(content: bytes) -> tuple[list[_ReadLine], bool, set[LedgerCoverage | N
 
 
 def _round_and_digest(line: bytes, round: int) -> tuple[int, str]:
-    """Return round and digest of an unreadable line; by default `round` and the digest of the line."""
+    """Return the round and the digest in an unreadable line.
+
+    Without a legible round, `round` is returned. Without a legible digest, the digest of the line itself is returned.
+    """
     t, digest = _ROUND.search(line), _DIGEST.search(line)
     name = hashlib.sha256(line).hexdigest() if digest is None else digest[1].decode()
     return (round if t is None else int(t[1])), name

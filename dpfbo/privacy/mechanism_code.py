@@ -1,7 +1,8 @@
 """Digests of the source files that determine sampling, clipping, noise and charge.
 
 A resumed run compares stored digests with the present code, because other code would be another mechanism under the
-same privacy claim. Other packages, and accountants except `analytic_gaussian`, which also sets noise, are not covered.
+same privacy claim. The digests cover neither other packages nor accountants. The only exception is
+`analytic_gaussian`, an accountant that also sets noise.
 """
 
 import hashlib
@@ -72,7 +73,7 @@ def code_digests() -> dict[str, str] | None:
 
 
 def changed(before: Mapping[str, str] | None, now: Mapping[str, str] | None) -> str:
-    """Return a text that names the files whose digests differ; empty if there are none, or an argument is None."""
+    """Return a text that names the files whose digests differ; empty if no digest differs or an argument is None."""
     if before is None or now is None or dict(before) == dict(now):
         return ""
     names = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))

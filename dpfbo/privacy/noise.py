@@ -25,9 +25,9 @@ class Noise(Protocol):
         """Return the factor by which rounding enlarges the sensitivity of `size` sums, each of `terms` numbers."""
 
     def add(self, total: Tensor, sigma: float, sensitivity: float, entropy: Entropy, round: int) -> Tensor:
-        """Return the sum `total`, whose exact L2 sensitivity is `sensitivity`, plus noise of standard deviation sigma.
+        """Return the sum `total` plus noise of standard deviation sigma.
 
-        sigma includes the factor `inflation`.
+        sensitivity: the L2 sensitivity of the sum before rounding. sigma: already enlarged by the factor `inflation`.
         """
 
 

@@ -87,11 +87,14 @@ class PrivacyPlan:
         return EpsilonCurve(self.accountant, self.events, self.delta)
 
     def epsilon(self, charged: Events | None = None) -> float:
-        """Return epsilon of the charged releases (None: all planned ones) by the chosen accountant."""
+        """Return the chosen accountant's epsilon of the releases `charged` (None: all planned releases)."""
         return self.curve.after(self.events if charged is None else charged)
 
     def epsilons(self, charged: Events | None = None) -> dict[str, float | None]:
-        """Return epsilon of the charged releases (None: all planned) by every accountant; None if it is not finite."""
+        """Return every accountant's epsilon of the releases `charged` (None: all planned releases).
+
+        An epsilon that is not finite is returned as None.
+        """
         charged = self.events if charged is None else charged
         if not charged:
             return dict.fromkeys(self.accountants, self.epsilon_of_nothing)
@@ -109,7 +112,7 @@ class PrivacyPlan:
         return {name: finite_or_none(epsilon) for name, epsilon in totals.items()}
 
     def limited(self, epsilon: float, delta: float | None = None, when_spent: str = "refuse") -> PrivacyPlan:
-        """Return this plan with a budget, cut to the events that the budget allows.
+        """Return a copy of this plan with a budget; planned events beyond the budget are left out.
 
         delta: the delta of the budget; None for the plan's. when_spent: as in `Budget`. Raises SettingError if the
         accountant's epsilon is not a guarantee, or if an argument is invalid.
@@ -137,10 +140,11 @@ class PrivacyPlan:
     def calibrate_noise(
         self, events_of: Callable[[float], Events], target: float, least: float = 1.0, guess: object = None
     ) -> float:
-        """Return the least noise multiplier, to four digits, with epsilon at most `target`; ValueError if none.
+        """Return the least noise multiplier, to four digits, with epsilon at most `target`.
 
         events_of: returns the events of all releases for a noise multiplier. least: the smallest ratio of a round's
         multiplier to the result (1 if every round uses the result itself). guess: a candidate, which is tried first.
+        Raises ValueError if no multiplier meets the target.
         """
         epsilon_of = self._cost(events_of)
         if calibrate.is_noise_multiplier(guess, epsilon_of, target, least):
@@ -148,16 +152,18 @@ class PrivacyPlan:
         return calibrate.noise_multiplier(epsilon_of, target, least)
 
     def calibrate_sampling(self, events_of: Callable[[float], Events], target: float) -> float:
-        """Return the largest sampling probability, to four digits, with epsilon at most `target`; ValueError if none.
+        """Return the largest sampling probability, to four digits, with epsilon at most `target`.
 
-        events_of: returns the events of all releases for a sampling probability.
+        events_of: returns the events of all releases for a sampling probability. Raises ValueError if no probability
+        meets the target.
         """
         return calibrate.sampling_probability(self._cost(events_of), target)
 
     def calibrate_rounds(self, events_of: Callable[[int], Events], target: float) -> int:
-        """Return the largest number of rounds with epsilon at most `target`; ValueError if it is 0 or too large.
+        """Return the largest number of rounds with epsilon at most `target`.
 
-        events_of: returns the events of all releases for a number of rounds.
+        events_of: returns the events of all releases for a number of rounds. Raises ValueError if the result would be 0
+        or too large.
         """
         return calibrate.rounds(self._cost(events_of), target)
 
@@ -171,7 +177,7 @@ def analysing(
     """Return the accountants, by name, that can analyse all of these events and share one neighbouring relation.
 
     chosen: the accountant that sets the relation; None for the first one that can analyse the events. With a chosen
-    accountant, others whose epsilon is not a guarantee are left out. names: the candidates; None for all of
+    accountant, others whose epsilon is not a guarantee are left out. names: the accountants to try; None for all of
     `ACCOUNTANTS`.
 
     Raises UnsupportedEvent if the chosen accountant cannot analyse an event.

@@ -52,7 +52,7 @@ class KeptRelease(Protocol):
     """Stores a release on disk before it is charged, so that a restart sends the same bytes."""
 
     def load(self, round: int) -> tuple[Release, Sequence[int] | None] | None:
-        """Return the release of a round and the secret order of its rows; None if no release is kept.
+        """Return the release of a round and the secret order of its rows; None if no release of the round is stored.
 
         The order is None for a server's release, and for a curator's release in the table's order.
         """

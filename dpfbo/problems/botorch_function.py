@@ -27,14 +27,14 @@ _BLOCK = 512  # points evaluated at once: too few for PyTorch to split them over
 class BotorchFunction(GeneratedProblem):
     """Maximises `y_n(u) = top - (top - f(fold(u - shift_n))) exp(perturbation g_n(u) / top)`, u in the unit cube.
 
-    f is BoTorch's `function` (its negative if BoTorch minimises it), standardised by its mean and standard deviation
-    over a Sobol sequence. top is the maximum of f, found by a search from its published maximiser; if BoTorch states
-    none, top is the best value of f in the sequence. fold reflects points at the faces of the cube. g_n is a smooth
-    random function with length-scale 0.3 and N(0, 1) values. If top is the maximum of f, top is also the maximum of
-    every y_n.
+    f is BoTorch's `function`, negated if BoTorch minimises it, and standardised by mean and standard deviation over a
+    Sobol sequence. top is the maximum of f, found by a search from the published maximiser; if BoTorch states no
+    maximiser, top is the best value of f in the sequence. fold reflects points at the faces of the cube. g_n is a
+    smooth random function with length-scale 0.3 and N(0, 1) values. If top is the maximum of f, top is also the maximum
+    of every y_n.
 
     Points x are in BoTorch's bounds. The metric is noiseless simple regret in units of the function's standard
-    deviation; for a function without a stated maximiser it is the noiseless best value so far.
+    deviation. If BoTorch states no maximiser, the metric is the noiseless best value so far.
 
     Args:
         function: The name of an unconstrained synthetic test function of BoTorch.
@@ -102,7 +102,10 @@ class BotorchFunction(GeneratedProblem):
             return _test_function(self.function, self.dim)
 
     def _raw(self, u: Tensor) -> Tensor:
-        """Return values to maximise at unit-cube points, `... x D -> ...`; no value depends on the other points."""
+        """Return BoTorch's function at unit-cube points, negated if BoTorch minimises it, `... x D -> ...`.
+
+        The value at a point does not depend on the other points.
+        """
         points = self.domain.to_natural(u).flatten(0, -2).clamp(*self._botorch.bounds)
         n, full = len(points), batches.padded(points)
         with torch.device("cpu"):
@@ -121,7 +124,7 @@ class BotorchFunction(GeneratedProblem):
 
     @cached_property
     def _maximiser(self) -> Tensor | None:
-        """The best unit-cube point, D, found from the published maximisers; None if none is published."""
+        """The best point, D, of unit-cube searches from the published maximisers; None if BoTorch states none."""
         if self._botorch._optimizers is None:
             return None
         low, high = self._botorch.bounds

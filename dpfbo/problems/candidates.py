@@ -84,7 +84,9 @@ def random_ranks(n: int, seed: int) -> np.ndarray:
 
 
 def lowest(ranks: np.ndarray, n_rows: int | None, problem: str) -> np.ndarray:
-    """Return the indices of the n_rows lowest ranks (None: all), lowest first; SettingError if there are fewer ranks.
+    """Return the indices of the n_rows lowest ranks, lowest first; n_rows=None returns all indices.
+
+    Raises SettingError if there are fewer than n_rows ranks.
 
     A record's rank does not depend on the other records. If each row of a table is one of the chosen records, replacing
     one record therefore replaces at most one row. With n_rows=None, the replacement may add or remove a row instead.

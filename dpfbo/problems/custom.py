@@ -72,11 +72,11 @@ class Custom:
         noise_variance: The variance of the observation noise; None if unknown.
         space: Named parameters in place of bounds (`dpfbo.Space` or a mapping); x is then a dict with the value of
             every parameter.
-        on_failure: The reaction to a call that still fails after `retries`. `stop` raises EvaluationError; `penalty`
-            logs the failure, which counts as the agent's worst value so far. A call fails if it raises an error or
-            returns no finite number.
+        on_failure: The reaction to a call that still fails after all `retries`. `stop` raises EvaluationError;
+            `penalty` logs the failure, which counts as the agent's worst value so far. A call fails if it raises an
+            error or returns no finite number.
         retries: The largest number of repetitions of a call that failed.
-        n_jobs: The number of parallel calls, each in its own process if above 1; -1 for one call per CPU.
+        n_jobs: The number of parallel calls; -1 for one call per CPU. Parallel calls run in separate processes.
         timeout: The seconds after which a call counts as failed and its process is ended; None for no limit.
         name: The problem's name in records.
         record: The record of evaluations, or None. Recorded evaluations are not repeated, and new ones are added.

@@ -38,13 +38,13 @@ class Digits(ScoreProblem):
     deterministic. The metric is the validation error, 1 - best y so far.
 
     Args:
-        n_agents: The number of agents N, which are the first N writers. If the source is `mnist_by_writer`, more than
-            50 agents need the larger file, of 500 writers.
+        n_agents: The number of agents N. The agents are the first N writers. If the source is `mnist_by_writer`, more
+            than 50 agents need the larger file, of 500 writers.
         source: `federated_emnist`, the HDF5 file of TensorFlow Federated that the paper's data come from;
             `mnist_by_writer`, a compact file with MNIST images by NIST writer, similar to the paper's data but not the
             same set; `sklearn`, bundled 8 x 8 digits split at random, not by writer; or `auto`, the HDF5 file if it
             exists, else the compact file.
-        min_images: The least number of images of a writer in the HDF5 file; writers with fewer are left out.
+        min_images: Writers with fewer images in the HDF5 file are left out.
         train_fraction: The fraction of each writer's images to train on.
         split_seed: The seed of the splits.
         steps: The number of SGD steps.

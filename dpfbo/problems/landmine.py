@@ -25,9 +25,9 @@ class Landmine(ScoreProblem):
     Points x are (C, gamma) of an RBF kernel in [1e-4, 10] x [0.01, 10]. The metric is 1 - best AUC so far.
 
     Args:
-        score: `margin` for the AUC of the decision function, which is deterministic; or `platt` for the noisy AUC of
-            Platt probabilities, which the published curves used. The two AUCs are not comparable.
-        n_agents: The number of agents N, which are the first N fields.
+        score: `margin` for the AUC of the decision function (deterministic), or `platt` for the AUC of Platt
+            probabilities (noisy), as in the published curves. The two AUCs are not comparable.
+        n_agents: The number of agents N. The agents are the first N fields.
         scale: `linear` if x holds C and gamma themselves, as in the paper; `log` if it holds their log10.
         split_seed: The seed of the split into halves.
         n_jobs: The number of processes for the SVM fits; -1 for all cores.

@@ -42,8 +42,8 @@ class Loans(candidates.OneCurator):
     Args:
         n_rows: The number of candidates; None for all.
         subset_seed: The seed of the ranks.
-        amount: Public bounds (lowest, highest) of the amount. Loans below the lowest are left out; all other rows
-            outside the bounds of a feature stay in the table.
+        amount: Public bounds (lowest, highest) of the amount. Loans below the lowest amount are left out;
+            no other value outside its bounds removes a loan.
         rate: Public bounds of the interest rate.
         income: Public bounds of the income.
         lengthscales: The length-scales of the return's GP in the logarithms of the three features.

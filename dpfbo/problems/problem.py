@@ -86,7 +86,7 @@ RULES: dict[str, Any] = {
 
 
 def check_settings(problem: Any) -> None:
-    """Raise SettingError if a setting fails the check that `RULES` has for its name; a setting of None is valid."""
+    """Check the settings whose names are in `RULES`; raise SettingError for an invalid value. None is valid."""
     for setting in fields(problem):
         if setting.name in RULES and getattr(problem, setting.name) is not None:
             RULES[setting.name](setting.name, getattr(problem, setting.name))
@@ -98,7 +98,7 @@ def power_of_ten(x: Tensor) -> Tensor:
 
 
 class GeneratedProblem(ABC):
-    """A problem whose functions follow from its settings, observed with Gaussian noise of known variance."""
+    """A problem that computes its objectives from its settings; the observation noise is Gaussian of known variance."""
 
     data_files: ClassVar[tuple[Path, ...]] = ()
     n_agents: int
@@ -116,7 +116,10 @@ class GeneratedProblem(ABC):
 
 
 class ScoreProblem(ABC):
-    """A problem whose observations are scores of trained models, at most 1; the metric is 1 - best score so far."""
+    """A problem whose observations are scores of trained models.
+
+    A score is at most 1. The metric is 1 - best score so far.
+    """
 
     n_agents: int
 

@@ -34,7 +34,7 @@ class School(ScoreProblem):
     score of the other half. The objective is deterministic. The metric is the best nmse so far.
 
     Args:
-        n_agents: The number of agents N, which are the first N schools.
+        n_agents: The number of agents N. The agents are the first N schools.
         split_seed: The seed of the split into halves.
         data_dir: The data folder, see `readers.data_files`.
 

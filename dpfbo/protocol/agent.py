@@ -49,8 +49,8 @@ class Agent:
     point, and several can be evaluated in parallel. A round ends with a message for the server if a broadcast is to
     follow.
 
-    If each round t >= 1 has one point, each broadcast is received before the next `ask`, and no other points are told,
-    the points equal those of `dpfbo.run_study` bit for bit.
+    The points equal those of `dpfbo.run_study` bit for bit under three conditions: each round t >= 1 has one point,
+    `receive` gets each broadcast before the next `ask`, and `tell` gets only points that `ask` returned.
 
     With expected improvement, a pending point counts as if it had returned the mean of the observed values (constant
     liar, Ginsbourger, Le Riche, Carraro 2010).
@@ -62,7 +62,7 @@ class Agent:
         study: The study, the same for all agents and the server. If it names no parameters, a configuration is a list
             of numbers in natural units.
         agent: The agent's number, 0..N-1.
-        folder: The folder of the state, with which a new `Agent` can continue; None to keep the state in memory. A
+        folder: The folder of the state, from which a new `Agent` can continue; None to keep the state in memory. A
             call's effect is on disk when the call returns.
         maximize: False if small values are better.
 
@@ -128,7 +128,7 @@ class Agent:
 
     @property
     def pending(self) -> dict[int, Configuration]:
-        """The configurations that were not told yet, numbered in the order of `ask`."""
+        """The configurations that `ask` returned and `tell` has not received, numbered in the order of `ask`."""
         return {number: a.configuration for number, a in enumerate(self._asked) if a.pending}
 
     @property
@@ -138,7 +138,10 @@ class Agent:
 
     @property
     def awaited(self) -> int | None:
-        """The last round whose message was made, if its broadcast was not received yet; else None."""
+        """The last round whose message was made.
+
+        None before the first message, and once the broadcast of this round or of a later one was received.
+        """
         last = max(self._messages, default=-1)
         return last if last > self._received else None
 
@@ -162,8 +165,8 @@ class Agent:
             n: The number of configurations to evaluate in parallel; None for one, not in a list.
 
         Raises:
-            StateError: An initial point has no value yet, the message of round 0 is due, or only 1 to n - 1 initial
-                points are left.
+            StateError: An initial point has no value yet, the message of round 0 is due, or some initial points are
+                left, but fewer than n.
         """
         if n is None:
             return self._ask()
@@ -200,7 +203,7 @@ class Agent:
             failed: True if the evaluation failed.
 
         Raises:
-            StateError: The value is not a number up to 1e100, or x has another value already.
+            StateError: y is not a number from -1e100 to 1e100, or x already has another value.
         """
         if failed == (y is not None):
             raise StateError(f"tell needs a value or failed=True, got y={checks.shown(y)} and failed={failed!r}")

@@ -25,9 +25,9 @@ class Coordinator:
 
     Args:
         study: The study, the same for all agents.
-        folder: The folder of ledger, state and the agents' secret messages, which are deleted after the release of
-            their round. A call's effect is on disk when the call returns. None keeps all in memory; a private study
-            allows this only in a simulation (rng `seeded`).
+        folder: The folder of the ledger, the state and the agents' secret messages. A round's messages are deleted
+            after its release. A call's effect is on disk when the call returns. None keeps all in memory; a private
+            study allows this only in a simulation (rng `seeded`).
         any_code: True to continue a folder that another version of the mechanism's code began; only for simulations.
 
     Guarantee:
@@ -171,8 +171,8 @@ class Coordinator:
         """Return the broadcast of a round, after the ledger is charged for it.
 
         Args:
-            round: The round in progress, or an earlier round to return its bytes again. None for the round in progress
-                or, while the server waits for its first message, for the round before.
+            round: The round in progress, or an earlier round to get the same bytes again. None means the round in
+                progress. While the server waits for the first message of that round, None means the round before.
             missing_ok: True to release without the messages that have not arrived. They count as zero vectors and
                 cannot be added later.
 
@@ -216,7 +216,7 @@ class Coordinator:
         return self._server is not None and self._server.uses_messages
 
     def _messages(self, t: int) -> list[Tensor | None] | None:
-        """Return each agent's vector, or None for a lost message; None alone if the server uses no messages."""
+        """Return a vector for each agent, None in place of a lost one; return None if the server uses no messages."""
         if not self._uses_messages:
             return None
         messages: list[Tensor | None] = [None] * self.study.n_agents

@@ -64,7 +64,7 @@ class SumTerms:
 
     @property
     def enough(self) -> dict[str, int]:
-        """The minimum number of answers by step: `noise.threshold` in the last two steps, N - max_dropouts before."""
+        """The minimum number of answers: N - max_dropouts in the first three steps, then `noise.threshold`."""
         late = ("survivors", "unmask")
         return {step: self.noise.threshold if step in late else self.noise.survivors for step in STEPS}
 
@@ -217,7 +217,10 @@ def _canonical(body: dict[str, Any]) -> bytes:
 
 
 def _read(data: bytes, skipped: int, terms: SumTerms) -> tuple[int, str, dict[str, Any], Any]:
-    """Return attempt, step, payload and site; `skipped` bytes follow the version. Raises SumError for other bytes."""
+    """Return attempt, step, payload and site. Raises SumError for unfit bytes.
+
+    The JSON begins `skipped` bytes after the version.
+    """
     start = len(VERSION) + skipped
     if not isinstance(data, bytes | bytearray) or data[: len(VERSION)] != VERSION or len(data) < start:
         raise SumError(f"the bytes must begin with {VERSION.decode()}: they are of another program or version")

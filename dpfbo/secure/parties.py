@@ -41,12 +41,12 @@ class SecureSite:
 
     Args:
         study: The study, with `trust="nobody"`, the same for all sites and the server.
-        roster: The public keys of all sites, which the sites have compared without the server.
+        roster: The public keys of all sites. The sites have compared them without the server.
         key: The site's private key.
         folder: The folder of state, secrets and ledger; None keeps them in memory, for a simulation.
         maximize: False if small values are better.
-        attempts: The maximum number of attempts at the sum that the site takes part in. Each attempt in which the site
-            masks its vector is charged.
+        attempts: The site takes part in at most this many attempts at the sum. Each attempt in which the site masks its
+            vector is charged.
 
     Guarantee:
         Relation: this site's message is replaced by zero (zero-out). `study.views` has the epsilon of what the server
@@ -114,7 +114,7 @@ class SecureSite:
         return self.study.plan.epsilon(self.ledger.events())
 
     def respond(self, request: bytes) -> bytes:
-        """Answer a request of the server; a repeated request gets the same bytes, unless the site was not ready.
+        """Answer a request of the server. Once the site is ready, a repeated request gets the same bytes.
 
         Args:
             request: A request of the secure sum, or the broadcast.
@@ -196,7 +196,7 @@ class SecureCoordinator:
 
     @property
     def phase(self) -> str:
-        """The step of the sum that is in progress; then `broadcast`, and `over` at the end."""
+        """The current step of the sum; `broadcast` once the sum is known; `over` at the end."""
         return self._sum.step or ("over" if self.finished else "broadcast")
 
     @property
@@ -240,7 +240,7 @@ class SecureCoordinator:
 
         Raises:
             SumError: The bytes are not an answer of this sum, or the site did not sign them.
-            StateError: The answer is of another site, or differs from an earlier one to this step.
+            StateError: The answer is of another site, or differs from the site's earlier answer to this step.
         """
         if data == NOT_READY:
             return

@@ -1,4 +1,4 @@
-"""Signing keys of the sites, and the roster of all public keys, which the sites exchange without the server."""
+"""Signing keys of the sites, and the roster of their public keys. Sites exchange the roster without the server."""
 
 from __future__ import annotations
 

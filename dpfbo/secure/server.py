@@ -77,7 +77,7 @@ class SumServer:
 
         Raises:
             SumError: The bytes are not an answer of this sum, the site did not sign them, or an entry is missing.
-            StateError: The answer is of another site, or differs from an earlier one to this step.
+            StateError: The answer is of another site, or differs from the site's earlier answer to this step.
         """
         answer, _ = SiteAnswer.decoded(data, self._terms)
         if answer.site != site:

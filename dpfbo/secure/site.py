@@ -36,7 +36,7 @@ class SumSite:
             attempt.
         charge: A function that charges the site's ledger for an answer with a masked vector; called before the answer
             leaves.
-        attempts: The maximum number of attempts that the site takes part in. Each costs epsilon.
+        attempts: The site takes part in at most this many attempts. Each attempt with a masked vector costs epsilon.
 
     Guarantee:
         What the server and colluding sites see of this site is a function of random numbers and of a sum over at least
@@ -237,7 +237,7 @@ class SumSite:
         return Advert(cipher, mask, commitment(self._terms, attempt, self.site, bytes.fromhex(secret["self"])))
 
     def _pair_key(self, attempt: int, secret: dict[str, Any], advert: Advert, sender: int, receiver: int) -> bytes:
-        """Compute the key that encrypts shares from `sender` to `receiver`, of which one is this site."""
+        """Compute the key that encrypts shares from `sender` to `receiver`; this site is one of the two."""
         private = primitives.agreement_key(bytes.fromhex(secret["cipher"]))
         return primitives.agreed(private, advert.cipher, self._terms.purpose(attempt, "shares", sender, receiver))
 

@@ -40,7 +40,7 @@ class Axis(Conditional, ABC):
 
     @property
     def columns(self) -> int:
-        """The number of columns in the embedding: the number of values of an unordered choice, else 1."""
+        """The number of columns in the embedding: one per value if the values have no order, else 1."""
         return 1
 
     @abstractmethod
@@ -52,7 +52,7 @@ class Axis(Conditional, ABC):
         """Return the coordinates of numbers x in natural units, elementwise."""
 
     def nth(self, k: Tensor) -> Tensor:
-        """Return the number of the k-th value of a discrete axis, counted from 0, elementwise."""
+        """Return the number of the k-th value, k = 0, 1, .., elementwise; only for a discrete axis."""
         return k
 
     def rank(self, x: Tensor) -> Tensor:
@@ -70,7 +70,7 @@ class Axis(Conditional, ABC):
 
 @dataclass(frozen=True, repr=False)
 class _Interval(Axis):
-    """The numbers, or the whole numbers, between two bounds; with a step, only `lower` plus multiples of it."""
+    """The numbers, or the whole numbers, between two bounds; with a step, only `lower` plus multiples of the step."""
 
     lower: float
     upper: float
@@ -128,7 +128,7 @@ class _Interval(Axis):
 
     @cached_property
     def _grid(self) -> tuple[float, float, float]:
-        """The a, b and c for which `(a + k b) / c` is the k-th value; whole numbers where possible."""
+        """The a, b, c for which `(a + k b) / c` is the k-th value; a, b, c are whole numbers where possible."""
         lower, step = map(_decimal, (self.lower, self.step))
         c = math.lcm(lower.denominator, step.denominator)
         a, b = int(lower * c), int(step * c)
@@ -252,7 +252,7 @@ class Integer(_Interval):
 
 
 class _OneOf(Axis):
-    """One of several values in the field that `_field` names; the number of a value is its index."""
+    """One of several values, numbered by their indices. `_field` is the name of the field that holds the values."""
 
     _field: ClassVar[str]
 

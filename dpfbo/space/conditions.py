@@ -56,7 +56,7 @@ class Condition:
 
 
 def requirements(parameters: Mapping[str, Any], deciding: tuple[type, ...]) -> dict[str, Requirements]:
-    """Collect the conditions under which each parameter is active: its own `when`, and those of its parents.
+    """Collect the conditions under which each parameter is active: its own `when`, and the conditions of its parents.
 
     The parents of a parameter are the parameters named in its `when`.
 
@@ -65,8 +65,8 @@ def requirements(parameters: Mapping[str, Any], deciding: tuple[type, ...]) -> d
         deciding: The classes of parameters that a condition may name.
 
     Returns:
-        For each parameter, the numbers of the allowed values of each parameter on which it depends. A parent's own
-        parents come before the parent.
+        For each parameter, a dict from the parameters on which it depends to the numbers of their allowed values. A
+        parent's own parents come before the parent.
 
     Raises:
         SettingError: A condition names a wrong parameter or value, can never hold, or depends on its own parameter.

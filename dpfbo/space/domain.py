@@ -113,10 +113,10 @@ class Grid(_InBox):
 
     @cached_property
     def screening(self) -> tuple[Tensor, Tensor] | None:
-        """The grid rows of c cluster centres (c) and of each cluster's points (c x w); None for at most 512 points.
+        """The grid rows of c cluster centres (c) and of each cluster's points (c x w).
 
-        A point belongs to the cluster of the nearest centre. w is the size of the largest cluster; smaller ones are
-        padded with their centre.
+        A point belongs to the cluster of the nearest centre. w is the size of the largest cluster; smaller clusters
+        are padded with their centre. The result is None for a grid of at most 512 points.
         """
         G = len(self.points)
         if G <= SCREENED:

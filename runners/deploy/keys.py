@@ -67,14 +67,14 @@ class PublicKeys:
 
     @staticmethod
     def of(entries: Any, path: Path) -> PublicKeys:
-        """Return the keys in the content of the JSON file `path`. Raises StateError if they are invalid."""
+        """Return the keys in `entries`, the content of the JSON file `path`. Raises StateError if they are invalid."""
         if not isinstance(entries, dict) or set(entries) != {"identity", "supernode", "proof"}:
             raise StateError(f"{path} is not a file of public keys: python -m runners.deploy site-key writes one")
         return PublicKeys(**entries)
 
 
 def make_keys(folder: Path) -> PublicKeys:
-    """Make the keys of a site in its folder; private keys are readable by their owner alone.
+    """Make a site's keys and write them to its folder, the private keys with mode 600.
 
     Raises:
         StateError: The folder has keys already.
@@ -95,7 +95,7 @@ def make_keys(folder: Path) -> PublicKeys:
 
 
 def write_private(path: Path, key: ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey) -> None:
-    """Write a private key in OpenSSH's format, readable by its owner alone."""
+    """Write a private key in OpenSSH's format to a file with mode 600."""
     data = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
     )  # fmt: skip
@@ -103,7 +103,7 @@ def write_private(path: Path, key: ed25519.Ed25519PrivateKey | ec.EllipticCurveP
 
 
 def read_identity(folder: Path) -> ed25519.Ed25519PrivateKey:
-    """Read a site's signing key. Raises StateError for a file that is missing, damaged or not private."""
+    """Read a site's signing key. Raises StateError if the file is missing, damaged or open to other users."""
     key = _private(folder / IDENTITY)
     if not isinstance(key, ed25519.Ed25519PrivateKey):
         raise StateError(f"{folder / IDENTITY} must hold an Ed25519 key: restore the file")
@@ -111,7 +111,10 @@ def read_identity(folder: Path) -> ed25519.Ed25519PrivateKey:
 
 
 def read_supernode(folder: Path) -> ec.EllipticCurvePrivateKey:
-    """Read the key of a site's SuperNode. Raises StateError for a file that is missing, damaged or not private."""
+    """Read the private key of a site's SuperNode.
+
+    Raises StateError if the file is missing, damaged or open to other users.
+    """
     key = _private(folder / SUPERNODE)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise StateError(f"{folder / SUPERNODE} must hold a key on P-384: restore the file")

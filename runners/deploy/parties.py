@@ -11,12 +11,13 @@ from runners.deploy.trusted import TrustedServer, TrustedSite
 
 
 class SiteParty(Protocol):
-    """A site's part of a protocol, whose state is in the site's folder."""
+    """A site's part of a protocol. All state is in the site's folder."""
 
     def respond(self, request: bytes) -> bytes:
-        """Answer a request of the server; a repeated request gets the same bytes, unless the site was not ready.
+        """Answer a request of the server.
 
-        The answer, and any charge for it in the site's ledger, are on disk before the call returns.
+        A repeated request gets the same bytes, unless the earlier answer was that the site is not ready. The answer,
+        and any charge for it in the site's ledger, are on disk before the call returns.
 
         Raises:
             WireError: The bytes are not a request of this protocol.
@@ -34,14 +35,14 @@ class ServerParty(Protocol):
         ...
 
     def requests(self) -> dict[int, bytes]:
-        """Return the request to each site that has not answered the current step, by the site's number."""
+        """Return, by site number, the requests to the sites that have not answered in the current step."""
         ...
 
     def receive(self, site: int, data: bytes) -> None:
         """Take a site's answer. A repeated answer, or one that says that the site is not ready, changes nothing.
 
         Args:
-            site: The number of the sender, known from its key, never from the bytes.
+            site: The sender's number. It follows from the sender's key, never from `data`.
             data: The bytes of the answer.
 
         Raises:
@@ -69,10 +70,10 @@ def site_party(site: SiteFolder) -> SiteParty:
 
 
 def server_party(project: Project, min_sites: int | None) -> ServerParty:
-    """Return the server's part of the protocol of a project's study.
+    """Return the server's part of the protocol that a project's study uses.
 
-    min_sites: the least number of answers with which a step may end; None for more than half of the sites. A secure sum
-    accepts only None.
+    min_sites: for a trusted server, the least number of answers with which a step may end; None for more than half of
+    the sites. For a secure sum, it must be None.
     """
     study = project.shared.study
     if study.trust == "nobody":

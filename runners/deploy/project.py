@@ -51,7 +51,7 @@ class Shared:
 
     @property
     def authority(self) -> Path | None:
-        """The certificate of the authority that the sites trust; None for their system's authorities."""
+        """The certificate of the authority that the sites trust; None if they trust their system's authorities."""
         return self.folder / AUTHORITY if self.own_authority else None
 
     @cached_property
@@ -82,7 +82,7 @@ class Shared:
 
 @dataclass(frozen=True)
 class Project:
-    """The operator's folder of a deployment, which `init` makes. shared: the public files."""
+    """The operator's folder of a deployment, made by the command `init`. shared: the public files."""
 
     folder: Path
     shared: Shared
@@ -136,7 +136,7 @@ def is_project(folder: Path) -> bool:
 
 
 def make_project(args: argparse.Namespace) -> Project:
-    """Make a project from the options of `init`; the folder appears complete or not at all.
+    """Make a project from the options of the command `init`; the folder appears complete or not at all.
 
     Raises:
         SettingError: An option is invalid, or the agents of the algorithm send no messages.

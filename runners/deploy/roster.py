@@ -22,7 +22,7 @@ class SiteRoster:
     Args:
         n_agents: The number of sites of the study.
         sites: The public keys by number, 0..N-1.
-        names: Names for people, by number.
+        names: Readable names of the sites, by number.
 
     Raises:
         StateError: A number lies outside 0..N-1, two sites have a key in common, or a name is not one short line.
@@ -59,7 +59,7 @@ class SiteRoster:
         return next((n for n, keys in self.sites.items() if keys.identity == identity), None)
 
     def by_supernode(self) -> dict[bytes, int]:
-        """Return the sites' numbers by the SuperNodes' keys in PEM format."""
+        """Return each site's number, by the public key of its SuperNode in PEM format."""
         return {keys.supernode_pem: n for n, keys in self.sites.items()}
 
     def write(self, path: Path) -> None:

@@ -33,7 +33,7 @@ class MaskedSite:
 
 
 def secure_site(site: SiteFolder) -> SecureSite:
-    """Open a site whose study has no trusted server."""
+    """Create the `SecureSite` of a site whose study has no trusted server."""
     raw, none = serialization.Encoding.Raw, serialization.NoEncryption()
     private = read_identity(site.folder).private_bytes(raw, serialization.PrivateFormat.Raw, none)
     shared = site.shared
@@ -43,7 +43,7 @@ def secure_site(site: SiteFolder) -> SecureSite:
 
 
 def signing_keys(roster: SiteRoster) -> Roster:
-    """Return the public keys of the sites' signatures. Raises StateError if the roster is not complete."""
+    """Return the public keys that verify the sites' signatures. Raises StateError if the roster is not complete."""
     missing = [n for n in range(roster.n_agents) if n not in roster.sites]
     if missing:
         raise StateError(f"the roster must have all {roster.n_agents} sites, got none for {missing}: a sum needs them")
@@ -51,7 +51,7 @@ def signing_keys(roster: SiteRoster) -> Roster:
 
 
 class MaskingServer(SecureCoordinator):
-    """The server's part of a secure sum; a step ends when all sites that were asked in this step have answered.
+    """The server's part of a secure sum; a step ends when all sites asked in it have answered.
 
     Args:
         study: The study, which has no trusted server.

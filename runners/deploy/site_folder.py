@@ -55,7 +55,7 @@ class SiteFolder:
 
     @property
     def attempts(self) -> int:
-        """The number of attempts at a sum that the site allows. Raises StateError if attempts.json is damaged."""
+        """The number of attempts that the site allows per secure sum. Raises StateError if attempts.json is damaged."""
         path = self.folder / ATTEMPTS
         if not path.exists():
             return 1
@@ -75,11 +75,11 @@ class SiteFolder:
             yield agent
 
     def running(self) -> AbstractContextManager[object]:
-        """Keep other processes from running this site within the block. Raises StateError if one runs it."""
+        """Keep other processes from running this site within the block. Raises StateError if one does already."""
         return self._locked("running", 0.0)
 
     def evaluate_next(self, evaluate: Callable[[dict[str, Any]], float | None]) -> str:
-        """Evaluate one configuration and return EVALUATED; if there is none, return WAITS or DONE."""
+        """Evaluate one configuration and return EVALUATED; if there is none to evaluate now, return WAITS or DONE."""
         with self.opened() as agent:
             if not agent.pending:
                 if agent.message_due or agent.awaited is not None:

@@ -48,7 +48,7 @@ class TrustedServer:
     last step, sites only receive the last broadcast.
 
     Args:
-        study: The study, whose algorithm sends messages.
+        study: A study whose algorithm sends messages.
         folder: The folder of the server's state.
         min_sites: The least number of messages with which `close_step` ends a round.
 

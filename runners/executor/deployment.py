@@ -34,8 +34,8 @@ class Spent:
 class Deployment:
     """One run, federated or outsourced, whose parts are placed in processes.
 
-    run: called as `run(on_round, broadcasts)`, runs the remaining rounds and calls `on_round` after each. `broadcasts`
-    is the largest number of broadcasts of a federated run; None for no limit. spent: reads the ledger. placed: returns
+    run: `run(on_round, broadcasts)` runs the remaining rounds and calls `on_round` after each of them. `broadcasts` is
+    the largest number of broadcasts of a federated run; None for no limit. spent: reads the ledger. placed: returns
     the entry `executor` of summary.json.
     """
 
@@ -45,7 +45,7 @@ class Deployment:
 
 
 def device(wanted: str, given_gpu: bool) -> torch.device:
-    """Return the device for a process's tensors. wanted: cpu, cuda, or auto for a GPU if the process was given one.
+    """Return the device for a process's tensors. wanted: cpu, cuda, or auto: cuda if the process was given a GPU.
 
     Raises ValueError if a GPU is wanted and torch sees none.
     """

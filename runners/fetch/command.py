@@ -44,7 +44,7 @@ def fetch(file: DataFile, root: Path) -> bool:
 def state_of(file: DataFile, root: Path) -> str:
     """Return the state of `file` in `root`: `present`, `different`, `partial` or `missing`.
 
-    The checksum of an unpacked or computed file is unknown: such a file is `present` if it is not empty.
+    A file that was unpacked or computed from a download has no known checksum: it is `present` if it is not empty.
     """
     target = root / file.path
     if not target.exists():

@@ -16,9 +16,8 @@ class DataFile:
     """One file that can be fetched.
 
     path: relative to the data folder. sha256, bytes: hex digest and size (None: unknown) of the download. member: the
-    file to unpack from a tar.bz2 archive, or None. make: the function that computes the table to store, as csv.gz, from
-    the paths of the downloads; or None. more: further downloads, each as its address (relative to url), sha256 and
-    bytes.
+    file to unpack if the download is a tar.bz2 archive. make: a function of the paths of all downloads; the table that
+    it returns is stored as csv.gz. more: further downloads, each as its address (relative to url), sha256 and bytes.
     """
 
     name: str

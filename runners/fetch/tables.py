@@ -21,7 +21,10 @@ _HOMES, _FLATS, _LOANS = (columns.split() for columns in (
 
 
 def homes(first: Path, second: Path, prices: Path) -> pd.DataFrame:
-    """Join two csv files of sales, sorted by date and id; row n of `prices` is the price of row n of `second`."""
+    """Join two csv files of sales, and sort the rows by date and id.
+
+    Row n of `prices` is the price of row n of `second`.
+    """
     sales = pd.concat([pd.read_csv(first), pd.read_csv(second).assign(price=pd.read_csv(prices, header=None)[0])])
     sales = sales.sort_values(["date", "id"]).rename(columns={"long": "lon"}).astype({"price": float, "floors": float})
     sales["price_per_sqm"] = (sales["price"] / (sales["sqft_living"] * 0.09290304)).round(2)  # m2 in a square foot
@@ -29,7 +32,7 @@ def homes(first: Path, second: Path, prices: Path) -> pd.DataFrame:
 
 
 def flats(resales: Path) -> pd.DataFrame:
-    """Read a csv.xz file of resales without addresses, and round coordinates to centimetres."""
+    """Read a csv.xz file of resales, drop the addresses, and round coordinates to centimetres."""
     names = {"LNG": "lon", "LAT": "lat", "X": "svy21_x", "Y": "svy21_y"}
     sales = pd.read_csv(resales, compression="xz").rename(columns=names)
     sales["price_per_sqm"] = (sales["resale_price"] / sales["floor_area_sqm"]).round(2)

@@ -2,8 +2,8 @@
 
 rounds.zip           the finished rounds (`dpfbo.checkpoint`), for a longer run; as private as rounds.parquet
 summary.before.json  the summary of a finished run, while a longer one continues it
-earlier/k/           the records of a repeated run, and its ledger if it was a simulation. A ledger of real releases
-                     stays in the run's folder, and the repetition adds to it
+earlier/k/           the run's records before a repetition, and its ledger if it was a simulation. A ledger of real
+                     releases stays in the run's folder, and the repetition adds to it
 """
 
 import os
@@ -24,7 +24,7 @@ _KEPT = ("round-*.npz", "curator.npz")  # files of a checkpoint that a longer ru
 
 
 def summary_of(folder: RunFolder, rounds: int = 1) -> dict[str, Any] | None:
-    """Return the summary of a finished run; None if there is none, or if it has fewer than `rounds` rounds.
+    """Return the summary of a finished run; None if there is none, or if the run has fewer than `rounds` rounds.
 
     While a longer run continues a finished run, this is the summary of the finished run.
     """

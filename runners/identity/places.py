@@ -1,7 +1,7 @@
 """Find the folder of a run: results/EXPERIMENT/LABEL-SETTING/SEED/, or SETTING/SEED/ for a trial of a sweep.
 
-A run with another number of rounds is found by its `lineage.json`, which holds digests of the setting without the
-rounds.
+A run's `lineage.json` holds digests of its setting without the rounds. By these digests, the run is found again when
+its number of rounds changes.
 """
 
 import json
@@ -82,7 +82,7 @@ def note_lineage(folder: RunFolder, run: "RunIdentity") -> None:
 
 
 def check_noise_of_other_lengths(run: "RunIdentity", folder: RunFolder) -> None:
-    """Warn if an earlier run differs from the new `run` only in its rounds, and thus in its noise for the same epsilon.
+    """Warn if `run` is new, and an earlier run has the same setting and epsilon but other rounds, and so other noise.
 
     Raises ResultsError for real releases: the epsilons of both runs would add up over two ledgers.
     """
@@ -98,7 +98,7 @@ def check_noise_of_other_lengths(run: "RunIdentity", folder: RunFolder) -> None:
 
 
 def _other_lengths(run: "RunIdentity") -> list[tuple[Path, str]]:
-    """Return folder and family of runs that may differ in rounds and noise alone, with the longest ledgers first."""
+    """Return folder and `family` of each run that differs at most in its rounds and noise; longest ledger first."""
     found: list[tuple[int, str, str]] = []
     for path in run.experiment.glob(f"*/{run.settings.seed}/{LINEAGE}"):
         try:

@@ -94,9 +94,9 @@ def _done(
 
 
 def _broadcasts(experiment: Experiment, checkpoint: Checkpoint, ledger: Ledger, done: int, releases: int) -> int:
-    """Return the number of broadcasts of the whole run that the budget pays for.
+    """Return the number of broadcasts in the whole run that the budget pays for.
 
-    Raises BudgetSpent if these are fewer than planned and when_spent=refuse.
+    With when_spent=refuse, raises BudgetSpent if the budget pays for fewer than planned.
     """
     if experiment.settings.privacy.seeded or experiment.plan.budget is None:
         return experiment.broadcasts

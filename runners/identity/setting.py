@@ -83,7 +83,7 @@ def label(resolved: dict[str, Any]) -> str:
 
 
 def _identity(cfg: DictConfig) -> dict[str, Any]:
-    """Return the resolved settings that distinguish one setting from another."""
+    """Return the resolved settings that the digest covers."""
     neutral = OmegaConf.create(OmegaConf.to_container(cfg))
     neutral.seed = "<seed>"  # not a number, so that function_seed=${seed} and an equal number differ
     resolved: dict[str, Any] = OmegaConf.to_container(neutral, resolve=True)  # type: ignore[assignment]

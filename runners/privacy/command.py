@@ -183,7 +183,7 @@ def _each_ledger(paths: Sequence[Path], sentence_on: Callable[[Path], str]) -> A
 
 
 def projection(args: argparse.Namespace) -> Answer:
-    """Find the largest r for which PO-GP-UCB's projection to r columns raises no singular value: sigma_min >= w(r)."""
+    """Find the largest r for which PO-GP-UCB's projection to r columns raises no singular value."""
     from runners.privacy import random_projection
 
     facts = random_projection.projection(args.problem, args.overrides, _numbers(args.epsilon), args.delta)

@@ -43,7 +43,7 @@ _UNREADABLE = (OSError, ValueError, KeyError, TypeError, RecursionError, pa.Arro
 
 
 def ledger_of(path: Path) -> Path:
-    """Return the ledger in the folder of a run or a server; other paths are returned unchanged."""
+    """Return the path of the ledger in a run's or server's folder; a path that is no folder is returned unchanged."""
     if not path.is_dir():
         return path
     return next((p for p in (path / LEDGER, path / "server" / LEDGER) if p.exists()), path / LEDGER)

@@ -26,7 +26,7 @@ COVERS = (
 class PlannedRun:
     """The settings that determine a run's epsilon, named like the command's options.
 
-    q: sampling probability. z: noise multiplier. delta: N^-1.1 for N agents if None.
+    q: sampling probability. z: noise multiplier. delta: None for N^-1.1, where N is the number of agents.
 
     Raises ValueError, with the option's name, for a value outside its range.
     """
@@ -57,7 +57,7 @@ class PlannedRun:
         return max(1, math.floor(self.q * self.agents + 0.5)), self.agents
 
     def events(self, rounds: int | None = None) -> list[dp_accounting.DpEvent]:
-        """Return one privacy event for each broadcast. rounds: number of broadcasts; None for the run's own."""
+        """Return one privacy event for each broadcast. rounds: number of broadcasts; None for `self.rounds`."""
         return [round_event(self.q, self.z, self.subset)] * (self.rounds if rounds is None else rounds)
 
     def plan(self, accountant: str | None = None) -> PrivacyPlan:
@@ -83,9 +83,10 @@ class PlannedRun:
 
 
 def solved(run: PlannedRun, unknown: str, target: float, accountant: str) -> PlannedRun:
-    """Return the run with the value of `unknown` for which epsilon is at most `target`.
+    """Return the run with the option `unknown` changed so that epsilon is at most `target`.
 
-    unknown: z for the least noise multiplier, q for the largest sampling probability, rounds for the most rounds.
+    unknown: z (set to the least such noise multiplier), q (set to the largest such sampling probability) or rounds (set
+    to the largest such number).
 
     Raises ValueError if there is no such value.
     """

@@ -40,8 +40,8 @@ def projection(
 
     r: number of columns. w(r): threshold for singular values. sigma_min: smallest singular value of the problem's rows.
 
-    epsilons, delta: parameters of the published claim; None stands for the problem's own. Raises ValueError for a
-    value outside its range, HydraException for overrides that do not compose.
+    epsilons, delta: parameters of the published claim; None stands for the configured value. Raises ValueError for
+    a value outside its range, HydraException for overrides that do not compose.
     """
     # imported here, because no other command needs settings of runs
     from runners.compose.composition import build

@@ -14,7 +14,7 @@ def config_text(settings: dict[str, Any]) -> str:
 
 
 class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
-    """The compiled YAML emitter, if available, without anchors."""
+    """A YAML emitter that writes no anchors. It is compiled if possible."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

@@ -22,7 +22,7 @@ _SHOWN = 3  # number of agents whose best queries are printed after the table
 
 
 class RoundProgress:
-    """Shows the progress over rounds, the mean metric and epsilon so far, in plain lines if there is no terminal.
+    """Shows the round, mean metric and epsilon so far: as a progress bar, or in plain lines without a terminal.
 
     epsilon: shown before the first release; None if it is not finite.
     """

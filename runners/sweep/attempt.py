@@ -39,7 +39,7 @@ class Report:
     warnings: Sequence[tuple[str, str]] = ()
 
     def for_tune(self) -> dict[str, Any]:
-        """Return the report as a result of Tune: the numbers that Tune reads, and the whole report as JSON.
+        """Return the report as a result for Tune: the numbers that Tune reads, and the whole report as JSON.
 
         Unknown numbers are NaN.
         """
@@ -62,9 +62,10 @@ def run_trial(
 ) -> dict[str, Any]:
     """Run one trial in a worker of Ray Tune.
 
-    config: `trial` is the pair of the setting's number and the seed. settings: the name and configuration of each
-    setting, by number. cwd: the working directory of the sweep. gpus: the GPUs of the trial; a fraction also limits its
-    GPU memory. every_round: report after every round except the last one, not just once per `REPORT_SECONDS`.
+    config: its entry `trial` is the pair of the setting's number and the seed. settings: the name and configuration of
+    each setting, by number. cwd: the working directory of the sweep. gpus: the GPUs of the trial; a fraction also
+    limits its GPU memory. every_round: report after every round except the last one, not just once per
+    `REPORT_SECONDS`.
     """
     from ray import tune
 

@@ -28,7 +28,7 @@ class TrialCost:
 
 
 def kind(config: Mapping[str, Any]) -> str:
-    """Return a key of the problem and algorithm, on which the time per round mainly depends."""
+    """Return a key of the problem and algorithm. The time per round mainly depends on these two."""
     problem = {key: value for key, value in config["problem"].items() if key not in _NO_COST and "seed" not in key}
     return json.dumps([problem, config["algorithm"]["name"]], sort_keys=True, default=str)
 

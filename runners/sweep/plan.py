@@ -207,7 +207,7 @@ class _Settings:
 
 
 def outcome(setting: PlannedSetting, seeds: Sequence[int], options: SweepOptions) -> SettingOutcome | None:
-    """Return the outcome of a setting of a search, from its files; None while one of its trials is still to run."""
+    """Return the outcome of a searched setting, read from its files; None while one of its trials is still to run."""
     folders = [setting.trial(seed).folder(setting.folder) for seed in seeds]
     trials = [(folder, state(folder)) for folder in folders]
     if options.search is None or any(options.is_to_run(known) for _, known in trials):
@@ -216,7 +216,7 @@ def outcome(setting: PlannedSetting, seeds: Sequence[int], options: SweepOptions
 
 
 def _search(settings: _Settings, experiment: Path, space: Space, given: dict[str, list[str]]) -> None:
-    """Add all earlier suggestions of a search and, if all their trials have ended, its next ones."""
+    """Add all earlier suggestions of a search and, if all their trials have ended, the next suggestions."""
     options, search = settings.options, settings.options.search
     fixed = tuple(value for values in given.values() for value in values)
     for words in _suggested(experiment, space, [o for o in fixed if not is_sweep_key(name_of(o))]):
@@ -238,7 +238,10 @@ def _search(settings: _Settings, experiment: Path, space: Space, given: dict[str
 
 
 def _suggested(experiment: Path, space: Space, fixed: list[str]) -> list[tuple[str, ...]]:
-    """Return earlier suggestions: trials of sweep.json whose overrides outside `space` are `fixed`."""
+    """Return the earlier suggestions of a search, as overrides of the keys in `space`.
+
+    They come from the trials in sweep.json whose other overrides are `fixed`.
+    """
     found: dict[tuple[str, ...], None] = {}
     for trial in read_plan(experiment):
         own = [o for o in trial.overrides if not is_sweep_key(name_of(o))]

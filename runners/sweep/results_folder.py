@@ -79,7 +79,7 @@ def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _values(overrides: Sequence[str]) -> dict[str, Any]:
-    """Return the values of overrides by key, such as `privacy.z`, without choices of groups."""
+    """Return the values of overrides by key, such as `privacy.z`; choices of config groups are left out."""
     words = [override.lstrip("+").partition("=") for override in overrides]
     return {key: _value(word) for key, _, word in words if "." in key}
 

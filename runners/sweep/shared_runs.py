@@ -42,7 +42,7 @@ class TrialOnce:
 def command_lines(arguments: Sequence[str]) -> list[list[str]]:
     """Split a command line that names several experiments, such as experiment=fig2a,fig2b, into one line for each.
 
-    An experiment with `sweep.experiments` is replaced by those experiments, with its other options under `sweep`.
+    An experiment that lists others in `sweep.experiments` is replaced by them; they get its other options of `sweep`.
     Raises SweepError if the experiments cannot be combined.
     """
     given = {name_of(a): a.partition("=")[2] for a in arguments}

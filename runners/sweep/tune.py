@@ -163,7 +163,7 @@ class _SeedBySeed(FIFOScheduler):
 class _Listener(tune.Callback):
     """A callback of Tune that updates the progress table, and collects the trials' warnings.
 
-    scheduler: the name of the scheduler that stops trials early, or None.
+    scheduler: the name of the scheduler that stops trials early; None if there is none.
     """
 
     def __init__(

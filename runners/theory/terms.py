@@ -86,8 +86,9 @@ class RebuiltRun:
 def read(folder: Path, data_dir: Path | None = None, allow: Sequence[str] = ()) -> RebuiltRun:
     """Rebuild the finished private run in `folder`.
 
-    data_dir: folder of the problem's data, None for the run's own. allow: packages and modules whose classes and
-    functions its config.yaml may name (`compose.instantiate`). Raises NoTerms if the bound does not apply to the run.
+    data_dir: folder of the problem's data; None for the folder in the run's settings. allow: packages and modules whose
+    classes and functions its config.yaml may name (`compose.instantiate`). Raises NoTerms if the bound does not apply
+    to the run.
     """
     cfg, summary = recorded(folder, allow, "--allow {}")
     if not summary["private"]:
@@ -264,9 +265,9 @@ def _candidates(e: FederatedExperiment) -> Tensor:
 
 
 def _disagreement(run: RebuiltRun, u: Tensor) -> tuple[Tensor, bool]:
-    """Return `d_n = max_x |f_1(x) - f_n(x)|` over the candidates u, N numbers, and True.
+    """Return N differences `d_n = max_x |f_1(x) - f_n(x)|` over the candidates u, and True if they are exact.
 
-    If the objectives are not known without evaluation, return the range of all observations N times, and False.
+    If the objectives are not known without evaluation, return the range of all observations as each d_n, and False.
     """
     problem = run.experiment.problem
     x, unknown = problem.domain.to_natural(u), torch.full((1, len(u)), torch.nan, dtype=torch.float64)

@@ -2,8 +2,8 @@
 
 All online attempts of a run share one id until the run is finished. Each offline attempt has a new id, and replaces
 earlier offline attempts that were not uploaded. All runs of an experiment share the folder
-`<results>/<experiment>/wandb`, where the ids of a run begin with a digest of its folder. wandb.json in the run folder
-has the last id.
+`<results>/<experiment>/wandb`. To tell runs apart, the ids of a run begin with a digest of the run's own folder.
+wandb.json in the run folder has the last id.
 """
 
 import hashlib

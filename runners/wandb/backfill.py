@@ -35,9 +35,9 @@ class LoggedExperiment:
 
 
 def log_run(run: RunOnDisk, mode: str, artifacts: bool = False) -> None:
-    """Log a finished run, whose folder no other process may use; a failure of W&B is logged as a warning.
+    """Log a finished run; a failure of W&B is logged as a warning.
 
-    artifacts: True to log also the run's records.
+    The caller keeps other processes from using the run's folder. artifacts: True to log also the run's records.
     """
     summary, show = run.summary, "all" if run.shown else "released"
     asked = {"mode": mode, "show": show, **({"artifacts": True} if artifacts else {})}
@@ -109,7 +109,10 @@ def log_sweep(
 
 
 def log_finished(run: RunOnDisk, mode: str, artifacts: bool = False) -> bool | None:
-    """Log a finished run; return whether W&B accepted it, or warn and return None if the run is in use or damaged."""
+    """Log a finished run; return True if W&B accepted it.
+
+    If the run is in use or damaged, logs a warning and returns None.
+    """
     before = read_note(run.folder)
     try:
         with RunFolder(run.folder).opened():

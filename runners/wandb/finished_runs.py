@@ -80,7 +80,7 @@ def finished_runs(experiment: Path) -> list[RunOnDisk]:
 def settings_table(runs: Sequence[RunOnDisk]) -> list[dict[str, Any]]:
     """Return a row for each setting, sorted by label.
 
-    Every row has an epsilon, or None, for each accountant that occurs in `runs`.
+    Every row has the largest epsilon over the seeds, for each accountant in `runs`; None if a seed has none.
     """
     by_setting: dict[str, list[RunOnDisk]] = {}
     for run in runs:

@@ -25,7 +25,7 @@ _DISTRIBUTIONS: dict[tuple[bool, bool], dict[str, Any]] = {  # by (integer, loga
 
 
 def sweep_file(words: Sequence[str], method: str) -> str:
-    """Return the YAML file of a W&B sweep over the values and seeds of a command line of `runners.sweep`.
+    """Return the YAML file of a W&B sweep over the values and seeds in `words`, a command line of `runners.sweep`.
 
     Raises SweepError for words that a W&B sweep does not support, and the errors of `runners.sweep.plan` for invalid
     ones.
@@ -85,7 +85,7 @@ def _check_space(space: Space, method: str) -> None:
 
 
 def _combinations(space: Space) -> list[tuple[str, ...]]:
-    """Return the overrides of every combination of values and ends of intervals."""
+    """Return the overrides of every combination of values; an interval contributes only its two ends."""
     values = {k: (v.word(v.low), v.word(v.high)) if isinstance(v, Interval) else v for k, v in space.items()}
     return list(itertools.product(*([f"{key}={word}" for word in words] for key, words in values.items())))
 
@@ -114,7 +114,7 @@ def _parameter(values: Interval | tuple[str, ...]) -> dict[str, Any]:
 
 
 def _number(word: str) -> int | float | str:
-    """Return the number that Python prints as exactly this word, or else the word."""
+    """Return the word as a number if Python prints the number as exactly this word; otherwise return the word."""
     try:
         value = json.loads(word)
     except ValueError:

@@ -68,10 +68,10 @@ class WandbTracker:
         """Open the W&B run, and delete the files of the run's earlier attempts that were not uploaded.
 
         config: resolved settings. run_dir: the run's folder, which no other process uses. tags: further tags;
-        `released` is added if only released metrics are shown, else `simulation`. epsilon: the epsilon before the first
-        broadcast: 0, or None if agents send something without protection. setting, label: hash and label of the
-        settings. folder: parent of the folder `wandb`, which runs may share; None for run_dir. refused: True for a run
-        that will not begin; earlier attempts are then kept.
+        `released` is added if only released metrics are shown, else `simulation`. epsilon: the epsilon before the
+        first broadcast of the run; None if it is not finite. setting, label: hash and label of the settings. folder:
+        parent of the folder `wandb`, which runs may share; None for run_dir. refused: True for a run that will not
+        begin; earlier attempts are then kept.
         """
         if self.mode == "disabled":
             return
@@ -98,7 +98,7 @@ class WandbTracker:
         """Log the finite metrics of one round at step `round`, without waiting for W&B.
 
         The logged epsilon covers only the broadcasts before the round. `metrics["epsilon"]` is the epsilon after the
-        broadcast of this round; None or infinite if it is not finite.
+        broadcast of this round; None or infinity stands for no finite epsilon.
         """
         if self._actions is None:
             return

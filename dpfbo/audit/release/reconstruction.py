@@ -22,12 +22,12 @@ class Reconstruction:
 
     @property
     def largest(self) -> float:
-        """The largest distance of a row from the truth."""
+        """The largest distance of an estimated row from the true one."""
         return float((self.recovered - self.rows).norm(dim=1).max())
 
     @property
     def rms(self) -> float:
-        """The root mean square of the rows' distances from the truth."""
+        """The root mean square distance of the estimated rows from the true ones."""
         return float((self.recovered - self.rows).square().sum(1).mean().sqrt())
 
     def per_sigma(self, sigma: float) -> float:

@@ -54,8 +54,9 @@ class AttackResult:
     """The result of an attack on the claim of a release.
 
     verdict: `without` holds the scores of the table's releases, `with_message` those of the neighbour's releases.
-    disjoint: True if every release lay, up to rounding, in the column space of its own table, and over a thousand times
-    as far from the other's. The two distributions then do not overlap, so that delta is 1 for every epsilon.
+    disjoint: True if every release lay in the column space of its own table, up to a rounding error, and its distance
+    from the other table's column space was over a thousand times that error. The two distributions then do not overlap,
+    so that delta is 1 for every epsilon.
     """
 
     attack: Attack

@@ -85,10 +85,10 @@ def signed_keys(target: SumTarget) -> str:
 
 
 def one_vector(target: SumTarget) -> str:
-    """Check that one key masks one vector only: sites restarted, or restored from a copy, send the same vector again.
+    """Check that a key masks only one vector: a site sends the same one after a restart or a restore from a copy.
 
     If another set of sites takes part, a restored site must use other masks. Otherwise, the difference of its two
-    vectors reveals the mask that it shares with a site that the server left out.
+    vectors would reveal a mask that it shares with an omitted site.
     """
     run, N = SumRun(target).until("masked"), target.n_sites
     copies = [journal.copied() for journal in run.journals]
@@ -141,7 +141,7 @@ def key_streams(target: SumTarget) -> str:
 
 
 def one_share_each(target: SumTarget) -> str:
-    """Check that a site shows a share of each survivor's mask and each missing site's key, and no other.
+    """Check that a site shows one share of each survivor's mask and of each missing site's key, but no other share.
 
     Afterwards, the site must refuse any other list of survivors.
     """

@@ -114,7 +114,7 @@ def two_worlds(target: SumTarget) -> str:
     """Check that a server cannot tell whether site 0, the canary, sends zeros or a large vector that site 1 cancels.
 
     In both worlds, the canary's masked numbers must have the same distribution, and each answer the same length. After
-    subtraction of the canary's vector, no more and no fewer masked numbers than of uniform ones may lie near zero.
+    subtraction of the canary's vector, masked numbers must lie near zero as often as uniform numbers do.
     """
     worlds, lengths = [], []
     for loud in (0, _LOUD):
@@ -136,8 +136,8 @@ def two_worlds(target: SumTarget) -> str:
 def seeds(target: SumTarget) -> str:
     """Check that seeds have 128 bits, and that a sum uses each seed once.
 
-    All of 2^19 seeds must differ, with balanced and independent bits. Seeds with only b random bits would all differ
-    with probability about exp(-2^(37 - b)): 1e-14 at b = 32.
+    2^19 seeds must all differ, and their bits must be balanced and linearly independent. Seeds with only b random bits
+    would all differ with probability about exp(-2^(37 - b)): 1e-14 at b = 32.
     """
     source: list[bytes] = []
 
@@ -210,7 +210,7 @@ def noise_shares(target: SumTarget) -> str:
 
 
 def _uniform(numbers: np.ndarray) -> Iterator[tuple[str, float]]:
-    """Yield names and p-values of chi-square tests of each byte, and of the top four bits of neighbours."""
+    """Yield names and p-values of chi-square tests of each byte, and of the top four bits of successive numbers."""
     flat = np.ascontiguousarray(numbers).reshape(-1)
     for k in range(4):
         yield f"byte {k}", _chi_square(np.bincount((flat >> np.uint32(8 * k)) & np.uint32(255), minlength=256))
@@ -234,7 +234,7 @@ def _share_near(rows: np.ndarray) -> np.ndarray:
 
 
 def _near(rows: np.ndarray) -> float:
-    """Return the p-value of the counts of numbers near zero in rows (k x M), against uniform numbers."""
+    """Return the p-value of a test that numbers in rows (k x M) lie near zero as often as uniform numbers do."""
     return two_sided(_share_near(rows), rows.shape[1], _NEAR / 2.0**32)
 
 

@@ -60,8 +60,8 @@ class SumTarget:
 class SumRun:
     """One secure sum in one process, of vectors that the audit chooses.
 
-    vectors: each site's vector of M integers, by (attempt, site): the site's entry in `numbers` or, without `numbers`,
-    random integers from -2^16 to 2^16. answers: the sites' answers to honest requests, by (attempt, step, site).
+    vectors: each site's vector of M integers, by (attempt, site). It is the site's entry in `numbers` or, without
+    `numbers`, random from -2^16 to 2^16. answers: the sites' answers to honest requests, by (attempt, step, site).
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class SumRun:
         return self.target.site(self.terms, self.keys[n], journal, lambda: self._vector(n), charge, self.attempts)
 
     def restored(self, n: int, charge: Charge = lambda answer: None) -> SumSite:
-        """Return a copy of site n, as restored from a copy of its folder."""
+        """Return site n as restored from a copy of its folder."""
         return self.site(n, self.journals[n].copied(), charge)
 
     def _vector(self, n: int) -> torch.Tensor:

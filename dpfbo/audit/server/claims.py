@@ -91,7 +91,7 @@ def epsilon_interval(rounds: Rounds, delta: float, guess: float, opposite: bool)
 
 
 def reported(rounds: RepeatedRounds) -> str:
-    """Check that epsilon and sigma in the records agree with the ledger, also after earlier charges."""
+    """Check that epsilon and sigma in the records agree with the ledger, also if it holds charges of an earlier run."""
     target, charged = rounds.target, rounds.charged[:_REPORTED]
     if charged != list(range(len(charged))):
         return "the first rounds are not charged"

@@ -59,8 +59,8 @@ def _entropy(rounds: RepeatedRounds, label: str) -> Entropy:
 def choices_needed(q: float, n_agents: int, thorough: bool = False) -> int:
     """Return how many draws of S_t detect, with probability 0.99, that q is too large by 2 % (thorough: 0.5 %).
 
-    S_t is the set of agents chosen in a round, each with probability q. The number is at least 200. Its maximum, for
-    speed and memory, may make the probability smaller.
+    S_t is the set of agents chosen in a round, each with probability q. The number is at least 200. A maximum, for
+    speed and memory, may lower the probability.
     """
     most = min(_MOST_CHOICES[thorough], max(200, _MOST_AGENTS // n_agents))
     return min(most, max(200, math.ceil((excess_found(q, n_agents, 1) / _EXCESS[thorough]) ** 2)))
@@ -237,7 +237,7 @@ def _on_grid(x: np.ndarray) -> float:
 
 
 def _uniforms(x: np.ndarray) -> float:
-    """Return the share of Box-Muller radii (of numbers k and k + n/2) that come from a uniform with 24 bits."""
+    """Return the share of Box-Muller radii (of numbers k and k + n/2) that come from a uniform number of 24 bits."""
     half = len(x) // 2
     first = -np.expm1(-(x[:half] ** 2 + x[half : 2 * half] ** 2) / 2) * 2.0**_SINGLE
     return float(np.mean(np.abs(first - np.round(first)) < 1e-5))

@@ -80,7 +80,7 @@ def _check_held(rounds: RepeatedRounds, server: PriorServer, t: int, values: Ten
 
 
 def _check_replay(rounds: RepeatedRounds, t: int) -> None:
-    """Check that a round without inference has the release and charge of a whole round."""
+    """Check that a round without inference has the same release and charge as a whole round."""
     label, messages = (_NAME, rounds.seed, t), rounds.crowd
     whole, whole_ledger = rounds.target.whole_round(seeded(*label), t, messages)
     short, short_ledger = rounds.target.run_round(seeded(*label), t, messages)

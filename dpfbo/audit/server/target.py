@@ -47,7 +47,7 @@ Change = Callable[[Tensor], Tensor]  # applied to all observations of one agent,
 
 @dataclass(frozen=True)
 class AgentsSide:
-    """All agents of a problem in round 0, whose points are public. shard: the class that runs the agents."""
+    """All agents of a problem in round 0, in which the points are public. shard: the class that runs the agents."""
 
     problem: Problem
     agents: Agents
@@ -84,10 +84,10 @@ class _ChangedData:
 
 @dataclass(frozen=True)
 class Target:
-    """A server under audit in rounds 0 to rounds - 1, with the accountant and the delta of its claim.
+    """A server under audit, with the accountant and the delta of its claim.
 
-    server: each replay runs a copy with its own entropy source and ledger. agents: the agents of a server of the
-    private prior, if they are audited, too.
+    rounds: the number of audited rounds, from round 0. server: each replay runs a copy with its own entropy source and
+    ledger. agents: the agents of a server of the private prior, if they are audited, too.
 
     Raises ValueError for a server without a private mechanism or without noise, rounds < 1 or delta outside (0, 1).
     """
@@ -143,7 +143,7 @@ class Target:
         return 2.0**-BITS * self.message_norm / N if isinstance(self.mechanism, DistributedGaussian) else 0.0
 
     def noise_alone(self, entropy: Entropy, t: int, sigma: float, copies: int = 1) -> Tensor:
-        """Draw the noise of round t alone, P x (copies M), with the mechanism's own code. sigma: as charged."""
+        """Draw the noise of round t without messages, P x (copies M), with the mechanism's code. sigma: as charged."""
         N, P, M = self.shape
         mechanism, weights = self.mechanism, self.weights(t)
         if isinstance(mechanism, DistributedGaussian):

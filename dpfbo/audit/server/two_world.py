@@ -35,8 +35,8 @@ class Replay:
     """The result of running a server many times with and without one agent's messages.
 
     verdict: the verdict on the privacy claim of the ledger. varying: True if the charges in the ledger differ between
-    runs; they must not depend on data or chance. opposite: True if, in the world without its message, the agent sends
-    the opposite message instead of the zero vector.
+    runs; they must not depend on data or chance. opposite: True if the message is tested against the opposite
+    message, False if against the zero vector.
     """
 
     verdict: Verdict

@@ -132,7 +132,7 @@ def _twice(noise: np.ndarray, step: float) -> float:
 
 
 def _same_choice(rounds: RepeatedRounds, q: float) -> float:
-    """Return the p-value of the number of agents chosen in both of two rounds, over all pairs of rounds."""
+    """Test, for all pairs of rounds, the number of agents chosen in both; return one p-value."""
     charged, N = rounds.charged, rounds.target.shape[0]
     if len(charged) < 2:
         return 1.0

@@ -61,7 +61,8 @@ class Agents:
         rounds: T, the number of rounds.
         n_init: The number of initial points of each agent.
         message_noise: The noise variance lambda of the paper's eq. 2.
-        follow: The name in `FOLLOW_PROBABILITY` of the probability `1 - p_t` that an agent follows the server.
+        follow: The schedule of the probability `1 - p_t` that an agent follows the server, a name in
+            `FOLLOW_PROBABILITY`.
         own_gp: The agents' own Gaussian processes.
         own_draw: The method of drawing from the posteriors of `own_gp`.
         acquisition: The search for the maximum of an acquisition function.
@@ -132,7 +133,7 @@ class Agents:
 
     @property
     def threads_allowed(self) -> bool:
-        """True if threads may compute blocks of agents in parallel; not with GPyTorch."""
+        """True if threads may compute blocks of agents in parallel; False with GPyTorch."""
         return "gpytorch" not in (self.own_draw.method, self.own_gp.fit) and not self.own_gp.extensions
 
     def agents_at_once(self, device: torch.device) -> int:
@@ -155,7 +156,10 @@ class Agents:
         return self.features(self.domain.unit_points[None])[0]
 
     def features_at(self, points: Tensor) -> Tensor:
-        """Return the features, n x t x M, at points in the form of `AgentsState.points`."""
+        """Return the features, n x t x M, at points.
+
+        points: n x t, rows in the grid; on other domains n x t x D unit-cube points.
+        """
         if not isinstance(self.domain, Grid):
             return self.features(points)
         if self.table is None:
@@ -174,7 +178,7 @@ class Agents:
     def query(self, state: AgentsState, broadcast: Broadcast | None, t: int, clock: PhaseClock) -> Query:
         """Return the queries of round t >= 1 (Algo. 2 lines 5 to 9).
 
-        broadcast: the last broadcast; None if the server sent none, and every agent uses its own model (p_t = 1).
+        broadcast: the last broadcast. If it is None, every agent uses its own model (p_t = 1).
         """
         if self.averaged_gp is not None:
             with clock("acquisition"):
@@ -252,7 +256,7 @@ class Agents:
     def fit_hyperparameters(self, state: AgentsState, clock: PhaseClock, last: int | None = None) -> None:
         """Refit the agents' own GPs if a fit is due; call this before `query`.
 
-        last: when a history is replayed, its last round; fits that a later round of the history repeats are skipped.
+        last: the last round of a history that is replayed. A fit is skipped if a later round of the history fits again.
         """
         later = () if last is None else range(state.count + 1, self.n_init + last)
         if self.averaged_gp is None and self.own_gp.due(state.count) and not any(map(self.own_gp.due, later)):
@@ -315,7 +319,7 @@ class Agents:
         return self._argmax(weights, regions, ids, t)
 
     def followed(self, broadcast: Broadcast, ids: Tensor, t: int) -> Broadcast:
-        """Replace region vectors by `Points`: the maximiser of their function, the same for all agents.
+        """Compute the maximiser of broadcast region vectors, and return it as the `Points` of all agents.
 
         Other broadcasts are returned unchanged.
         """
@@ -331,7 +335,7 @@ class Agents:
         return self.acquisition.maximize_shared(self.features, weights, regions, self.domain, shift)
 
     def _new(self, state: AgentsState, u: Tensor, source: Tensor, t: int) -> Query:
-        """Return the queries u; off a grid, a uniform random point replaces a repeated query."""
+        """Return the points u as queries; except on a grid, a uniform random point replaces a repeated query."""
         if isinstance(self.domain, Grid):
             return Query(u[:, None], source[:, None])
         repeats = ((state.x - u[:, None]).abs().amax(2) < _REPEAT).any(1)

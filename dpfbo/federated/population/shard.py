@@ -30,7 +30,7 @@ R = TypeVar("R")
 
 
 class Block:
-    """Agents `ids` with their state, few enough for a step's tensors to fit in memory.
+    """Agents `ids` with their state, which one thread computes together.
 
     clock: the seconds spent in each phase of a step.
     """
@@ -93,7 +93,7 @@ class Block:
     def _imputed(self, y: Tensor) -> Tensor:
         """Replace each failed observation (NaN) in y, n x k, by the agent's worst value so far.
 
-        Failures before an agent's first value count as 0, until the worst of its first values replaces them.
+        A failure counts as 0 while the agent has no value; the worst of its first values then replaces these zeros.
         """
         failed, n = y.isnan(), len(y)
         if self._valued.all() and not failed.any():

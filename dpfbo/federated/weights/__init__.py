@@ -1,4 +1,4 @@
-"""Weights `phi_n^(i)` of distributed exploration, the weight of agent n in region i (paper, Sec. 3.2).
+"""Weights of distributed exploration: `phi_n^(i)` is the weight of agent n in region i (paper, Sec. 3.2).
 
 A weighting is called with (round, assignment, P), where assignment holds the region of each of the N agents. It returns
 the `P x N` weights; each row sums to 1. If a weighting has a method `level`, rounds of equal level have equal weights.

@@ -85,7 +85,7 @@ def grid_maximizers(
     line: Tensor, basis: Tensor, circle: float, index: Tensor, rest: Tensor, normals: Tensor, hyper: Hyperparameters,
     noise: Tensor,
 ) -> Tensor:  # fmt: skip
-    """Find the grid row of the maximiser of each of n draws of `draws.exact_draw_on_grid`.
+    """Return the grid row at which each of n draws is largest; the draws are those of `draws.exact_draw_on_grid`.
 
     A row is -1 if the draw's Gram matrix has no Cholesky factor or the draw's values overflow.
 
@@ -148,11 +148,12 @@ def grid_improvements(
     factors: Tensor, prior: Tensor, index: Tensor, z: Tensor, improvement: Tensor, kept: int,
     least_weight: float, clusters: int,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Find each agent's grid row of largest expected improvement (n) and probability of models with the known mean (n).
+    """Find each agent's grid row of largest expected improvement.
 
-    Observed rows are excluded. The `kept` most probable models are averaged, without those below `least_weight` times
-    the largest probability. A row is -1 if no expected improvement reaches 1e-50, or if a covariance matrix is not
-    positive definite.
+    Returns the rows (n), and for each agent the total probability of its models with the known mean (n). Observed rows
+    are excluded. The `kept` most probable models are averaged, without those below `least_weight` times the largest
+    probability. A row is -1 if no expected improvement reaches 1e-50, or if a covariance matrix is not positive
+    definite.
 
     order: the W columns of the tables; plain: L x G x W, SE kernels of L length-scales; common: the shared function's
     covariances, G x W, and variances, W, or None; mean: W, the known mean; prior: J x R, log prior weights, for J pairs

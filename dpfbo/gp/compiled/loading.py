@@ -1,4 +1,4 @@
-"""The compiled library, which the system's C compiler builds at its first use in the user's cache folder.
+"""The compiled library; at its first use, the system's C compiler builds it in the user's cache folder.
 
 Tensor operations replace the library if `DPFBO_COMPILED=0` is set, or if it cannot be built or loaded.
 """

@@ -70,7 +70,7 @@ class CandidateRows(Protocol):
 
 @dataclass(frozen=True)
 class OneRowEach:
-    """The rows of candidates with one row each: candidate i is row order[i]."""
+    """The rows of candidates with one row each: candidate i is row `order[i]` of the table."""
 
     order: Tensor
 
@@ -103,7 +103,10 @@ class Transform(ABC):
 
     @abstractmethod
     def scale(self, table: Table) -> float:
-        """Return the factor that scales the rows before the release, and the GP's length-scale."""
+        """Return the factor by which the rows are scaled before the release.
+
+        The length-scale of the modeler's GP is scaled by the same factor.
+        """
 
     @abstractmethod
     def release(self, table: Table, entropy: Entropy) -> tuple[Release, Unreleased]:
@@ -127,7 +130,7 @@ class Transform(ABC):
         return OneRowEach(torch.tensor(range(n) if order is None else order, dtype=torch.long, device="cpu"))
 
     def published_claim(self, public: Public) -> str | None:
-        """Return a published privacy claim that is not a guarantee, as a sentence; None without such a claim."""
+        """Return a sentence on a published privacy claim that is not a guarantee; None if there is no claim."""
         return None
 
     def private_facts(self, table: Table) -> dict[str, Any]:
@@ -188,7 +191,7 @@ class WithNoise(Transform):
         return noise_multiplier(self.epsilon, self.delta) * self.l2_sensitivity * inflation
 
     def with_noise(self, values: Tensor, table: Table, n_moved: int, entropy: Entropy) -> tuple[Release, Diagnostics]:
-        """Release values with noise. n_moved: the number of rows that were moved into the public box."""
+        """Return values plus noise as a release. n_moved: the number of rows that were moved into the public box."""
         sigma = self.sigma(table.public)
         Z = self.noise.add(values, sigma, self.l2_sensitivity, entropy, 0)
         sensitivity = self.l2_sensitivity * self.noise.inflation(self.size(table.public))

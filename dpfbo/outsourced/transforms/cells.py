@@ -34,7 +34,10 @@ class Cells:
 
     @staticmethod
     def with_rows(public: Public, least: float) -> Cells:
-        """Return the smallest cells of at least `least` rows on average, but at least 2 cells on the longest axis."""
+        """Return the smallest cells that hold `least` or more rows on average.
+
+        The longest axis has at least 2 cells, even if the cells then hold fewer rows.
+        """
         longest = 2
         while math.prod(_shape(public, longest + 1)) * least <= public.n:
             longest += 1
@@ -62,7 +65,10 @@ class Cells:
         return self.public.bounds[0] * self.scale + torch.cartesian_prod(*axes).view(len(self), -1) * self.widths
 
     def of(self, table: Table) -> tuple[Tensor, int]:
-        """Return each row's cell number (n) and the number of rows outside the box, which go to the nearest cell."""
+        """Return each row's cell number (n), and the number of rows outside the box.
+
+        A row outside the box belongs to the nearest cell.
+        """
         rows, n_moved = within(table.rows, self.public)
         low, high = self.public.bounds
         counts = torch.tensor(self.shape, device="cpu")
@@ -75,9 +81,9 @@ class Cells:
 
 @dataclass(frozen=True)
 class CellRows:
-    """The rows in each of m cells, or the row nearest to the centre of an empty cell.
+    """The rows in each of m cells; for an empty cell, the row nearest to its centre.
 
-    centres: m x d; scaled: n x d, all rows after scaling; parts: the indices of the rows in each cell.
+    centres: m x d; scaled: n x d, all rows of the table after scaling; parts: the indices of the rows in each cell.
     """
 
     centres: Tensor

@@ -14,7 +14,7 @@ from dpfbo.privacy.release import Release
 
 @dataclass(frozen=True)
 class GaussianNoise(WithNoise):
-    """Releases `Z = X + sigma N(0, I)`, n x d, with the rows in a secret random order, at any eps > 0.
+    """Releases `Z = X + sigma N(0, I)`, n x d, with the rows in a secret random order.
 
     X are the scaled rows. sigma follows from the analytic Gaussian mechanism (Balle and Wang 2018).
 

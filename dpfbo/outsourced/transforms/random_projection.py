@@ -56,7 +56,7 @@ class RandomProjection(AsRows):
         epsilon: The epsilon of the published claim.
         delta: The delta of the published claim.
         inflation: `paper` raises a singular value s to sqrt(s^2 + w^2); `authors` raises it to s + w, as the authors'
-            code.
+            code does.
 
     Raises:
         SettingError: r is below 1, epsilon is not positive, delta lies outside (0, 1), or inflation is unknown.

@@ -50,9 +50,9 @@ class AnalyticGaussian:
 
 @lru_cache(maxsize=1024)
 def noise_multiplier(epsilon: float, delta: float) -> float:
-    """Return the least noise multiplier, rounded up to eight digits, that makes a release (epsilon, delta)-private.
+    """Return the least noise multiplier that makes a release (epsilon, delta)-private, rounded up to eight digits.
 
-    Raises ValueError if no multiplier does.
+    Raises ValueError if no multiplier is found.
     """
     import dp_accounting  # here: it imports SciPy
 

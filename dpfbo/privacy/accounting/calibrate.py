@@ -22,10 +22,10 @@ EpsilonOf = Callable[[float], float]
 
 
 def noise_multiplier(epsilon_of: EpsilonOf, target: float, least: float = 1.0) -> float:
-    """Return the least noise multiplier z, to `DIGITS` digits, whose epsilon is at most the target; ValueError if none.
+    """Return the least noise multiplier z, to `DIGITS` digits, whose epsilon is at most the target.
 
     least: the smallest ratio of a round's multiplier to z (1 if every round uses z itself). No round gets a multiplier
-    below `SMALLEST_NOISE`.
+    below `SMALLEST_NOISE`. Raises ValueError if no multiplier meets the target.
     """
     checks.positive("epsilon", target)
     smallest = _smallest(least)
@@ -59,7 +59,7 @@ def _likely(seen: Sequence[tuple[float, float]], target: float) -> float:
 
 
 def is_noise_multiplier(z: object, epsilon_of: EpsilonOf, target: float, least: float = 1.0) -> bool:
-    """Return True if `noise_multiplier` would return z, with at most two calls of `epsilon_of`."""
+    """Return True if `noise_multiplier` would return z; this takes at most two calls of `epsilon_of`."""
     smallest = _smallest(least)
     if isinstance(z, bool) or not isinstance(z, int | float) or not _number(smallest) <= z <= LARGEST_NOISE:
         return False
@@ -70,7 +70,10 @@ def is_noise_multiplier(z: object, epsilon_of: EpsilonOf, target: float, least: 
 
 
 def sampling_probability(epsilon_of: EpsilonOf, target: float) -> float:
-    """Return the largest sampling probability, to `DIGITS` digits, that costs at most `target`; ValueError if none."""
+    """Return the largest sampling probability, to `DIGITS` digits, whose epsilon is at most the target.
+
+    Raises ValueError if no probability meets the target.
+    """
     checks.positive("epsilon", target)
     if epsilon_of(1.0) <= target:
         return 1.0
@@ -87,7 +90,10 @@ def sampling_probability(epsilon_of: EpsilonOf, target: float) -> float:
 
 
 def rounds(epsilon_of: Callable[[int], float], target: float, most: int = MOST_ROUNDS) -> int:
-    """Return the largest number of rounds with epsilon at most the target; ValueError if it is 0 or above `most`."""
+    """Return the largest number of rounds whose epsilon is at most the target.
+
+    Raises ValueError if this number is 0 or above `most`.
+    """
     checks.positive("epsilon", target)
     if (first := epsilon_of(1)) > target:
         raise ValueError(f"epsilon {target:g} does not pay for one round, which costs {first:.4g}")

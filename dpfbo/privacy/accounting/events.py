@@ -34,7 +34,10 @@ def _round_event(q: float, z: float | None, subset: tuple[int, int] | None) -> d
 
 
 def round_parameters(event: dp_accounting.DpEvent) -> tuple[float, float | None, tuple[int, int] | None]:
-    """Return arguments (q, z, subset) with which `round_event` makes this event; UnsupportedEvent if there are none."""
+    """Return arguments (q, z, subset) with which `round_event` makes this event.
+
+    Raises UnsupportedEvent if there are none.
+    """
     import dp_accounting
 
     if isinstance(event, dp_accounting.NonPrivateDpEvent):

@@ -32,8 +32,9 @@ class FixedSize(AdditiveAccountant):
     probability. Two messages are up to 2 D apart, so the event of a round has multiplier z / 2 (`events.round_event`).
     Epsilon is an upper bound; do not compare it with an epsilon for zero-out.
 
-    Epsilon is at most the exact epsilon of the same events without sampling (Balle, Wang 2018). The latter also holds
-    with sampling: given the subsets, the replaced agent changes a round as without sampling, or not at all.
+    Epsilon is at most the exact epsilon of the same events without sampling (Balle, Wang 2018). This exact epsilon also
+    holds with sampling: in a round whose subset lacks the replaced agent, nothing changes; any other round changes as
+    without sampling.
     """
 
     relation: ClassVar[str] = REPLACE_ONE
@@ -47,8 +48,8 @@ class FixedSize(AdditiveAccountant):
     def _cost(self, N: int, k: int, multiplier: float) -> np.ndarray:
         """Return the event's Rényi divergences at `ORDERS`, then `1 / multiplier^2`; multiplier 0 means no noise.
 
-        Each divergence is the lesser of the bound of Thm. 27 and the divergence without sampling, which is a bound,
-        too: a mixture over subsets diverges no more than its worst component.
+        Each divergence is the lesser of two bounds: that of Thm. 27, and the divergence without sampling. The second is
+        a bound because a mixture over subsets diverges no more than its worst component.
         """
         if multiplier == 0:
             return np.full(len(ORDERS) + 1, np.inf)
@@ -64,7 +65,7 @@ class FixedSize(AdditiveAccountant):
 
 
 def _subset(event: dp_accounting.DpEvent) -> tuple[int, int, float]:
-    """Return (N, k, multiplier) of an event; multiplier 0 without noise."""
+    """Return (N, k, multiplier) of an event; multiplier 0 means no noise."""
     if isinstance(event, dp_accounting.NonPrivateDpEvent):
         return 1, 1, 0.0
     if isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent):

@@ -1,4 +1,4 @@
-"""The accountant by privacy-loss distributions (PLD), which is the default and usually the tightest."""
+"""The default accountant, by privacy-loss distributions (PLD); it is usually the tightest."""
 
 import math
 from collections import Counter
@@ -32,8 +32,8 @@ class Pld:
 
     Guarantee: an upper bound of epsilon for Poisson-sampled Gaussian events (all rounding is pessimistic). A part of
     delta, 1e-14 plus 1e-16 a round, is reserved for rounding errors; if delta is near this part, epsilon is loose or
-    infinite. For more than 200 events, `curve` computes the epsilon of at most 60 prefixes of the events; other
-    prefixes get the epsilon of the next longer one, an upper bound.
+    infinite. For more than 200 events, `curve` computes epsilon for at most 60 prefixes of the events. Any other prefix
+    gets the epsilon of a longer prefix, which is an upper bound.
     """
 
     relation: ClassVar[str] = ZERO_OUT
@@ -123,7 +123,7 @@ class _SampledGaussian(GaussianPrivacyLoss):
 
 
 def _one_round_each(kinds: Iterable[tuple[float, float]]) -> dict[tuple[float, float], PrivacyLossDistribution]:
-    """Return the privacy loss of each kind (q, z) of round with noise, all on one grid."""
+    """Return the privacy loss of one round of each kind (q, z), all on one grid; kinds without noise are left out."""
     losses = {(q, z): _losses(q, z) for q, z in kinds if z > 0}
     interval = _interval([loss for both in losses.values() for loss in both])
     return {

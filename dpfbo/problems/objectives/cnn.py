@@ -132,7 +132,7 @@ def start_parameters(start: Tensor, side: int) -> Parameters:
 
 
 def _side(side: int) -> int:
-    """Return the side of the output of a layer with stride 2."""
+    """Return the output's side for a layer with stride 2."""
     return (side + 1) // 2
 
 

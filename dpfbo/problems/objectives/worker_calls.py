@@ -112,7 +112,7 @@ def _call(agent: int, x: Any) -> CallOutcome:
 
 
 def as_number(result: Any) -> float | None:
-    """Convert a result to a float, perhaps NaN or infinite; None if it is a string or cannot be converted."""
+    """Convert a result to a float, which may be NaN or infinite; None for a string or a failed conversion."""
     try:
         return None if isinstance(result, str) else float(result)
     except Exception:  # a user's class may raise anything

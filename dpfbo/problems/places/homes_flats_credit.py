@@ -37,7 +37,7 @@ class PlaceProblem(ScoreProblem):
       [0.01, 1] log, 1 to 8, [0.2, 1] and 1 to 40 log.
 
     Args:
-        n_agents: The number of agents N, which are the first N places.
+        n_agents: The number of agents N. The agents are the first N places.
         model: `svr` or `trees`.
         split_seed: The seed of the choice of records and of the split into halves.
         n_jobs: The number of processes for the fits; -1 for all cores.
@@ -83,8 +83,8 @@ class PlaceProblem(ScoreProblem):
 class Homes(PlaceProblem):
     """Tunes a regression of house prices for each of 63 zip codes of King County (Seattle, 2014-2015); y is its R2.
 
-    The agents are the zip codes with at least 120 sales; at most 240 of each are used. The regression predicts the
-    logarithm of the price. The metric is 1 - best R2 so far. `PlaceProblem` describes models, search spaces and
+    The agents are the zip codes with at least 120 sales; at most 240 sales of each are used. The regression predicts
+    the logarithm of the price. The metric is 1 - best R2 so far. `PlaceProblem` describes models, search spaces and
     settings.
     """
 
@@ -103,8 +103,8 @@ class Homes(PlaceProblem):
 class Flats(PlaceProblem):
     """Tunes a regression of resale prices for each of 25 towns of Singapore (public housing, 2023); y is its R2.
 
-    The agents are the towns with at least 100 resales; at most 300 of each are used. The regression predicts the
-    logarithm of the price. The metric is 1 - best R2 so far. `PlaceProblem` describes models, search spaces and
+    The agents are the towns with at least 100 resales; at most 300 resales of each are used. The regression predicts
+    the logarithm of the price. The metric is 1 - best R2 so far. `PlaceProblem` describes models, search spaces and
     settings.
     """
 
@@ -122,8 +122,8 @@ class Flats(PlaceProblem):
 class Credit(PlaceProblem):
     """Tunes a classifier of loan defaults for each of 31 US states (LendingClub, 2007-2011); y is its AUC.
 
-    The agents are the states with at least 250 finished loans; at most 400 of each are used. The model is `trees` of
-    `PlaceProblem`. The metric is 1 - best AUC so far.
+    The agents are the states with at least 250 finished loans; at most 400 loans of each are used. The model is `trees`
+    of `PlaceProblem`. The metric is 1 - best AUC so far.
     """
 
     records: ClassVar[PlaceRecords] = PlaceRecords(

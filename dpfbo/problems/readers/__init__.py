@@ -1,1 +1,1 @@
-"""Readers of data files, which bound the files' sizes and check their contents."""
+"""Readers of data files. They bound the files' sizes and check their contents."""

@@ -32,7 +32,7 @@ def read_columns(path: Path, numbers: tuple[str, ...], text: tuple[str, ...] = (
 
 
 def refuse(path: Path, name: str, bad: pd.Series, rule: str) -> None:
-    """Raise ValueError with the row number of a column's first bad field, if any; row 1 is the row below the header."""
+    """Raise ValueError for a column's first bad field; the message counts rows from 1, without the header."""
     if bad.any():
         raise ValueError(f"{path}, column {name}, row {int(bad.to_numpy().argmax()) + 1}: must be {rule}")
 

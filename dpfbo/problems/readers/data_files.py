@@ -39,7 +39,7 @@ def data_file(data_dir: str | Path | None, relative: str | Sequence[str], fetch_
 
     Args:
         data_dir: The folder that holds the data; None for DPFBO_DATA, else `data`.
-        relative: The path in that folder, such as `landmine/LandmineData.mat`, or several to use the first that exists.
+        relative: A path in that folder, such as `landmine/LandmineData.mat`, or several; the first that exists is used.
         fetch_name: The name of the (first) file for `python -m runners.fetch`; None if it cannot be fetched.
 
     Raises:
@@ -65,8 +65,9 @@ def data_file(data_dir: str | Path | None, relative: str | Sequence[str], fetch_
 
 @contextmanager
 def reading(path: Path, otherwise: str) -> Iterator[None]:
-    """Turn any error in the `with` block, which reads a file, into a ValueError `<path> <otherwise> (<error's text>)`.
+    """Turn an error in the `with` block into a ValueError.
 
+    The text is `<path> <otherwise> (<error's text>)`; for a MemoryError, it says that the file needs more memory.
     A path that is not a plain file is refused before the block runs.
     """
     if path.exists():

@@ -21,7 +21,7 @@ _NUMERIC = range(6, 16)  # classes of matrices: double, single and the integers
 
 
 def read_cells(path: Path, names: Sequence[str]) -> list[list[np.ndarray]]:
-    """Read the real matrices in each named variable, a 1 x n cell array; ValueError or KeyError for unfit content."""
+    """Read named variables, each a 1 x n cell array of real matrices. ValueError or KeyError for unfit content."""
     content = read_plain(path, MOST_BYTES)
     if len(content) < _HEADER or content[126:128] not in (b"IM", b"MI"):
         raise ValueError("it must be a MATLAB file of version 5")
@@ -61,7 +61,10 @@ def _elements(data: memoryview, order: str) -> Iterator[tuple[int, memoryview]]:
 
 
 def _check_variable(kind: int, payload: memoryview, order: str, names: Sequence[str]) -> None:
-    """Raise ValueError for a named variable that is not a cell array of numeric matrices."""
+    """Raise ValueError unless an element is a matrix.
+
+    A variable in `names` must be a cell array of numeric matrices.
+    """
     if kind != _MATRIX:
         raise ValueError(f"a variable must be a matrix, got an element of kind {kind}")
     parts = _elements(payload, order)

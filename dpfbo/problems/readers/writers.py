@@ -97,7 +97,10 @@ def _numbers(group: Any, name: str, most: int) -> Any:
 
 
 def load_pseudo_writers(n_agents: int, seed: int) -> list[Writer]:
-    """Split scikit-learn's 1797 digits (8 x 8) at random into equal parts; SettingError for parts of fewer than 20."""
+    """Split scikit-learn's 1797 digits (8 x 8) at random into parts whose sizes differ by at most one.
+
+    Raises SettingError for parts of fewer than 20 digits.
+    """
     with needing("problems", "source=sklearn"):
         from sklearn.datasets import load_digits
 

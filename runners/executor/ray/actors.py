@@ -32,7 +32,7 @@ from runners.executor.ray.shard_sums import ShardSums
 
 @dataclass(frozen=True)
 class AgentReport:
-    """The report of an agent actor to the driver on one round.
+    """An agent actor's report to the driver about one round.
 
     packed: the round's record as arrays (`dpfbo.records.packed`). seconds: wall time by phase. cpu_seconds: CPU time of
     the actor's process. failures: the message and traceback of each failed evaluation.
@@ -71,7 +71,7 @@ class AgentActor:
         return f"dpfbo agents {self._range[0]}-{self._range[1] - 1}"
 
     def start(self, history: Sequence[RoundRecord], observed: RoundRecord | None = None) -> Placement:
-        """Build the agents and restore their rounds; Ray would hide errors of the constructor."""
+        """Build the agents and restore their rounds. The constructor does not: Ray would hide its errors."""
         enter(self._working_directory, self._settings.executor.threads)
         self._experiment = federated(experiment_of(self._settings))
         self._device = device(self._settings.executor.device, bool(ray.get_gpu_ids()))
@@ -98,7 +98,7 @@ class AgentActor:
         return AgentReport(t, packed(turn.record), self._shard.take_seconds(), cpu_seconds, said), sent
 
     def add_up(self, t: int, rows: Tensor, weights: Tensor, mechanism: Mechanism) -> PartialSum:
-        """Return weighted sums of the messages of round t, P x M. rows: k indices of agents; weights: P x k."""
+        """Return P weighted sums of messages of round t, P x M. rows: indices of k agents here; weights: P x k."""
         return self._shard.add_up(t, rows, weights, mechanism)
 
 

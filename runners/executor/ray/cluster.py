@@ -154,7 +154,7 @@ def _room(executor: RayExecutor, nodes: Sequence[dict[str, float]]) -> int:
 
 
 def _fair_share(k: int, cpus: Sequence[float]) -> float:
-    """Return the largest share of a CPU, at most 1, with which k actors fit on the nodes; 0 without CPUs."""
+    """Return the largest share of a CPU, at most 1, that each of k actors can have on the nodes; 0 if there is none."""
     shares = {min(1.0, math.floor(c / j / _CPU_STEP) * _CPU_STEP) for c in set(cpus) for j in range(1, k + 1)}
     fitting = [s for s in shares if s > 0 and sum(math.floor(c / s + _ROUNDING) for c in cpus) >= k]
     return max(fitting, default=0.0)

@@ -1,7 +1,7 @@
 """Run a federated experiment on Ray: actors with some agents each, and a server actor, any of which may die.
 
-The driver replaces a dead actor and repeats the round in progress. The records are those of a run without deaths: the
-repetition follows from settings and seed, and a release with unseeded noise is saved and sent again.
+The driver replaces a dead actor and repeats the round in progress. The records are the same as without deaths:
+settings and seed determine the repeated round, and a release with unseeded noise is saved and sent again.
 """
 
 import logging
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class RayFederation(RayActors):
-    """The actors of one run, which `federation.run` takes as `Population` and, with a server, also as `Aggregator`."""
+    """The actors of one run: the `Population` of `federation.run` and, if the run has a server, its `Aggregator`."""
 
     done: FederatedResult
     seconds = agents_cpu_seconds = objective_seconds = 0.0  # totals of the rounds that this process has run
@@ -82,7 +82,7 @@ class RayFederation(RayActors):
         return done
 
     def round(self, t: int, messages: "RayStep | None") -> RoundOutput:
-        """Do the server's part of a round, with or without a step's messages; repeat it if an actor dies."""
+        """Do the server's part of a round; repeat it if an actor dies. messages: None if the server uses none."""
         while True:
             try:
                 return tuple(answer(list(self._ask(t, messages))))
@@ -191,7 +191,7 @@ class RayStep:
 
 
 def _has_answer(ref: Any) -> bool:
-    """Return False if the actor of a finished call died."""
+    """Return True if a finished call has an answer, False if its actor died."""
     try:
         answer(ref)
     except RayError:

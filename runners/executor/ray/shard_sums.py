@@ -46,7 +46,7 @@ class ShardSums:
 
 
 def _usable(part: PartialSum, zero: Tensor, k: int) -> PartialSum:
-    """Return a shard's sum over k messages, or zero with all k messages rejected if the sum is unusable."""
+    """Return a shard's sum over k messages; if it is unusable, return zero with all k messages rejected."""
     if isinstance(part, PartialSum) and isinstance(part.total, Tensor) and part.total.dtype == torch.float64:
         counts = 0 <= part.n_clipped <= k and 0 <= part.n_rejected <= k
         if counts and part.total.shape == zero.shape and bool(torch.isfinite(part.total).all()):

@@ -28,7 +28,7 @@ _REASON_CHARACTERS = 400  # longest quotation of Ray's error in a message
 
 @dataclass
 class Actor:
-    """An actor of the run. options, arguments: to create it. opens_ledger: True if its start opens the ledger."""
+    """An actor of the run. options, arguments: for its creation. opens_ledger: True if its start opens the ledger."""
 
     name: str
     cls: Any
@@ -69,7 +69,7 @@ class RayActors(ABC):
 
     @abstractmethod
     def _begin(self, actor: Actor) -> list[Any]:
-        """Start a new actor; return references to its answers, of which the first is its Placement."""
+        """Start a new actor; return references to its answers. The first answer is its Placement."""
 
     @abstractmethod
     def place(self) -> None:

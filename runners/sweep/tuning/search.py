@@ -82,7 +82,7 @@ def _at_random(seed: int, space: Space, first: int) -> Iterator[Words]:
 def _by_optuna(
     seed: str, space: Space, found: Sequence[tuple[Words, SettingOutcome]], lower_is_better: bool
 ) -> Iterator[Words]:
-    """Yield suggestions of Optuna's TPE sampler; suggestions without a metric count as poor."""
+    """Yield suggestions of Optuna's TPE sampler. To spread them, earlier ones of the same call count as poor."""
     with needing("optuna", "sweep.search=optuna"):
         import optuna
         from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
