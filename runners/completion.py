@@ -1,4 +1,4 @@
-"""dpfbo completion bash: print a script that completes commands, and the groups, options and keys of settings."""
+"""dpfbo completion bash: print a script that completes commands, and groups, options and keys of settings."""
 
 import re
 import sys

@@ -117,7 +117,7 @@ class OwnDraw:
             agents: The ids of n agents.
             x: Each agent's observed unit-cube points, `n x t x D`.
             y: The observations, `n x t`.
-            hyper: The agents' hyper-parameters; only `gpytorch` accepts `KernelParameters`.
+            hyper: The agents' hyper-parameters; `KernelParameters` only for the method `gpytorch`.
             domain: The search space.
             acquisition: The search for the maximum in a box.
             streams: The random numbers of the run's seed.

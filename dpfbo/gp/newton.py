@@ -34,7 +34,7 @@ class Limits:
 
 @dataclass
 class _Problems:
-    """The b problems of a batch. rows: their positions in the result; data: their rows of the function's data.
+    """The b problems of a batch. rows: their positions in the result; data: their data, which `Function` takes.
 
     state: b rows; each holds x (D), the gradient (D), the Hessian (D^2), the value and the radius. fixed: b rows; each
     holds the lower and the upper corner (D each), the sides of the box times `NEAR` (D), and the largest radius.

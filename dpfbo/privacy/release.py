@@ -1,4 +1,4 @@
-"""Releases of a server or a curator, and secret numbers about them for simulations."""
+"""Releases of a server or a curator, and facts about a release that only a simulation may reveal."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

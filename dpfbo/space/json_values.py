@@ -14,8 +14,8 @@ Value = Any  # of a parameter: a number, a string, a boolean, None, or a list, t
 def json_text(value: object) -> str | None:
     """Write a value as JSON with sorted keys, or return None if JSON cannot write it.
 
-    1, 1.0 and True differ as text; a tuple and a list do not. Numbers in lists and dicts must be finite, and keys must
-    be strings.
+    1, 1.0 and True have different texts; a tuple is written as a list. Numbers in lists and dicts must be finite, and
+    keys must be strings.
     """
     try:
         return json.dumps(value, sort_keys=True) if isinstance(value, PLAIN) or _is_nested(value) else None

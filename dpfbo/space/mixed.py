@@ -1,10 +1,10 @@
 """Boxes with discrete axes (whole numbers, ordered levels, unordered choices) and perhaps continuous ones.
 
-Each value of a discrete axis has an interval of the axis in the unit cube. Points are snapped to one coordinate of the
-interval before features and kernels see them (Garrido-Merchan and Hernandez-Lobato 2020). An unordered choice is
-embedded as a scaled one-hot vector, so different choices have distance APART. An SE kernel of length-scale l between
-them is `exp(-APART^2 / (2 l^2))`, the Hamming (overlap) kernel. Points are moved to the middle of inactive axes, whose
-conditions do not hold.
+Each value of a discrete axis owns an interval of unit-cube coordinates. Before features and kernels see a point, each
+of its discrete coordinates is snapped to a fixed one in the same interval (Garrido-Merchan and Hernandez-Lobato 2020).
+An unordered choice is embedded as a scaled one-hot vector, so different choices have distance APART. An SE kernel of
+length-scale l between them is `exp(-APART^2 / (2 l^2))`, the Hamming (overlap) kernel. An axis is inactive where its
+conditions do not hold; points are moved to the middle of inactive axes.
 """
 
 import math
@@ -143,10 +143,10 @@ class MixedBox:
         return lower, upper
 
     def neighbours(self, u: Tensor, i: int) -> Tensor:
-        """Copy each point with its own and with other values on the discrete axis i, `n x D -> n x k x D`.
+        """Return k copies of each point with different values on the discrete axis i, `n x D -> n x k x D`.
 
-        The copies take all values if the axis has at most 20, else the point's own value and those 1, 2, 4, .. steps
-        away.
+        If the axis has at most 20 values, the copies take all of them. Otherwise they take the point's own value and
+        those 1, 2, 4, .. steps away.
         """
         axis = self.axes[i]
         assert axis.size is not None

@@ -62,8 +62,8 @@ class Space:
     lies in the middle of their axes.
 
     Args:
-        parameters: The parameters by name. A fixed parameter can be a plain value, any parameter a dict as in YAML,
-            such as `{type: float, lower: 1e-4, upper: 1, log: true}`.
+        parameters: The parameters by name. A plain value stands for a fixed parameter. Every parameter can be given as
+            a dict, as in YAML, such as `{type: float, lower: 1e-4, upper: 1, log: true}`.
 
     Raises:
         SettingError: A parameter or a condition is wrong, or all parameters are fixed.
@@ -125,7 +125,7 @@ class Space:
         return requirements(self.parameters, (Categorical, Ordinal, Integer))
 
     def _unmet(self, name: str, numbers: Mapping[str, float]) -> str | None:
-        """Return a parameter whose value makes `name` inactive, or None. numbers: values in natural units."""
+        """Return a parameter whose value makes `name` inactive; None if `name` is active. numbers: in natural units."""
         required = self._requirements[name].items()
         return next((parent for parent, allowed in required if numbers[parent] not in allowed), None)
 

@@ -53,7 +53,7 @@ class Regions:
         return tuple(parts)
 
     def region_of(self, u: Tensor) -> Tensor:
-        """Return the index of the region of each unit-cube point, `... x D -> ...`.
+        """Return the index of each unit-cube point's region, `... x D -> ...`.
 
         The index grows fastest along the last axis.
         """
@@ -87,11 +87,11 @@ class Regions:
         return agents % self.P
 
     def uniform_points(self, region: Tensor, u: Tensor, domain: Domain) -> Tensor:
-        """Return k uniform points of the domain in the region of each of n agents, `n x k x D` in the unit cube.
+        """Return k uniform points of the domain for each agent, in the agent's region: `n x k x D`, in the unit cube.
 
         Args:
             region: The region of each of n agents.
-            u: Uniform numbers in [0, 1), `n x k x D`; for a grid, on its device.
+            u: Uniform numbers in [0, 1), `n x k x D`; if the domain is a grid, on the grid's device.
             domain: The domain; a grid gives grid points.
         """
         if isinstance(domain, Grid):

@@ -1,1 +1,4 @@
-"""Studies, the settings that agents and server agree on before a run, and functions that run a study."""
+"""Studies, and functions that run them.
+
+A study holds the settings that agents and server agree on before a run.
+"""

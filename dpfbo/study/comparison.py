@@ -20,9 +20,9 @@ _CAVEAT = "The agents of a run share its broadcasts: this standard error says no
 class PairedComparison:
     """The difference between the final values of each agent in two results, the first result minus the other.
 
-    The standard error and the interval are over agents, given the two runs. All agents of a run share its broadcasts
-    and their noise, so another seed may change the difference by much more. Compare several seeds before you conclude
-    anything about algorithms.
+    The standard error and the interval describe the variation over agents in these two runs. All agents of a run
+    receive the same broadcasts, so another seed may change the mean difference by much more than the standard error.
+    Compare several seeds before you conclude anything about algorithms.
 
     Args:
         result: The first result, in words.

@@ -45,7 +45,7 @@ def create_study(
         space: Named parameters, or a domain such as `Box`.
         n_agents: The number of agents, N.
         algorithm: A name of `dpfbo.algorithm_named`, or an `Algorithm`.
-        epsilon: The privacy budget of the whole run, at user level, which determines the noise of a private algorithm.
+        epsilon: The privacy budget of the whole run, at user level. It determines the noise of a private algorithm.
             None for 1, unless `noise_multiplier` is given.
         rounds: The number of rounds after the initial points, T.
         n_init: The number of initial points of each agent.
@@ -136,8 +136,8 @@ def run_study(
         The queries and values of all agents, and the epsilon of the broadcasts.
 
     Raises:
-        SettingError: The problem has another domain or number of agents, or real releases (rng `os`) would be charged
-            to a ledger in memory.
+        SettingError: The problem and the study differ in domain or number of agents, or real releases (rng `os`) would
+            be charged to a ledger in memory.
         LedgerError: The ledger of a private algorithm cannot be written.
 
     Example:
@@ -158,7 +158,7 @@ def run_study(
 
 
 def checked_ledger(study: Study, ledger: Ledger | None, level: int) -> Ledger:
-    """Return the ledger that a run charges, after checks; a new one in memory if `ledger` is None.
+    """Check the ledger of a run and return it; if it is None, return a new ledger in memory.
 
     Warns if the release of a private prior will have little signal. level: the `stacklevel` of this warning.
 

@@ -97,7 +97,7 @@ class Optimization:
 
     @cached_property
     def epsilons(self) -> dict[str, float | None]:
-        """Epsilon of all charges of the ledger, by each accountant that can analyse the run."""
+        """Epsilon of all charges in the ledger, for each accountant that can analyse the run."""
         return self.study.plan.epsilons(self.ledger.events())
 
     @property
@@ -168,8 +168,8 @@ class Optimization:
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write the finished rounds, the unfinished round's evaluations and the ledger to a folder, for `load`.
 
-        `load` can also read the folder of a study that ran with one. A saved result cannot be continued, and its ledger
-        is a copy: make further charges to the original.
+        `load` can also read the folder in which `dpfbo.optimize` kept a study. A saved result cannot be
+        continued, and its ledger is a copy: make further charges to the original.
 
         Args:
             folder: The folder, new or empty.
@@ -187,16 +187,17 @@ class Optimization:
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], ledger: Ledger | None = None) -> Optimization:
-        """Read the result of a study, finished or not, that `dpfbo.optimize` or `save` wrote to a folder.
+        """Read a result that `dpfbo.optimize` or `save` wrote to a folder.
 
-        Nothing in the folder is executed or changed.
+        The study may be unfinished. Nothing in the folder is executed or changed.
 
         Args:
             folder: The folder of a result, or a folder with exactly one result, up to two levels down.
             ledger: The ledger that was passed to `dpfbo.optimize`; None for the one in the folder.
 
         Returns:
-            The result. Its problem cannot evaluate anything. `stopped` is `not finished` if no reason is recorded.
+            The result. Its problem cannot evaluate anything. If the study is unfinished and no reason is recorded,
+            `stopped` is `not finished`.
 
         Raises:
             StateError: The folder contains no result or several, or its files were edited, come from another version,

@@ -76,7 +76,7 @@ def optimize(
     This is a simulation: one process holds the data of all agents.
 
     After Ctrl-C, `dpfbo.stop()` in a callback, or a limit, the call returns the result so far; `result.stopped` says
-    why. With a folder, the same call continues the study, also after an exception or a kill, with the same result as
+    why. With a folder, the same call continues the study, even after an exception or a kill; the result is the same as
     without the interruption. Each study has its own subfolder.
 
     Args:
@@ -84,7 +84,7 @@ def optimize(
         space: Named parameters.
         n_agents: The number of agents, N.
         algorithm: A name of `dpfbo.algorithm_named`, or an `Algorithm`.
-        epsilon: The privacy budget of the whole run, at user level, which determines the noise of a private algorithm.
+        epsilon: The privacy budget of the whole run, at user level. It determines the noise of a private algorithm.
             None for 1, unless `noise_multiplier` is given.
         rounds: The number of rounds after the initial points, T.
         seed: The seed of all random numbers, except the noise and the sampling of agents if rng is `os`.
@@ -99,8 +99,8 @@ def optimize(
         noise_multiplier: The noise multiplier z of a private algorithm, in place of epsilon.
         rng: `seeded` if the seed determines the noise; `os` if the operating system draws the noise. With `os`, give a
             folder or a ledger with a path.
-        ledger: The ledger that records the cost of each broadcast; None for the one in the folder, or for one in memory
-            without a folder.
+        ledger: The ledger that records the cost of each broadcast; None for the ledger in the folder or, without a
+            folder, a new one in memory.
         preset: The settings that depend on the problem. If `algorithm` is an `Algorithm`, only `sampling_probability`
             and `decay` are used.
         acquisition: How agents maximise their acquisition functions over the domain.

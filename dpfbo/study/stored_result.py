@@ -1,4 +1,4 @@
-"""A folder from which `Optimization.load` restores a result, without the objective.
+"""Write results to folders and restore them, without their objectives.
 
 A result that `Optimization.save` wrote lacks the broadcasts, so its study cannot be continued.
 """
@@ -130,7 +130,7 @@ def load(path: Path, ledger: Ledger | None) -> StoredResult:
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Convert the errors that invalid content of a file raises to StateError."""
+    """Raise StateError in place of the errors that a file with invalid content causes."""
     try:
         yield
     except _UNREADABLE as error:
@@ -153,7 +153,7 @@ def _folder_in(path: Path) -> Path:
 
 
 def _stopped(folder: Path, study: Study, known: int) -> str | None:
-    """Return why a study ended early: None if it did not, `not finished` if no reason is known."""
+    """Return the reason why a study ended early; `not finished` if it is unknown, None if all rounds are finished."""
     if known > study.rounds:
         return None
     summary = read_object(folder / "summary.json") or {}

@@ -196,7 +196,7 @@ class Study:
 
     @cached_property
     def outlook(self) -> SharingPlan | None:
-        """The result of `dpfbo.plan` for this study; None without a private prior, and for negligible noise."""
+        """The result of `dpfbo.plan` for this study; None if there is no private prior or the noise is negligible."""
         epsilon = self.plan.epsilon() if self.algorithm.private and self.algorithm.has_prior else None
         if not epsilon or epsilon > _NO_NOISE:
             return None
@@ -337,7 +337,7 @@ class Study:
 def _canonical(value: Any) -> str:
     """Return a text that determines a value. Raises SettingError for an unsupported type.
 
-    A field with `named` in its metadata appears only if its value differs from its default, which keeps older digests.
+    A field with `named` in its metadata appears only if its value is not the default. Older digests thus stay valid.
     """
     for kind in (bool, int, float, str):
         if isinstance(value, kind):

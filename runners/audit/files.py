@@ -1,8 +1,8 @@
-"""Search every file of a real run for numbers that are functions of a sum without its noise.
+"""Search every file of a real run for numbers that are computed from a sum without noise.
 
-Two runs with privacy.rng=os release the same fixed numbers (`FixedRelease`), although their sums differ, because the
-second run loses many messages. No file may have a private column, or a number that `_secrets` computes from a sum. The
-files of the two runs may differ only in times.
+Two runs with privacy.rng=os release the same fixed numbers (`FixedRelease`). If the run is federated, the runs' sums
+differ, because the second run loses many messages. No file may have a private column, or a number that `_secrets`
+computes from a sum. The files of the two runs may differ only in times.
 """
 
 import io
@@ -126,7 +126,7 @@ def _left(cfg: DictConfig, place: Path, lossy: bool, on_step: Callable[[], None]
 
 
 def _secrets(notes: Path) -> np.ndarray:
-    """Return sorted absolute values of functions of each saved sum s and its noise n = release - s.
+    """Evaluate functions of each saved sum s and its noise n = release - s; return the sorted absolute values.
 
     Integers, and values that nearly equal a public number, are left out.
     """
@@ -203,7 +203,7 @@ def _table(name: str, content: bytes) -> pa.Table:
 
 
 def _entries(name: str, content: bytes) -> dict[str, Any] | None:
-    """Return the entries of JSON, JSON lines or a checkpoint's `meta` by path of keys, without times; else None."""
+    """Return values by path of keys from JSON, JSON lines or a checkpoint's `meta`, without times; else None."""
     if name.endswith(".json"):
         return dict(_flat(json.loads(content)))
     if name.endswith(".jsonl"):

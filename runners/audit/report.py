@@ -23,7 +23,7 @@ class AuditReport:
     """The result of an audit. title: what was audited.
 
     checks: a heading and the results. answer: audit.json's entries besides `sound` and `checks`. tables, notes: printed
-    after the checks. picture_title, panels: the contents of audit.png, which needs panels.
+    after the checks. picture_title, panels: the contents of audit.png.
     """
 
     title: str

@@ -54,7 +54,7 @@ def check_claims(experiment: OutsourcedExperiment) -> None:
 
 
 def trials_of(transform: Transform) -> int:
-    """Return the default of --trials: the releases of each table that an attack needs."""
+    """Return the default of --trials, the number of releases per attack and table."""
     if isinstance(getattr(transform, "noise", None), DiscreteGaussian):
         return SLOW
     return FEW if isinstance(transform, RandomProjection) else TRIALS

@@ -1,7 +1,7 @@
 """The floor of each phase of a federated run: an estimate of the least time of its operations on this machine.
 
-Functions that return `Work` count operations. `RunShape` explains the symbols; n is the number of an agent's
-observations in the round.
+Functions that return `Work` count operations. `RunShape` explains the symbols; n is the number of observations
+that an agent has in the round.
 """
 
 import math
@@ -96,7 +96,7 @@ def matheron(n: int, M: int) -> Work:
 
 
 def appended(n: int, k: int, M: int, D: int) -> Work:
-    """Count the operations for the k newest of n points: features, and rows of Gram matrix and Cholesky factor."""
+    """Count the operations for the k newest of n points: their features, Gram matrix rows and Cholesky factor rows."""
     old = n - k
     rows = k * old * old + k * k * old + k**3 / 3
     return features(k, M, D) + work(flops=2 * k * n * M + rows, bytes=_WORD * (old * M + old * (old + 1) / 2 + k * n))
@@ -105,8 +105,8 @@ def appended(n: int, k: int, M: int, D: int) -> Work:
 def message(n: int, k: int, s: RunShape, rates: Rates) -> Work:
     """Count the operations for an agent's message after n observations, k of them new.
 
-    The cheaper way counts: all agents update their Cholesky factors in every round, or sampled agents compute theirs
-    from all points.
+    Of two ways, the cheaper one counts: all agents update their Cholesky factors in every round, or sampled agents
+    compute theirs from all points.
     """
     if s.lengthscales:  # scores of the design, whose features are Nystroem features
         return k * (nystrom(s) + work(flops=2 * s.M)) if k > 1 else work()
@@ -124,7 +124,7 @@ def search(s: RunShape, M: int) -> Work:
 
 
 def harmonics(lengthscale: float) -> int:
-    """Return the number F of basis functions of a posterior draw by the method `exact`."""
+    """Return F, the number of basis functions in a posterior draw with the method `exact`."""
     octave = 2.0 ** math.ceil(math.log2(lengthscale))
     return 1 + 2 * math.ceil(_REACH * (1 + _REACH * octave) / (math.pi * octave))
 
@@ -143,7 +143,7 @@ def own_draw(n: int, s: RunShape) -> Work:
 
 
 def acquisition(n: int, s: RunShape) -> Work:
-    """Count the operations for a query that follows the server; only on a grid, all agents share one search."""
+    """Count the operations for a query that follows the server. On a grid, all agents share one search."""
     return work(flops=2 * s.P * s.M * s.G / s.N, bytes=_WORD * s.D) if s.G else search(s, s.M)
 
 

@@ -40,7 +40,7 @@ class Repeats:
 class Timed:
     """The repeats of a measurement.
 
-    runs: seconds by phase of each repeat, with `total` and `cpu`. floors: the least possible seconds by phase.
+    runs: for each repeat, the seconds by phase, with `total` and `cpu`. floors: the least possible seconds by phase.
     start_mb, peak_mb: the peak memory of the process before and after the measurement. gpu_mb: the peak memory of
     tensors on the GPU; None if no GPU was used.
     """
@@ -53,7 +53,7 @@ class Timed:
 
 
 def in_fresh_process(call: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function in a process of its own. Raises its errors, and BenchError if the process dies."""
+    """Call a function in a process of its own. Raises the function's errors, and BenchError if the process dies."""
     # Every process is forked from a server that has only imported the program: it starts fast and has its own peak.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["runners.bench.suites"])

@@ -23,8 +23,9 @@ _SECONDS = 0.25  # time for each rate
 
 
 def measured_rates(folder: Path, threads: int) -> dict[str, float]:
-    """Measure the operations per second of each of `KINDS`: the best of many repeats, for appends the median.
+    """Measure the operations per second of each kind in `KINDS`, over many repeats.
 
+    The rate is that of the fastest repeat; for appends, that of the median.
     folder: a folder on the disk to measure. threads: the number of threads of torch and NumPy.
     """
     use_threads(threads)

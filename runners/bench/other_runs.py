@@ -65,8 +65,9 @@ def ledger(charges: int, folder: Path) -> TimedRun:
 
 
 def modeler(rows: int, columns: int, rounds: int, seed: int, refit: bool) -> TimedRun:
-    """Return a modeler's run on a smooth objective over random rows of [-12, 12]^3, projected to `columns` features.
+    """Return a modeler's run on a smooth objective.
 
+    The candidates are random rows of [-12, 12]^3, projected to `columns` features.
     refit: True to repeat the measurements of a run without `refit`, and recompute the whole posterior after each.
     """
     rng = np.random.default_rng(seed)

@@ -1,6 +1,6 @@
 """A plain DP-FTS-DE: Algorithms 1 and 2 of Dai et al. (2021) in NumPy, with every posterior from scratch.
 
-A reference for the results and times of dpfbo, which shares none of the algorithm's code with dpfbo.
+It is a reference for dpfbo's results and times, and shares none of the algorithm's code with dpfbo.
 """
 
 from dataclasses import dataclass, field

@@ -20,7 +20,7 @@ class BenchCase:
     """One measurement.
 
     what: its series. size: its sizes by name. prepare: a function that returns the run to time. units: the factor from
-    seconds to the suite's unit. records_mb: the least memory for records; None: unknown.
+    seconds to the suite's unit. records_mb: the least memory for records; None if unknown.
     """
 
     what: str

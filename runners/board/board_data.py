@@ -64,7 +64,10 @@ class BoardData:
         return {"words": words, "columns": list(dict.fromkeys(key for row in rows for key in row)), "rows": rows}
 
     def for_file(self) -> dict[str, Any]:
-        """Return the content of a page for a file, with up to `LISTED` curves and best configurations."""
+        """Return the content of a page that is saved as a file.
+
+        It has up to `LISTED` curves of each experiment, and the best configurations of the first `DRAWN` settings.
+        """
         every = [f"{folder.key}/{setting.name}" for folder in self._experiments() for setting in folder.read()]
         content = self.content(every, most=LISTED)
         content["best"] = {

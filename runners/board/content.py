@@ -142,7 +142,7 @@ def _spread(setting: ReadSetting) -> dict[str, float | None]:
 
 
 def _curve(setting: ReadSetting, visible: bool) -> dict[str, Any] | None:
-    """Return, by round, the metric's mean over n seeds, its standard error, and the largest epsilon spent before."""
+    """Return each round's mean metric over n seeds, its standard error, and the largest epsilon before the round."""
     found = [r.curve for r in setting.readings if r.phase in _COUNTED and r.curve is not None]
     if not found:
         return None
@@ -193,7 +193,7 @@ def _panels(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _troubles(folder: ExperimentFolder, settings: Sequence[ReadSetting], private: bool) -> dict[str, Any]:
-    """Return the failed trials, with error messages unless they may be private, and the unreadable files."""
+    """Return the failed trials and the unreadable files. Error messages that may be private are hidden."""
     failed: list[dict[str, Any]] = []
     faults: list[dict[str, Any]] = []
     if folder.fault is not None:

@@ -121,7 +121,7 @@ class ExperimentFolder:
 
 
 def experiments_in(path: Path) -> list[Path]:
-    """Return the experiments in a folder, or the folder itself if it is an experiment or has none."""
+    """Return the experiments in a folder; return the folder itself if it is an experiment or contains none."""
     try:
         return [path] if _is_experiment(path) else sorted(filter(_is_experiment, path.iterdir())) or [path]
     except OSError:  # it does not exist, or was removed just now

@@ -101,7 +101,7 @@ def _count(value: object) -> int | None:
 
 
 def _facts(given: dict[str, Any]) -> TrialFacts:
-    """Return the facts in a summary or a progress file; a value of a wrong type becomes None, or True for a flag."""
+    """Return the facts in a summary or a progress file. A flag of a wrong type becomes True, another value None."""
     readers: dict[Any, Callable[[object], Any]] = {
         str | None: text, float | None: number, bool: lambda value: value is not False
     }  # fmt: skip

@@ -30,7 +30,7 @@ class Composition:
 
     @staticmethod
     def of(cfg: DictConfig) -> "Composition":
-        """Check a composed configuration and build its experiment. Raises as `complete` does."""
+        """Check a composed configuration and build its experiment. Raises the errors of `complete`."""
         return Composition.complete(*checked_settings(cfg))
 
     @staticmethod
@@ -63,7 +63,7 @@ class Composition:
 
     @cached_property
     def recorded(self) -> dict[str, Any]:
-        """The configuration as a plain tree, without `allow`, which each user has to decide."""
+        """The configuration as a plain tree, without `allow`: each user has to decide what to allow."""
         return {key: value for key, value in plain_tree(self.given).items() if key != "allow"}
 
 
@@ -84,7 +84,7 @@ def is_complete(settings: Settings) -> bool:
 
 
 def problem_of(settings: ProblemSettings) -> Problem:
-    """Build the problem of a run, which may read files."""
+    """Build the problem of a run. This may read files."""
     return instantiate(settings.node, "problem")  # type: ignore[no-any-return]
 
 

@@ -96,7 +96,7 @@ class FederatedExperiment:
         return self.study.result()
 
     def kept_release(self, checkpoint: Checkpoint) -> ReleaseFile:
-        """Return the checkpoint's file that keeps a release with unseeded noise for a restart."""
+        """Return the checkpoint's file that keeps a release for a restart if the noise is not seeded."""
         return checkpoint.release_file()
 
     def server(self, ledger: Ledger, checkpoint: Checkpoint | None = None) -> ServerKind | None:

@@ -1,6 +1,6 @@
 """Translate between a setting's key in the configuration and the library's parameter name.
 
-Most parameter names are the last part of their key. `WORDS` holds all others.
+Most parameter names are the last part of their key. `WORDS` holds the exceptions.
 """
 
 from collections.abc import Iterator

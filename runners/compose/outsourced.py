@@ -64,7 +64,7 @@ class OutsourcedExperiment:
 
     @property
     def published_claim(self) -> str | None:
-        """The published privacy claim about the release, which is not a guarantee; None without a claim."""
+        """A sentence on the published privacy claim, which the release does not guarantee; None without a claim."""
         return self.transform.published_claim(self.problem.table.public)
 
     @property
@@ -97,7 +97,7 @@ class OutsourcedExperiment:
         return OutsourcedResult()
 
     def kept_release(self, checkpoint: Checkpoint) -> ReleaseFile:
-        """Return the checkpoint's file that keeps a release with unseeded noise for a restart."""
+        """Return the checkpoint's file that keeps a release for a restart if the noise is not seeded."""
         return checkpoint.curator_file()
 
     def curator(self, ledger: Ledger, checkpoint: Checkpoint | None = None) -> Curator:
@@ -109,7 +109,7 @@ class OutsourcedExperiment:
         return Curator(self.problem, self.transform, streams, entropy, ledger, self.plan.curve, capacity, kept)
 
     def brief(self) -> Brief:
-        """Return the modeler's whole input besides the release: public settings, and its GP.
+        """Return the modeler's whole input besides the release: public settings, and the modeler's GP.
 
         If the release has no guarantee, the GP's length-scale may depend on secret data: the largest norm of the rows.
         """

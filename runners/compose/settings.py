@@ -128,7 +128,7 @@ class BudgetSettings:
     when_spent: str
 
     def limited(self, plan: PrivacyPlan, what: str, hint: str = "") -> PrivacyPlan:
-        """Return the plan with this budget. Raises ValueError if its releases cost more and when_spent is "refuse".
+        """Return the plan with this budget. Raises ValueError if the plan costs more and when_spent is "refuse".
 
         what: the subject and verb of the error message. hint: its end, with {} for the number of affordable releases.
         """

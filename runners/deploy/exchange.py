@@ -27,7 +27,7 @@ class Post(Protocol):
     def collect(self, names: Iterable[str]) -> list[tuple[str, int, bytes | None]]:
         """Return the new answers to the requests with these names.
 
-        Each answer has the request's name, the sender's number, and the bytes, None after a failure. The sender is
+        Each answer has the request's name, the sender's number, and the bytes (None after a failure). The sender is
         identified by its key.
         """
         ...

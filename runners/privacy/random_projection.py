@@ -73,7 +73,7 @@ def projection(
 
 
 def theorems(problem: CandidateProblem, steps: int, delta_ucb: float) -> dict[str, float]:
-    """Compute the least r of Theorem 2 and GP-UCB's part of Theorem 3's bound (`dpfbo.outsourced.theory`)."""
+    """Compute the least r by Theorem 2, and the part of Theorem 3's bound that GP-UCB adds."""
     rows, prior = problem.table.rows, problem.prior
     n, noise = len(rows), prior.noise / prior.variance
     K = se_kernel(rows[:: math.ceil(n / _MOST_CANDIDATES)], prior.lengthscale)

@@ -1,8 +1,9 @@
 """Attacks on a curator by an adversary who must decide which of two neighbouring tables was released.
 
-The adversary knows both tables, all settings and the secret order of released rows. One attack tests in which table's
-column space a release lies: `random_projection` releases `Z = X_c W` for a matrix W, where X_c are the centred rows.
-The other attack is a likelihood ratio, for transforms that add Gaussian noise to a function of the table.
+The adversary knows both tables, all settings and the secret order of released rows. Against `random_projection`, which
+releases `Z = X_c W` with the centred rows X_c and a matrix W, the adversary chooses the table whose column space
+contains the release. Against transforms that add Gaussian noise to a function of the table, the attack is a likelihood
+ratio.
 """
 
 import math

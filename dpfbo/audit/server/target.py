@@ -64,7 +64,7 @@ class AgentsSide:
 
 
 class _ChangedData:
-    """A problem with changed observations of one agent. known: a cache of the unchanged ones."""
+    """A problem that changes the observations of one agent. known: a cache of the original observations."""
 
     def __init__(self, problem: Problem, agent: int, change: Change, known: dict[bytes, Tensor]) -> None:
         self._problem, self._agent, self._change, self._known = problem, agent, change, known

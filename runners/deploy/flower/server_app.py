@@ -121,9 +121,10 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def _end_with_the_server(project: Project) -> None:
-    """End this process when the server's process, which holds a lock as long as it lives, is gone.
+    """End this process when the server's process has ended.
 
-    Flower's own signal may take minutes. The server's folder stays valid if the process ends at any moment.
+    The server's process holds a lock as long as it lives. Flower's own signal may take minutes. The server's folder
+    stays valid if this process ends at any moment.
     """
     while True:
         time.sleep(_PAUSE)

@@ -1,7 +1,7 @@
 """A SuperLink that exposes only its Fleet API to the network. Written for flwr 1.42.0.
 
 Flower's own `flower-superlink` also serves its Control and Runtime APIs at the public port. Without Flower's enterprise
-edition, anybody who reaches that port may submit an app, which the SuperLink executes, or take the messages of sites.
+edition, anybody who reaches that port may take the messages of sites, or submit an app that the SuperLink executes.
 Here, both APIs are served only at a port of the loopback interface.
 """
 
