@@ -221,7 +221,7 @@ def seeds_phrase(groups: Sequence[SettingRuns]) -> str:
 
 
 def normalised(node: Any) -> Any:
-    """Return the configuration with paths in `_target_` cut to class names, and each `server` as its class name."""
+    """Return the configuration, in which only the class name is left of each `_target_` and of each `server`."""
     if isinstance(node, list):
         return [normalised(value) for value in node]
     if not isinstance(node, dict):

@@ -36,11 +36,11 @@ class ConfidenceScale:
 
         beta_t = B + R sqrt(2 (gamma + 1 + log(4 / delta))),    gamma = 1/2 log det(I + K / noise)
 
-    By Theorem 2 of Chowdhury and Gopalan (2017), `|f - mu| <= beta_t sd` for all t and x with probability at least
-    1 - delta / 4. The bound needs `noise = 1 + 2 / T` (`dpfbo.federated.theory.regularization`) and a kernel that is
-    given, not fitted. The theorem takes gamma as the largest information gain of any t - 1 observations; here gamma is
-    the gain of the agent's own observations, from which the proof starts. The share delta / 4 is the maintainers'
-    reading of Algo. 2.
+    By Theorem 2 of Chowdhury and Gopalan (2017), `|f - mu| <= beta_t sd` for all t and x with probability at least 1 -
+    delta / 4. The bound needs `noise = 1 + 2 / T` (`dpfbo.federated.theory.regularization`) and a kernel that is given,
+    not fitted. In the theorem, gamma is the largest information gain of any t - 1 observations; here it is the gain of
+    the agent's own observations, which the theorem's proof bounds by the largest one. The share delta / 4 is the
+    maintainers' reading of Algo. 2.
 
     Args:
         norm_bound: B, an upper bound of an objective's norm in the RKHS of the agent's kernel, in the units of its GP.

@@ -39,7 +39,7 @@ class SeenFile:
     tip: str
 
     def is_now(self, status: os.stat_result) -> bool:
-        """Return True if the file is still in this state."""
+        """Return True if the file is unchanged. status: its present status."""
         return self.status == _status(status)
 
 

@@ -1,7 +1,7 @@
 """Search every file of a real run for numbers that are computed from a sum without noise.
 
-Two runs with privacy.rng=os release the same fixed numbers (`FixedRelease`). If the run is federated, the runs' sums
-differ, because the second run loses many messages. No file may have a private column, or a number that `_secrets`
+Two runs with privacy.rng=os release the same fixed numbers (`FixedRelease`). The sums of two federated runs differ,
+because the second run loses many messages. No file may have a private column, or a number that `_secrets`
 computes from a sum. The files of the two runs may differ only in times.
 """
 

@@ -325,7 +325,7 @@ def _options(base: DictConfig) -> SweepOptions:
 
 
 def _combinations(entries: Any, given: dict[str, list[str]]) -> list[tuple[str, ...]]:
-    """Return the overrides of every setting; the command line (`given`) overrides an entry's value."""
+    """Return every combination of the values in an entry and in `given`, which replaces the entry's values of a key."""
     if entries is not None and (OmegaConf.is_dict(entries) or isinstance(entries, str) or not len(entries)):
         raise SweepError(f"sweep.settings must be a list of settings, got {entries!r}")
     combinations: dict[tuple[str, ...], None] = {}

@@ -46,7 +46,7 @@ class FixedSize(AdditiveAccountant):
         return list(map(_subset, events))
 
     def _cost(self, N: int, k: int, multiplier: float) -> np.ndarray:
-        """Return the event's Rényi divergences at `ORDERS`, then `1 / multiplier^2`; multiplier 0 means no noise.
+        """Return the event's Rényi divergences at `ORDERS`, followed by the number `1 / multiplier^2`.
 
         Each divergence is the lesser of two bounds: that of Thm. 27, and the divergence without sampling. The second is
         a bound because a mixture over subsets diverges no more than its worst component.

@@ -38,7 +38,7 @@ def data_file(data_dir: str | Path | None, relative: str | Sequence[str], fetch_
     """Find a data file.
 
     Args:
-        data_dir: The folder that holds the data; None for DPFBO_DATA, else `data`.
+        data_dir: The folder that holds the data; None for the folder in DPFBO_DATA, or `data` if that is not set.
         relative: A path in that folder, such as `landmine/LandmineData.mat`, or several; the first that exists is used.
         fetch_name: The name of the (first) file for `python -m runners.fetch`; None if it cannot be fetched.
 
