@@ -72,9 +72,9 @@ class ReleaseFile:
         self.path = path.absolute()
 
     def load(self, round: int) -> tuple[Release, Sequence[int] | None] | None:
-        """Return the kept release and the secret order of its rows if it belongs to this round, else None.
+        """Return the kept release and the secret order of its rows; None if the file has no release of this round.
 
-        The order is None for a server's release, and for a curator's release in the table's order.
+        The order is None if a server made the release, or if the rows are in the table's order.
         """
 
         def parse(file: FileContent) -> tuple[Release, Sequence[int] | None] | None:
@@ -124,10 +124,11 @@ class Checkpoint:
         self._told = True
 
     def rounds(self, known: int | None = None) -> Iterator[Round]:
-        """Yield rounds 0..k up to the first file that is absent.
+        """Yield the stored rounds in order, from round 0.
 
-        known: the number of rounds to read, if they were read before. Raises OSError if a file cannot be opened or a
-        known file is absent. Raises CheckpointError for a file that does not continue this run, or has another origin.
+        known: the number of rounds to read, all of which must have a file; None to stop at the first absent file.
+        Raises OSError if a file cannot be opened, or if one of the `known` files is absent. Raises CheckpointError for
+        a file that does not continue this run, or has another origin.
         """
         before = None if self._run is None else _head(self._run)
         for t in count() if known is None else range(known):
@@ -169,9 +170,9 @@ class Checkpoint:
         return self._last[1]
 
     def forget_from(self, t: int, released: int | None = None) -> None:
-        """Delete the files of rounds t and later, and release.npz unless it holds the release of round `released`.
+        """Delete the files of rounds t and later.
 
-        released: t if it is None.
+        Also delete release.npz, unless it holds the release of round `released` (of round t if `released` is None).
         """
         for path in self.folder.glob("round-*.npz"):
             if int(path.stem.partition("-")[2]) >= t:
@@ -198,7 +199,7 @@ class Checkpoint:
 
 
 def check_charged(rounds: Iterable[Round], ledger: Ledger) -> list[tuple[bool, bool]]:
-    """Raise LedgerError if the ledger lacks a broadcast that these rounds made.
+    """Raise LedgerError if a mechanism released something in a round and the ledger lacks the round's broadcast.
 
     Returns two booleans for each round: whether a mechanism released something, and whether something was broadcast.
     """

@@ -87,10 +87,10 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def explaining_arguments(elsewhere: Mapping[str, str]) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
-    """Return a decorator: an unknown keyword argument raises a TypeError that says what to give instead.
+    """Return a decorator; the decorated function raises a TypeError with a hint for an unknown keyword argument.
 
-    elsewhere: what to give instead, for argument names of other libraries. For other names, the error suggests the most
-    similar argument.
+    elsewhere: maps unknown names to what the user should give instead. For any other name, the hint is the most similar
+    argument, if there is one.
     """
 
     def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:

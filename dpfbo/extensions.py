@@ -45,7 +45,7 @@ def entries(group: str) -> dict[str, EntryPoint]:
 
 
 def packages() -> set[str]:
-    """Return the names of the packages that have an entry point of any group."""
+    """Return the names of the top-level packages that have an entry point in one of dpfbo's groups."""
     groups = (ACCOUNTANTS, MESSAGES, CONF)
     return {entry.value.partition(":")[0].partition(".")[0] for group in groups for entry in entries(group).values()}
 

@@ -1,4 +1,4 @@
-"""Errors that name the extra of pyproject.toml to install if an optional package is missing."""
+"""Errors for missing optional packages; they name the extra of pyproject.toml that installs the package."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -40,9 +40,9 @@ def needing(extra: str, needed_by: str) -> Iterator[None]:
 
 
 def check_for_program(modules: Iterable[str], extra: str) -> None:
-    """Exit with one sentence if `python -m PACKAGE.PROGRAM` runs without one of these top-level modules.
+    """Exit with an error message if `python -m PACKAGE.PROGRAM` is run and one of the `modules` is missing.
 
-    Call this function while PACKAGE is imported.
+    modules: names of top-level modules. Call this function in the `__init__.py` of PACKAGE.
     """
     if sys.argv[:1] != ["-m"]:  # Python is not looking for a program
         return

@@ -39,7 +39,7 @@ def uncollected(for_good: bool = False) -> Iterator[None]:
     """Disable garbage collection within this block; imports in it take 20 % less time.
 
     for_good: True to exempt all objects that exist at the end of the block from later collections. Use it only in a
-    program; in a library, it would make the caller's garbage permanent.
+    program: in a library, the caller's garbage would never be collected.
     """
     collecting = gc.isenabled()
     gc.disable()
@@ -53,7 +53,7 @@ def uncollected(for_good: bool = False) -> Iterator[None]:
 
 
 def _elsewhere(package: str, name: str) -> str:
-    """Return the hint `: it is <package>.<subpackage>.<name>`; empty if no subpackage has this name."""
+    """Return the end of an error message that says which subpackage has the name; empty if none has it."""
     for room, (module, _) in places(package).items():
         if module == package and name in places(f"{package}.{room}"):
             return f": it is {package}.{room}.{name}"

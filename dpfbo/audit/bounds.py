@@ -6,8 +6,8 @@ Clopper-Pearson upper bounds. Every (eps, delta)-private mechanism satisfies, fo
 
     1 - delta - FNR <= e^eps FPR    and    1 - delta - FPR <= e^eps FNR          (Kairouz, Oh, Viswanath 2015)
 
-so that `eps >= log((1 - delta - FNR) / FPR)`. One threshold maximises this bound. Another maximises the
-distance of `FNR` below the trade-off curve of the claim. All bounds hold at once.
+so that `eps >= log((1 - delta - FNR) / FPR)`. One threshold maximises the bound on epsilon. At the other, `FNR` lies
+farthest below the trade-off curve of the claim. All bounds hold at once.
 """
 
 from collections.abc import Sequence
@@ -102,7 +102,10 @@ def verdict(without: np.ndarray, with_message: np.ndarray, claim: Claim) -> Verd
 
 
 def most_shown(claim: Claim, trials: int) -> float:
-    """Return the largest lower bound on epsilon that `trials` scores without a message and as many with it can give."""
+    """Return the largest lower bound on epsilon that `verdict` can find.
+
+    trials: the number of trials without one agent's message, equal to the number of trials with it.
+    """
     rate = upper_bound(np.array(0), trials - trials // 2, (1 - CONFIDENCE) / 2)
     return float(_epsilon(rate, rate, claim.delta))
 

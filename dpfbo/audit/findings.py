@@ -52,6 +52,6 @@ def likely(p: Mapping[str, float], words: str) -> str:
 
 
 def two_sided(counts: np.ndarray, trials: int | np.ndarray, q: float | np.ndarray) -> float:
-    """Return the smallest two-sided binomial p-value of the counts, times their number (Bonferroni)."""
+    """Return the smallest two-sided binomial p-value of the counts, times the number of counts (Bonferroni)."""
     tails = np.minimum(binom.cdf(counts, trials, q), binom.sf(counts - 1, trials, q))
     return min(1.0, 2 * float(tails.min()) * len(counts))

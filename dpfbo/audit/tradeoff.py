@@ -30,7 +30,7 @@ Rounds = tuple[tuple[tuple[float, float], int], ...]
 
 @dataclass(frozen=True)
 class Profile:
-    """Pairs (eps_i, delta_i): a mechanism whose claim holds is (eps_i, delta_i)-private for every i."""
+    """Pairs (eps_i, delta_i) of a claim; if the claim holds, the mechanism is (eps_i, delta_i)-private for every i."""
 
     epsilons: np.ndarray
     deltas: np.ndarray
@@ -43,7 +43,10 @@ class Profile:
         return np.maximum(np.maximum(left, right).max(-1), 0.0)
 
     def broken(self, fpr: float, fnr: float) -> tuple[float, float] | None:
-        """Return the pair that error rates of at most `fpr` and `fnr` contradict most; None if they contradict none."""
+        """Return the pair that a test disproves by the largest margin; None if it disproves none.
+
+        The test has error rates of at most `fpr` and `fnr`.
+        """
         gap = 1 - self.deltas - np.minimum(self._grown * fpr + fnr, self._grown * fnr + fpr)
         worst = int(gap.argmax())
         return (float(self.epsilons[worst]), float(self.deltas[worst])) if gap[worst] > 0 else None
@@ -56,8 +59,8 @@ class Profile:
 def promised(accountant: Accountant, events: Sequence[dp_accounting.DpEvent]) -> Profile:
     """Return the (eps, delta) pairs that the events of a ledger promise.
 
-    For Gaussian events with noise, the pairs are exact without sampling, and rounded towards less privacy with Poisson
-    sampling. In all other cases, the pairs are the accountant's epsilons at 24 deltas.
+    If all events are Gaussian with noise, the pairs are rounded towards less privacy, or exact if all sampling
+    probabilities are 1. In all other cases, the pairs are the accountant's epsilons at 24 deltas.
     """
     try:
         rounds = Counter(sampled_gaussian(event) for event in events)

@@ -33,10 +33,10 @@ class SharedPrior:
     """The posterior of the function that all objectives share (`dpfbo.federated.prior`); agents keep it to the end.
 
     values: 1 x M, the release; all other fields are a post-processing of it. mean: M, the posterior mean of the
-    function's weights. covariance: M (M + 1) / 2, the lower triangle of their posterior covariance. Mean and covariance
-    are for objectives that are divided by their standard deviation. evidence: L, the probability of each length-scale.
-    shared: the expected shared fraction of an objective's variance. explained: the fraction of an objective's variance
-    that the mean explains.
+    function's weights. covariance: M (M + 1) / 2, the lower triangle of their posterior covariance. The function is
+    in units of an objective's standard deviation. evidence: L, the probability of each length-scale. shared: the
+    expected shared fraction of an objective's variance. explained: the fraction of an objective's variance that the
+    mean explains.
     """
 
     values: Tensor
@@ -61,7 +61,8 @@ def averaged(previous: Broadcast | None, new: Broadcast | None, momentum: float)
     """Return the agents' running average of broadcasts, `momentum * previous + (1 - momentum) * new`.
 
     The average is a post-processing of public vectors and costs no privacy. Only region vectors are averaged; any other
-    broadcast replaces the previous one. A `SharedPrior` also stays after a round without a broadcast.
+    broadcast replaces the previous one. If `new` is None, a previous `SharedPrior` stays; any other broadcast is
+    dropped.
     """
     if new is None and isinstance(previous, SharedPrior):
         return previous

@@ -69,17 +69,17 @@ class DistributedGaussian(SubsampledGaussian):
     def multipliers(self, n_agents: int, round: int = 0) -> dict[str, float]:
         """Return the noise multiplier against each observer.
 
-        `server`: the server with up to `colluders` sites. `site`: a site that knows its own share of the noise, or up
-        to `colluders` such sites together. `outsider`: somebody who sees only the broadcasts.
+        `server`: the server together with up to `colluders` sites. `site`: one site, or up to `colluders` sites
+        together; a site knows its own share of the noise. `outsider`: somebody who sees only the broadcasts.
         """
         noise, z = self.noise_of(n_agents), self.multiplier(round)
         known = {"server": self.colluders, "site": max(1, self.colluders), "outsider": 0}
         return {view: z * math.sqrt((noise.survivors - k) / noise.honest) for view, k in known.items()}
 
     def scale(self, n_agents: int, M: int, round: int) -> float:
-        """Return the standard deviation of the sum's noise, in steps g, that epsilon requires. M: the message length.
+        """Return the noise multiplier times the sum's sensitivity, in steps g: `z_t (C + g sqrt(M) / 2) / g`.
 
-        Raises ValueError if noise of this size cannot be drawn.
+        M: the message length. Raises ValueError if noise of this standard deviation cannot be drawn.
         """
         noise = self.noise_of(n_agents)
         scale = self.multiplier(round) * noise.inflation(M) * 2.0**BITS
@@ -121,6 +121,6 @@ class DistributedGaussian(SubsampledGaussian):
 
 
 def without_trust(mechanism: SubsampledGaussian, max_dropouts: int, colluders: int) -> DistributedGaussian:
-    """Return the same mechanism without a trusted server. Raises SettingError if a setting forbids this."""
+    """Return a `DistributedGaussian` with the settings of the mechanism. Raises SettingError as that class does."""
     same = {f.name: getattr(mechanism, f.name) for f in fields(SubsampledGaussian)}
     return DistributedGaussian(**same, max_dropouts=max_dropouts, colluders=colluders)

@@ -76,7 +76,7 @@ def run(
         on_round: A function that is called with each finished round, 0..T.
         result: The finished rounds of a resumed run, to which this call adds the rest; None for a new run.
         broadcasts: The largest number of broadcasts; None for T. After a round without a broadcast, agents follow
-            none, but keep a `SharedPrior`.
+            no earlier broadcast except a `SharedPrior`.
 
     Returns:
         All rounds, with the broadcast that the agents may follow next.
@@ -106,7 +106,7 @@ class LocalPopulation:
 
     Args:
         shard: The agents.
-        sums: True to compute only the messages that the server adds up.
+        sums: True to compute only the messages of the agents that the server samples.
     """
 
     shard: Shard

@@ -69,7 +69,7 @@ class Mechanism(ABC):
 
     @abstractmethod
     def bounded(self, received: Tensor, P: int) -> tuple[Tensor, int]:
-        """Return the messages (k x M) with bounded norms, and the number of messages that were too long."""
+        """Return the messages (k x M) with bounded norms, and the number of messages whose norms exceeded the bound."""
 
     @abstractmethod
     def privatised(self, total: Tensor, weights: Tensor, entropy: Entropy, round: int) -> Release:

@@ -19,7 +19,7 @@ def usual_norm(n_features: int, P: int) -> float:
 def accept(messages: Tensor | Sequence[Tensor | None], chosen: Tensor, n_features: int) -> tuple[Tensor, int]:
     """Return the chosen messages, k x M float64, with zero vectors for unusable ones, and the number of unusable ones.
 
-    A message is unusable unless it is a plain vector of M finite real numbers.
+    Only a dense vector of M finite real numbers is usable.
     """
     given = 0 if isinstance(messages, Tensor) and messages.ndim == 0 else len(messages)  # type: ignore[arg-type]
     complete = len(chosen) == 0 or int(chosen.max()) < given

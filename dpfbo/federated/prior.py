@@ -96,14 +96,14 @@ def infer(values: Tensor, b: Tensor, noise: float, sums: DesignSums, features: N
     """Infer the posterior of the shared function from a released sum.
 
     Args:
-        values: The release as the server broadcasts it, 1 x M.
+        values: The release, 1 x M, which is stored in the result.
         b: The noisy sum of all messages, M.
         noise: The standard deviation of the noise in b.
         sums: The public sums over all designs.
         features: The map of the M features.
 
     Returns:
-        The broadcast; its mean and covariance are in units of an objective's standard deviation.
+        The posterior for objectives that are divided by their standard deviation.
     """
     D, A, rho = features.coefficients, sums.A, _SHARED.to(b)
     kappa = sums.kappa  # L
@@ -130,11 +130,12 @@ def infer(values: Tensor, b: Tensor, noise: float, sums: DesignSums, features: N
 
 
 def expected_signal(sums: DesignSums, features: NystromFeatures, noise: float) -> float:
-    """Return the expected correlation, 0 to 1, between a release's posterior mean and the mean without noise.
+    """Return the expected correlation, 0 to 1, of the posterior means given the noisy and the exact sum of messages.
 
-    The squared correlation is the variance that the posterior mean explains on average, divided by the variance that it
-    explains without noise. Both variances are computed from public numbers. The objectives are drawn from the model,
-    share 70 % of their variance, and have length-scales from the middle half of the model's list.
+    The squared correlation is the variance of the mean given the noisy sum, divided by the variance of the mean given
+    the exact sum. Both variances are averages over objectives drawn from the model, and are computed from public
+    numbers. The objectives share 70 % of their variance, and have length-scales from the middle half of the model's
+    list.
     """
     D = features.coefficients
     middle = slice(len(D) // 4, len(D) - len(D) // 4)
@@ -159,12 +160,12 @@ def symmetric(triangle: Tensor, M: int) -> Tensor:
 
 
 def known_mean(prior: SharedPrior, n_init: int, t: int) -> KnownMean:
-    """Return the shared mean, its covariance, and the prior weights of the models that use this mean.
+    """Return the shared mean as a `KnownMean`, with the prior weights of the models that use it.
 
-    After t observations, a model that uses the shared mean has the prior weight `6 L p_l R (n_init / t)^3`, relative to
-    the model of the same length-scale without that mean. p_l is the probability of this length-scale, one of L. R is
-    the fraction of an objective's variance that the release explains. The weight falls with more data, like that of a
-    user's prior in piBO (Hvarfner et al., ICLR 2022).
+    After t observations, the prior weight of a model with the shared mean is `6 L p_l R (n_init / t)^3` times the
+    weight of the model with the same length-scale l and without the shared mean. L is the number of length-scales, and
+    p_l is the probability of length-scale l given the release. R is the fraction of an objective's variance that the
+    release explains. The weight falls with more data, like that of a user's prior in piBO (Hvarfner et al., ICLR 2022).
     """
     covariance = symmetric(prior.covariance, len(prior.mean))
     weights = _TRUST * (n_init / t) ** 3 * len(prior.evidence) * prior.evidence * prior.explained

@@ -35,7 +35,7 @@ class PowerSchedule:
 
 @dataclass(frozen=True)
 class Steps:
-    """Sets the noise multiplier of round t to `z_t = z * factors[t]`; later rounds use the last factor."""
+    """Sets the noise multiplier of round t to `z_t = z * factors[t]`; rounds beyond the list use its last factor."""
 
     factors: Sequence[float]
 

@@ -38,7 +38,7 @@ class ServerParts:
     """The parts from which a run's server is made.
 
     n_agents: N. rounds: T. message_size: M, the length of a message. kept: the file that keeps a release until it is
-    sent; None if the noise can be drawn again.
+    sent; None for seeded noise, which a restart draws again.
     """
 
     n_agents: int
@@ -65,8 +65,8 @@ class ServerKind(Protocol):
     Attributes:
         uses_messages: True if the agents send messages to the server.
         aggregates: True if the server adds the messages up by a mechanism, private or not.
-        bare_messages: True if agents receive the messages of others unchanged; epsilon is then infinite, although
-            the ledger has no charge.
+        bare_messages: True if agents receive the messages of others unchanged. The run's epsilon is then
+            infinite, although the ledger has no charge.
     """
 
     uses_messages: ClassVar[bool] = False
@@ -79,7 +79,7 @@ class ServerKind(Protocol):
         return cls(**{f.name: getattr(parts, f.name) for f in fields(cls)})  # type: ignore[arg-type]
 
     def round(self, t: int, messages: Messages | None, late: Tensor | None = None) -> RoundOutput:
-        """Run one round; the broadcast is None if the server has stopped. late: N, True for messages that are late."""
+        """Run one round; the broadcast is None if the server has stopped. late: N booleans, True for late messages."""
 
 
 @dataclass(frozen=True)
@@ -96,14 +96,14 @@ class Server(ServerKind):
         ledger: The ledger that records the charge of every release.
         epsilon: The object that computes epsilon after each release.
         dropout: A simulated loss of messages.
-        kept: The file that keeps a release until it is sent; None if the noise can be drawn again.
+        kept: The file that keeps a release until it is sent; None for seeded noise, which a restart draws again.
         budget: The limit on the epsilon of all releases in the ledger; None for no limit.
 
     Guarantee:
-        Each broadcast is a post-processing of the mechanism's releases. The mechanism states the neighbouring relation,
-        the event and the sensitivity. `round` charges a release to the ledger, durably, before it returns the
-        broadcast, and releases nothing that would take the ledger over the budget. The `Diagnostics` are secret:
-        `round` returns them only in a simulation, where the noise is seeded.
+        Each broadcast is a post-processing of the mechanism's releases. The neighbouring relation, the `DpEvent` of a
+        round and the sensitivity are those of the mechanism. `round` charges a release to the ledger, durably, before
+        it returns the broadcast, and releases nothing that would take the ledger over the budget. The `Diagnostics` are
+        secret: `round` returns them only in a simulation, where the noise is seeded.
 
     Raises:
         BudgetSpent: `round` would exceed a budget with `when_spent="refuse"`.

@@ -8,8 +8,8 @@ logarithms, if `||f_n|| <= B` in the RKHS and `|k(x, x') - phi(x)^T phi(x')| <= 
     Delta_{n,t} = O~( eps B t^2 + B + sqrt(M) + d_n + sqrt(gamma_t) ),    d_n = max_x |f_1(x) - f_n(x)|
     vartheta_t = (1 - p_t) sum_i sum_{n in C_t} phi_n^(i),    C_t = {n : ||omega_{n,t}||_2 > S / sqrt(P)}
 
-In round t, agent n sends the message omega_{n,t} of M numbers, and follows a broadcast with probability 1 - p_t. This
-agent has the weight phi_n^(i) in region i of P; phi_max is the largest weight. The mechanism has the sampling
+In round t, agent n sends the message omega_{n,t} of M numbers, and follows a broadcast with probability 1 - p_t.
+Agent n has the weight phi_n^(i) in region i of P; phi_max is the largest weight. The mechanism has the sampling
 probability q, the noise multiplier z and the clip norm S. gamma_t is the information gain. The terms of round t belong
 to the broadcast of round t - 1, which the query of round t may follow.
 
@@ -32,7 +32,9 @@ from dpfbo.gp.draws import ConfidenceScale
 
 
 def regularization(rounds: int) -> float:
-    """Return `lam = 1 + 2 / T`, the theory's noise variance in GP posteriors and eq. 2. Raises SettingError if T < 1.
+    """Return `lam = 1 + 2 / T`, the noise variance that the theory uses in GP posteriors and in eq. 2.
+
+    Raises SettingError if T < 1.
 
     Example:
         >>> regularization(40)
@@ -43,11 +45,12 @@ def regularization(rounds: int) -> float:
 
 
 def greedy_information_gain(K: Tensor, steps: int, noise: float) -> Tensor:
-    """Return the information gains gamma_1, .., gamma_steps, `1/2 log det(I + K_A / noise)`, of a greedily grown set A.
+    """Return the information gains gamma_1, .., gamma_steps of a greedily grown set A of candidates.
 
-    Each step adds the candidate of largest posterior variance (Srinivas et al. 2010), possibly again. gamma_t, the gain
-    after t steps, is at least (1 - 1/e) times the largest gain of any t candidates. K: ... x n x n, the candidates'
-    kernel matrix; noise: lam, the variance of observation noise. Returns ... x steps, in O(steps^2 n).
+    Each step adds the candidate of largest posterior variance (Srinivas et al. 2010); a candidate may be added more
+    than once. After t steps, gamma_t is `1/2 log det(I + K_A / noise)`. It is at least (1 - 1/e) times the largest gain
+    of any t candidates. K: ... x n x n, the candidates' kernel matrix; noise: lam, the variance of observation noise.
+    Returns ... x steps, in O(steps^2 n).
     """
     checks.integer("steps", steps, minimum=1)
     checks.positive("noise", noise)
@@ -119,19 +122,19 @@ def explicit_agent_errors(
     """Return `Delta_{n,t}` with constants, T x N: `|phi(x)^T omega_n - f_1(x)| <= Delta_{n,t}` for all x, n and t.
 
     These bounds hold with probability at least `1 - 3 delta / 8`, for `lam = 1 + 2 / T` and R-sub-Gaussian observation
-    noise. Here k is n_observations, nu_n is the mean of the message omega_n, and mu_n is the posterior mean of agent
-    n's GP. Each line ends with the difference that it bounds:
+    noise. Here k is n_observations, k_T is its largest value, nu_n is the mean of the message omega_n, and mu_n is the
+    posterior mean of agent n's GP. Each line ends with the difference that it bounds:
 
         Delta_{n,t} = eps k / lam (1 + k / lam) (B + R sqrt(2 log(16 N k_T / delta)))      |phi^T nu_n - mu_n|
                     + B + R sqrt(2 (gamma + 1 + log(8 N / delta)))                         |mu_n - f_n|
                     + sqrt(M) + sqrt(2 log(8 N T / delta))                                 |phi^T (omega_n - nu_n)|
                     + d_n                                                                  |f_n - f_1|
 
-    The derivation is our own, after Lemma 3, whose constants may differ. Line 1: a change of the kernel by eps changes
-    `k(x)` by at most `eps sqrt(k)` and the kernel matrix K by at most `eps k`; `|y_i| <= B + |noise_i|`. Line 2:
-    Theorem 2 of Chowdhury and Gopalan (2017), with posterior deviations of at most 1. Line 3: the covariance of omega_n
-    is `lam Sigma^-1 <= I`, and M standard normals have a norm above `sqrt(M) + u` with a probability of at most
-    `exp(-u^2 / 2)`.
+    The derivation is our own, after Lemma 3, whose constants may differ. Line 1: if the kernel changes by at
+    most eps, then the vector of kernel values between x and the k observed points changes by at most `eps sqrt(k)` in
+    norm, and the kernel matrix by at most `eps k`; also, `|y_i| <= B + |noise_i|`. Line 2: Theorem 2 of Chowdhury and
+    Gopalan (2017), with posterior deviations of at most 1. Line 3: the covariance of omega_n is `lam Sigma^-1 <= I`,
+    and M standard normals have a norm above `sqrt(M) + u` with a probability of at most `exp(-u^2 / 2)`.
 
     gamma, n_observations: T; entry t is for the messages of round t - 1. confidence: B, R, delta. d: N.
     """
@@ -147,14 +150,15 @@ def explicit_psi(
     follow: Tensor, weights: Tensor, q: float, Delta: Tensor, sigma: Tensor, n_features: int, norm_bound: float,
     delta: float,
 ) -> Tensor:  # fmt: skip
-    """Return `psi_t`, T, with the constants of Lemma 6, for a Delta_t that bounds the agents' errors.
+    """Return `psi_t`, T, with the constants of Lemma 6.
 
         psi_t = (1 - p_t) P ( ((phi_max + 2) / q + 6) Delta_t + B (2 + N phi_max) / q
                               + 2 sigma_t sqrt(2 M log(8 M / delta)) )
 
     The three terms in the brackets are quoted from the paper, where `sigma_t = z S phi_max / q`. The maintainers assume
     that Theorem 1's factor (1 - p_t) P multiplies these terms. norm_bound: B. delta: the probability that the bound
-    fails. The other arguments are those of `psi`.
+    fails. Delta: T, bounds on the sums of the agents' errors, such as the sums of `explicit_agent_errors` over the
+    agents. The other arguments are those of `psi`.
     """
     _, P, N = weights.shape
     phi_max = weights.amax((1, 2))

@@ -141,11 +141,11 @@ def member(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
 def npz_arrays(
     file: Path | IO[bytes], most: int, wanted: Mapping[str, tuple[str, int]] | None = None
 ) -> dict[str, np.ndarray]:
-    """Read arrays of an npz file; shapes and types are checked before any number is read, and nothing is unpickled.
+    """Read arrays of an npz file; check the shape and type of each before reading its numbers, and unpickle nothing.
 
     most: the maximum size of all arrays together in bytes. wanted: the names of the arrays to read, each with its
-    permitted types (NumPy's kind letters) and its number of dimensions; None to read every array of booleans, numbers
-    or text. Raises KeyError for a missing array, ValueError for one that is not permitted.
+    permitted types (NumPy's kind letters) and its number of dimensions; None to read all arrays, which may hold
+    booleans, numbers or text. Raises KeyError for a missing array, ValueError for one that is not permitted.
     """
     found: dict[str, np.ndarray] = {}
     with opened_zip(file) as archive:

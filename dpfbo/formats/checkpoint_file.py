@@ -54,9 +54,9 @@ def round_path(folder: Path, t: int) -> Path:
 
 
 def queries_of(folder: Path, t: int, columns: Sequence[str]) -> "pa.Table | None":
-    """Read the queries of round t from its file, as columns of rounds.parquet; None if the file is absent or invalid.
+    """Read a table of the queries of round t from its file; None if the file is absent or invalid.
 
-    Raises the errors of `read_file`.
+    columns: the columns of the table, named as in rounds.parquet. Raises the errors of `read_file`.
     """
     from dpfbo.formats.record_tables import queries_table  # imported here, because PyArrow is optional
 

@@ -7,7 +7,7 @@ MOST_POINTS = 500
 
 
 def shown_rounds(rounds: int) -> list[int]:
-    """Return equally spaced rounds from 0 on, and the last round, `rounds`; at most `MOST_POINTS` + 1 in all."""
+    """Return equally spaced rounds that start at 0, and `rounds` itself; at most `MOST_POINTS` + 1 in all."""
     step = -(-(rounds + 1) // MOST_POINTS)
     return sorted({*range(0, rounds + 1, step), rounds})
 
@@ -15,9 +15,10 @@ def shown_rounds(rounds: int) -> list[int]:
 def epsilon_before(
     rounds: Sequence[int], sent: Sequence[int], epsilons: Sequence[float | None], first: float | None
 ) -> list[float | None]:
-    """Return, for each of `rounds`, the epsilon spent by releases in earlier rounds; `first` before any release.
+    """Return, for each of `rounds`, the epsilon that the releases of earlier rounds have spent.
 
-    sent: the rounds of all releases, in order. epsilons: epsilon after each release; None if it is not finite.
+    sent: the rounds of all releases, in order. epsilons: epsilon after each release; None if it is not finite. first:
+    epsilon before the first release.
     """
     released = [bisect_left(sent, round) for round in rounds]
     return [epsilons[k - 1] if k else first for k in released]

@@ -56,10 +56,10 @@ def _opened_at_once(path: str, flags: int) -> int:
 
 
 def locked_file(path: Path, seconds: float) -> BinaryIO:
-    """Open a file in mode ab+, without a buffer, and lock it against other calls until it is closed.
+    """Open a file in mode ab+, without a buffer, and hold an exclusive lock on it until it is closed.
 
     If the file is replaced during the wait, the new file is opened. Raises BlockingIOError if another holder keeps the
-    lock for `seconds`, and NoFile like `open_file`.
+    lock for `seconds`, and NoFile if the path is not a plain file.
     """
     give_up, pause = time.monotonic() + seconds, 0.0005
     while True:
@@ -91,8 +91,8 @@ def is_file_at(file: IO[Any], path: Path) -> bool:
 def replace_file(path: Path, write: Callable[[BinaryIO], object], durable: bool = True, mode: int = 0o644) -> None:
     """Write a file under another name and move it into place.
 
-    durable: True to sync the file to disk before returning. If False, a killed process leaves the whole old or the
-    whole new file at the path, but a power failure may not.
+    durable: True to sync the file to disk before returning. If False, a power failure may leave an incomplete file. A
+    killed process leaves the whole old or the whole new file in either case.
     """
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

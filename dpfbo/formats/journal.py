@@ -1,4 +1,4 @@
-"""An append-only journal of events in JSON lines; an event is on disk before the call that appends it returns."""
+"""An append-only journal of events in JSON lines, each on disk when `append` returns."""
 
 import fcntl
 import json
@@ -43,7 +43,7 @@ class Journal:
             )
 
     def append(self, event: dict[str, Any]) -> None:
-        """Append an event, which is on disk when the call returns."""
+        """Append an event. If the journal has a folder, the event is on disk when the call returns."""
         if self._file is not None:
             self._file.write(json.dumps(event, allow_nan=False).encode() + b"\n")
             self._file.flush()
@@ -82,7 +82,7 @@ class Journal:
             (self.folder / name).unlink(missing_ok=True)
 
     def copied(self) -> "Journal":
-        """Return an in-memory copy with all events, but with no bytes that are kept in files."""
+        """Return an in-memory copy with all events. Bytes that are kept in files are not copied."""
         copy = Journal(None, "", self.events[0])
         copy.events, copy._blobs = list(self.events), dict(self._blobs)
         return copy
@@ -94,7 +94,7 @@ class Journal:
 
 
 def _others(event: dict[str, Any], than: dict[str, Any]) -> str:
-    """Describe the entries of an event that are missing or different in another event."""
+    """Describe the entries of `event` that are not in `than`."""
     return ", ".join(f"{key}={value!r}" for key, value in event.items() if than.get(key) != value)
 
 
@@ -117,9 +117,9 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:
-    """Read the events of a journal's complete lines without changing the file.
+    """Read the events of a journal without changing its file; an incomplete last line is left out.
 
-    Raises StateError if one of these lines cannot be read.
+    Raises StateError if a complete line cannot be read.
     """
     return _parsed(read_plain(path), path)
 

@@ -1,8 +1,8 @@
 """The columns of rounds.parquet and server.parquet.
 
 Each column has one of two tags. `released` columns are public by design: broadcast, or derived from public settings.
-`simulation-only` columns are secrets of an agent or the server, which epsilon does not cover. The server's
-`simulation-only` columns are written only in a simulation, never if the operating system draws the noise.
+`simulation-only` columns contain secrets of an agent or the server; epsilon does not cover these columns.
+server.parquet has no `simulation-only` columns if the operating system draws the noise.
 """
 
 from collections.abc import Mapping
@@ -60,9 +60,10 @@ def released(schema: pa.Schema) -> pa.Schema:
 
 
 def queries_table(columns: Mapping[str, np.ndarray]) -> pa.Table:
-    """Make a table of queries from columns of `ROUNDS_SCHEMA`, each with one value per query.
+    """Make a table of queries from columns of `ROUNDS_SCHEMA`.
 
-    `x` has D values per query instead, and `source` has the number of a `Source`, not its name.
+    columns: an array for each column, with one value per query, or D values for `x`. `source` has the numbers of
+    `Source`, not the names.
     """
     schema = pa.schema([ROUNDS_SCHEMA.field(name) for name in columns], metadata=ROUNDS_SCHEMA.metadata)
     return pa.table([_as_arrow(name, values) for name, values in columns.items()], schema=schema)

@@ -37,8 +37,9 @@ class ResultsError(RuntimeError):
 class Progress:
     """The progress of a run: its last finished `round`, the number of `rounds`, the mean metric, and epsilon.
 
-    epsilon: None if it is not finite. facts: entries of the summary that are known before the run ends, and the target
-    and budget of epsilon. curve: the lists `round`, `mean` and `epsilon`, for the rounds that `curve_points` selects.
+    epsilon: None if it is not finite. facts: entries of the summary that are known before the run ends; the target and
+    budget of epsilon may be added. curve: the lists `round`, `mean` and `epsilon`, for the rounds that `curve_points`
+    selects.
     """
 
     round: int
@@ -60,8 +61,7 @@ class RunFolder:
     def opened(self) -> Iterator[None]:
         """Create the folder, and hold its lock until the `with` block ends.
 
-        Raises ResultsError if the folder cannot be written, or another process is running the same setting and seed
-        there.
+        Raises ResultsError if another process holds the lock, or the folder cannot be written.
         """
         missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         with self._lock():
@@ -115,8 +115,8 @@ class RunFolder:
     def hold_ledger(self) -> BinaryIO:
         """Open the ledger, and lock it until it is closed; wait up to a minute for the lock.
 
-        While the ledger is locked, only a `Ledger` that is given the returned file as `held` can charge it. Raises
-        ResultsError if another process keeps the lock, NoFile if the path names a pipe, a device or a folder.
+        Pass the returned file to `Ledger` as `held`: without it, no `Ledger` can write charges while the lock is held.
+        Raises ResultsError if another process keeps the lock, NoFile if the path names a pipe, a device or a folder.
         """
         try:
             return locked_file(self.ledger_path, _SERVER_SECONDS)
@@ -143,7 +143,7 @@ class RunFolder:
             (self.path / name).unlink(missing_ok=True)
 
     def untidy(self) -> bool:
-        """Return True if files that only an unfinished run needs, or its checkpoint, still exist."""
+        """Return True if the checkpoint, or a file that `tidy` removes, exists."""
         return any((self.path / name).exists() for name in (*_UNTIL_THE_END, "checkpoint", ".checkpoint"))
 
     def replace(
@@ -181,7 +181,7 @@ class RunFolder:
         return False
 
     def _is_charged(self) -> bool:
-        """Return False if the ledger is absent or empty, or contains only the first line, which names its run."""
+        """Return True if the ledger has charges or cannot be read."""
         try:
             content = read_plain(self.ledger_path) if self.ledger_path.exists() else b""
         except (OSError, ValueError):
@@ -190,7 +190,10 @@ class RunFolder:
         return bool(content) and not only_coverage
 
     def _remove_empty(self, folders: Sequence[Path]) -> None:
-        """Remove a ledger without charges if the folder has no other results; then remove `folders` that are empty."""
+        """Remove `folders` in order, and stop at the first that is not empty.
+
+        If the run has no other files and no charges, ledger.jsonl and lineage.json are deleted first.
+        """
         names = {path.name for path in self.path.iterdir()}
         if names <= {"ledger.jsonl", "lineage.json"} and not self._is_charged():
             for name in names:

@@ -26,8 +26,8 @@ def is_outsourced(config: dict[str, Any]) -> bool:
 def lacking(summary: Any, config: Any) -> str | None:
     """Describe the first entry that is missing or wrong; None if all entries are right.
 
-    config: the content of config.yaml, in which the caller has replaced `algorithm.server` with the name of the
-    server's class.
+    config: the content of config.yaml. The caller must replace its `algorithm.server` with the name of the server's
+    class.
     """
     wrong = _lacking(summary, SUMMARY, "summary.json") or _lacking(config, CONFIG, "config.yaml")
     if wrong:
@@ -49,7 +49,7 @@ def lacking(summary: Any, config: Any) -> str | None:
 
 
 def _needs_of_family(summary: dict[str, Any], config: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the entries that this kind of run also needs in summary.json and in config.yaml."""
+    """Return the needed entries of summary.json and of config.yaml that depend on the kind of run."""
     private = summary["private"] or config["algorithm"]["private"]
     if not is_outsourced(config):
         return {}, {"algorithm": {"P": INTEGER}, "privacy": dict.fromkeys(NOISE, NUMBER) if private else {}}

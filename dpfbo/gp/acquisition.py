@@ -34,7 +34,7 @@ _PROMISE = 1e-10  # an ascent ends if its next step is predicted to gain at most
 
 @dataclass(frozen=True)
 class BoxCandidates:
-    """Candidates in a box: all pairs `(left_i, right_j)` of points in the first D1 and in the other D2 axes.
+    """Candidates in a box: every point `left_i` in the first D1 axes with every point `right_j` in the other D2 axes.
 
     left: a x D1; right: b x D2, both sorted by cell (see `Acquisition`); a and b are powers of two. conditional: the
     mixed box if it has conditions, else None.
@@ -65,9 +65,9 @@ class BoxCandidates:
         return points if self.conditional is None else self.conditional.imputed(points)
 
     def starts(self, values: Tensor, n: int) -> Tensor:
-        """Return the best candidates of the k <= n best cells as indices, B x k, best first.
+        """Return the indices of the best candidates of the n best cells, one for each cell, B x k, best first.
 
-        values: B x ab, the values of B functions at `points`.
+        values: B x ab, the values of B functions at `points`. k is n, or the number of cells if that is smaller.
         """
         (a, b), cells = (len(self.left), len(self.right)), _CELLS if self.right.shape[1] else _CELLS**2
         rows, columns = min(a, cells), min(b, cells)
@@ -242,8 +242,10 @@ def _distinct(starts: Tensor, function: FeatureFunction) -> Tensor:
 def _within_reach(values: Tensor, chosen: Tensor, starts: Tensor, function: FeatureFunction) -> Tensor:
     """Return a mask, B x k, of the starts whose ascents may end above the best of all n candidates.
 
-    A maximum lies about `h = n^(-1/D)` from the nearest candidate. values: B x n. chosen: B x k, indices of starts,
-    best first.
+    An ascent is assumed to gain no more than `_GAIN` and `_BORDER` allow. In their comments, h is `n^(-1/D)`,
+    about the distance from a maximum to the nearest candidate.
+
+    values: B x n. chosen: B x k, indices of starts, best first.
     """
     h = values.shape[1] ** (-1 / starts.shape[2])
     value, steps = values.gather(1, chosen), (h / function.length)[:, None]

@@ -65,8 +65,8 @@ class KnownMean:
 class Places:
     """Points as inputs of the kernels.
 
-    x: `n x k x D`, unit-cube points, embedded if the domain is a `MixedBox`; psi: their features, `n x k x M`, if the
-    models have a `KnownMean`.
+    x: unit-cube points after `dpfbo.space.domain.embedded`, `n x k x D'`; psi: the features of the points,
+    `n x k x M`, if the models have a `KnownMean`.
     """
 
     x: Tensor
@@ -86,8 +86,9 @@ class AveragedGP:
         factors: The factors r of the shared mean, in addition to 0. Not used without a shared mean.
         warp: True to replace values below an agent's median by normal quantiles of their ranks (Song et al., The Vizier
             Gaussian process bandit algorithm, 2024).
-        acquisition: `ei` for the expected improvement, averaged over models; `ts` for a posterior draw at the
-            candidates of the search (Thompson sampling), from one model drawn by its posterior probability.
+        acquisition: `ei` for the expected improvement, averaged over models; `ts` for a posterior draw (Thompson
+            sampling). The draw uses one model, chosen at random by posterior probability, and is evaluated only
+            at `Acquisition.candidates`.
 
     Raises:
         SettingError: A number is not positive, a list is empty, or an option is unknown.
@@ -162,10 +163,11 @@ class AveragedGP:
     def maximizers_on_grid(
         self, grid: Grid, index: Tensor, y: Tensor, known: KnownMean | None = None, psi: Tensor | None = None
     ) -> tuple[Tensor, Tensor] | None:
-        """Find, by compiled code, each agent's grid row of largest expected improvement (n) and `Fitted.shared` (n).
+        """Find each agent's grid row of largest expected improvement by compiled code.
 
-        Observed rows are excluded. A row is -1 if the compiled code finds none; use tensor operations for this agent.
-        Returns None for acquisition `ts`, without compiled code, or for more than 2048 grid points.
+        Observed rows are excluded. Returns the rows (n) and `Fitted.shared` (n). A row is -1 if the compiled code finds
+        none; use tensor operations for such an agent. Returns None if the acquisition is `ts`, if the grid has more
+        than 2048 points, or if there is no compiled code for these tensors (`computes`).
 
         index: n x t, grid rows of the observations; psi: G x M, features of the grid.
         """
@@ -204,7 +206,10 @@ class AveragedGP:
         return torch.cat([plain, known.own * plain + common[:, None]], 1)
 
     def _log_prior(self, known: KnownMean | None, r: Tensor) -> Tensor:
-        """Return log prior weights, J x R; -inf for an SE kernel with r > 0, or another kernel with r = 0."""
+        """Return log prior weights, J x R.
+
+        SE kernels go only with r = 0, and all other kernels only with r > 0; the remaining weights are -inf.
+        """
         l = torch.tensor(self.lengthscales, dtype=r.dtype, device=r.device)
         prior = (-0.5 * ((l.log() - _LENGTH[0]) / _LENGTH[1]).square())[:, None]  # L x 1
         if known is not None:
@@ -358,7 +363,10 @@ class ImprovementSurface:
         return self.fitted.log_probability.shape[1]
 
     def __call__(self, u: Tensor) -> Tensor:
-        """Return the values at unit-cube points, `n x k x D -> n x k`; all agents share points `1 x k x D`."""
+        """Return the values, n x k, at unit-cube points u.
+
+        u: `n x k x D`, or `1 x k x D` if all agents have the same points.
+        """
         return self.fitted.log_expected_improvement(self.locate(u))
 
     def select(self, rows: Tensor) -> "ImprovementSurface":

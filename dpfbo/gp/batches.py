@@ -1,6 +1,6 @@
 """Padding and splitting of batches, so that the result of a row does not depend on the other rows of its batch.
 
-Libraries round small matrix products, and the last rows of large ones, differently.
+Libraries may round a row differently in a small matrix product, or near the end of a large one.
 """
 
 from collections.abc import Callable, Iterator

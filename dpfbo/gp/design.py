@@ -20,9 +20,9 @@ class Design:
         regions: The sub-regions; a single region lets every agent start anywhere in the domain.
         streams: The random numbers of the run's seed.
         n_init: The number of initial points of each agent.
-        kind: `uniform` for independent points in the agent's own region (Algo. 2 line 2). `sobol` for one
-            randomly shifted Sobol sequence in the whole domain, which is divided among the agents. On a grid with
-            several axes, the grid points nearest to the sequence replace it.
+        kind: `uniform` draws independent points in the agent's own region (Algo. 2 line 2). `sobol` divides one
+            randomly shifted Sobol sequence in the whole domain among the agents. On a grid with several axes, each
+            point of the sequence moves to the nearest grid point.
 
     Example:
         >>> from dpfbo.space.domain import Box

@@ -38,9 +38,9 @@ class ConfidenceScale:
 
     By Theorem 2 of Chowdhury and Gopalan (2017), `|f - mu| <= beta_t sd` for all t and x with probability at least 1 -
     delta / 4. The bound needs `noise = 1 + 2 / T` (`dpfbo.federated.theory.regularization`) and a kernel that is given,
-    not fitted. In the theorem, gamma is the largest information gain of any t - 1 observations; here it is the gain of
-    the agent's own observations, which the theorem's proof bounds by the largest one. The share delta / 4 is the
-    maintainers' reading of Algo. 2.
+    not fitted. In the theorem, gamma is the largest information gain of any t - 1 observations. Here, gamma is the gain
+    of the agent's own observations. The theorem's proof bounds this gain by the largest one. The share delta / 4 is
+    the maintainers' reading of Algo. 2.
 
     Args:
         norm_bound: B, an upper bound of an objective's norm in the RKHS of the agent's kernel, in the units of its GP.
@@ -74,10 +74,11 @@ class OwnDraw:
     """A draw from the posterior of each agent's own GP; the agent queries the draw's maximiser.
 
     Args:
-        method: `rff` draws with new random features of the agent's length-scale; `exact` draws without approximation,
-            but needs a one-dimensional grid; `gpytorch` draws under any kernel of `OwnGP`.
-        n_features: The number of random features of `rff`, and of `gpytorch` in a box.
-        scale: The theory's factor beta_t, for draws by `rff` or `exact`; None for 1, as in the paper's experiments.
+        method: `rff` uses random features, new in each round; `exact` uses no approximation, but needs a
+            one-dimensional grid; `gpytorch` allows every kernel of `OwnGP`.
+        n_features: The number of random features for `rff`, and for `gpytorch` in a box without discrete axes.
+        scale: The theory's factor beta_t on a draw's deviation from the posterior mean, for `rff` or `exact`; None for
+            the factor 1, as in the paper's experiments.
 
     Raises:
         SettingError: The method is unknown, n_features is out of range, or `gpytorch` is given a scale.
@@ -117,7 +118,7 @@ class OwnDraw:
             agents: The ids of n agents.
             x: Each agent's observed unit-cube points, `n x t x D`.
             y: The observations, `n x t`.
-            hyper: The agents' hyper-parameters; `KernelParameters` only for the method `gpytorch`.
+            hyper: The agents' hyper-parameters; only the method `gpytorch` accepts `KernelParameters`.
             domain: The search space.
             acquisition: The search for the maximum in a box.
             streams: The random numbers of the run's seed.
@@ -199,10 +200,10 @@ def exact_draw_on_grid(
         f = f0 + k(grid, x) (K + noise I)^-1 (y - f0(x) - e)
 
     The prior draw f0 is a random Fourier series; its kernel equals the SE kernel on [0, 1] to 1e-10. Length-scales in
-    the same octave (2^(k - 1), 2^k] share one Fourier basis.
+    (2^(i - 1), 2^i] belong to octave i. All length-scales of an octave share one Fourier basis.
 
-    index: n x t, the rows of the observed points; y: n x t; noise: n; e: n x t, drawn noise; normals: maps (k, rows of
-    agents, size) to the standard normals of f0, len(rows) x size.
+    index: n x t, the grid rows of the observed points; y: n x t; noise: n; e: n x t, drawn noise; normals: maps
+    (octave, rows of agents, size) to the standard normals of f0, len(rows) x size.
     """
     L = hyperparameters.gram_cholesky(grid[index][..., None], hyper, noise)
     octave = _octaves(hyper)
@@ -232,7 +233,7 @@ def _basis(grid: Tensor, octave: int) -> tuple[float, Tensor]:
 
 
 def _spectrum(hyper: Hyperparameters, circle: float, harmonics: int) -> Tensor:
-    """Return the SE kernel's Fourier coefficients for `[1, cos.., sin..]`, `n x (1 + 2 J)`."""
+    """Return the SE kernel's Fourier coefficients for `[1, cos.., sin..]` of period circle, `n x (1 + 2 harmonics)`."""
     l = hyper.lengthscale[:, None]
     j = torch.arange(harmonics + 1, dtype=l.dtype, device=l.device)
     a = math.sqrt(2 * math.pi) * l / circle * torch.exp(-0.5 * (2 * math.pi * j * l / circle) ** 2)

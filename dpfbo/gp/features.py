@@ -130,9 +130,10 @@ class FeatureFunction:
         return replace(self, weights=self.weights / norm[:, None, None])
 
     def around(self, u: Tensor, region: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the arguments of `derivatives`: angles at x = 0 (b x M), slopes -s_j (b x D x M), weights (b x M).
+        """Return the arguments `angles` (b x M), `negated` (b x D x M) and `w` (b x M) of `derivatives`.
 
-        They are valid at points that differ from u (b x D) only on continuous, active axes.
+        Point x has the angles `angles - x . negated` if it differs from u (b x D) only on continuous axes that are
+        active at u.
 
         region: b, the region whose weights apply at each point; rows: b, the index of each point's function.
         """
@@ -156,10 +157,10 @@ class FeatureFunction:
         return batches.in_blocks(lambda rows: self._values_on_product(left, right, rows), n, rows_at_once, left.device)
 
     def _values_on_product(self, left: Tensor, right: Tensor, rows: Tensor) -> Tensor:
-        """Return the values of the r functions `rows` as `on_product` does, r x ab.
+        """Evaluate the functions in `rows` as `on_product` does, r x ab.
 
-        The angles are sums p + q of parts from left and right. The value is `A / sqrt(N)`, with sums over the M
-        features:
+        The angles at `(left_i, right_j)` are p + q, where p depends only on left_i and q only on right_j. The value is
+        `A / sqrt(N)`, with sums over the M features:
 
             A = sum (w cos p) cos q - (w sin p) sin q
             N = M - sum cos^2 p - sum cos^2 q + 2 sum cos^2 p cos^2 q - 2 sum (cos p sin p) (cos q sin q)
@@ -187,8 +188,8 @@ class FeatureFunction:
 def derivatives(x: Tensor, angles: Tensor, negated: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Compute values (b), gradients (b x D) and Hessians (b x D x D) of b functions, each at one point, x: b x D.
 
-    With the angles a_j at x, the value is `A N^-1/2`, where `A = sum_j w_j cos a_j` and `N = sum_j cos^2 a_j`. angles,
-    negated, w: as returned by `FeatureFunction.around`.
+    The value is `A N^-1/2`, where `A = sum_j w_j cos a_j` and `N = sum_j cos^2 a_j`. The angles at x are
+    `a = angles - x . negated`. angles, negated, w: as returned by `FeatureFunction.around`.
     """
     a = angles - (x[:, :, None] * negated).sum(1)  # b x M
     c = torch.cos(a)

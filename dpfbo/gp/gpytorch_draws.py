@@ -1,8 +1,8 @@
 """Draws from the posteriors of the agents' GPs by GPyTorch, and their maximisers.
 
-On a grid, or at random candidates if there are discrete axes, a draw is `mean + R z` with standard normals z and the
-posterior covariance `R R^T`. In a box without discrete axes, Matheron's rule computes a draw f from a prior draw f0 and
-the observations y at the points X (Wilson et al. 2020):
+On a grid, a draw is `mean + R z` with standard normals z and the posterior covariance `R R^T`. A box with discrete axes
+has such draws at random candidates. In a box without discrete axes, Matheron's rule computes a draw f from a prior draw
+f0 and the observations y at the points X (Wilson et al. 2020):
 
     f(u) = f0(u) + k(u, X) v,    v = (K + noise I)^-1 (y - f0(X) - e),    e ~ N(0, noise I)
 """
@@ -117,7 +117,9 @@ class Posterior:
         return values
 
     def moments(self, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return posterior means (n x k) and covariances (n x k x k) at k points, and mean prior variances (n).
+        """Return each agent's posterior means and covariances at its k points, and its average prior variance there.
+
+        Their shapes are n x k, n x k x k and n.
 
         Raises FactorisationError if a Gram matrix is not positive definite.
         """
@@ -218,7 +220,7 @@ def _best(points: Tensor, values: Tensor) -> Tensor:
 
 
 def _root(covariance: Tensor, variance: Tensor) -> Tensor:
-    """Return R with `R R^T = covariance + _JITTER variance I`; negative eigenvalues count as 0."""
+    """Return R with `R R^T = C = covariance + _JITTER * variance * I`; negative eigenvalues of C count as 0."""
     diagonal = (_JITTER * variance)[:, None].expand(-1, covariance.shape[1])
     C = covariance + torch.diag_embed(diagonal)
     R, info = torch.linalg.cholesky_ex(C)

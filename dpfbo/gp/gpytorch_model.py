@@ -1,7 +1,8 @@
 """The agents' own GPs as one batched GPyTorch model, with an SE or Matern kernel and an optional input warp.
 
-The raw parameters of N agents are one N x p matrix: the logarithms of noise variance, kernel variance and length-scales
-(one, or D with `ard`), then those of the warp's a and b, D each, if inputs are warped.
+The raw parameters of N agents are one N x p matrix. Its columns are the logarithms of the noise variance, the kernel
+variance and the length-scales (one, or D with `ard`). If inputs are warped, the warp's log a and log b follow,
+D columns each.
 """
 
 import math
@@ -84,7 +85,7 @@ class AgentsModel(gpytorch.models.ExactGP):
 
     @property
     def lengthscales(self) -> Tensor:
-        """The length-scales of the kernel, n x 1 x D, or n x 1 x 1 for one that all axes share."""
+        """The kernel's length-scales, n x 1 x D with `ard` and n x 1 x 1 without."""
         return self.covar_module.base_kernel.lengthscale
 
     def raw_parameters(self) -> list[torch.nn.Parameter]:

@@ -6,8 +6,8 @@ of t observations y and its derivatives are (Rasmussen and Williams 2006, eq. 5.
     L = -y^T a / (2 variance) - log|A| / 2 - t log(2 pi variance) / 2
     dL/dtheta_i = (a^T A_i a / variance - tr(A^-1 A_i)) / 2,    A_i = dA/dtheta_i
 
-The best variance is `y^T a / t`, clamped to the bounds of variance and noise. Newton's method searches over
-theta = (log l, log eta), where l is the length-scale.
+Given theta = (log l, log eta) with length-scale l, the best variance is `y^T a / t`, clamped so that variance and noise
+stay within their bounds. Newton's method searches over theta.
 """
 
 import math

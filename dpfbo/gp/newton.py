@@ -135,7 +135,7 @@ def _step(x: Tensor, g: Tensor, H: Tensor, radius: Tensor, fixed: Tensor) -> tup
 
 
 def solved(H: Tensor, g: Tensor, held: Tensor) -> Tensor:
-    """Compute `|H|^-1 g` (see `minimize`), b x D, on the coordinates that are not held; held coordinates get 0."""
+    """Compute `|H|^-1 g` (see `minimize`), b x D, from the coordinates where `held` is False; the others get 0."""
     values, vectors = optimize.eigh(H.masked_fill(held[:, :, None] | held[:, None, :], 0.0))
     values = values.abs_()
     values = torch.maximum(values, FLATTEST * values.amax(1, keepdim=True)).clamp_(min=TINY)

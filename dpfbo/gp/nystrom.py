@@ -52,7 +52,8 @@ class NystromFeatures:
         inducing: The points U, embedded if `space` is given, M x D.
         root: R, M x M.
         lengthscales: The length-scales of the kernels.
-        space: A box with discrete axes, whose points are first embedded into D coordinates; None for other domains.
+        space: The domain if it is a box with discrete axes: its points are embedded into D coordinates before k is
+            computed. None for other domains.
 
     Example:
         >>> from dpfbo.space.domain import Box
@@ -101,9 +102,9 @@ class NystromFeatures:
         return torch.linalg.solve_triangular(self.root, half.mT, upper=False)
 
     def mean_variance(self, covariances: Tensor) -> Tensor:
-        """Return the expected variance of `psi . w` across the points U, L numbers.
+        """Return the variance of the values `psi . w` at the points U, in expectation over w ~ N(0, C), L numbers.
 
-        covariances: L x M x M, the covariances of the weights w.
+        covariances: L x M x M, one matrix C for each result.
         """
         K = self.root @ covariances @ self.root.mT
         return K.diagonal(dim1=1, dim2=2).mean(1) - K.mean((1, 2))

@@ -58,8 +58,8 @@ def minimize(
 
     A problem that is not finite at x0 stays there.
 
-    step: B, the length of a step along the gradient; Newton steps are at most this long. group: B, the group of each
-    problem. With groups, a problem ends early if it is not expected to become the best of its group.
+    step: B, the length of a gradient step before the line search, and the largest length of a Newton step. group: B,
+    the group of each problem. With groups, a problem ends early if it is not expected to become the best of its group.
     """
     function = _padded(function)
     x, rows = x0.clamp(lower, upper), torch.arange(len(x0), device=x0.device)

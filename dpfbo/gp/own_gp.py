@@ -30,8 +30,9 @@ class Hyperparameters:
 class OwnGP:
     """The settings of each agent's own Gaussian process, whose mean is zero.
 
-    A fit maximises the marginal likelihood, starting at the hyper-parameters given here. `ard`, `warp` and `priors`
-    need `fit="gpytorch"`; a kernel other than `rbf` needs `fit="gpytorch"` or `fit="given"`.
+    A fit starts at the hyper-parameters given here. It maximises the marginal likelihood times the prior densities, if
+    there are priors. `ard`, `warp` and `priors` need `fit="gpytorch"`; a kernel other than `rbf` needs `fit="gpytorch"`
+    or `fit="given"`.
 
     Args:
         fit: The code that fits, `closed_form` or `gpytorch`; or `given` to keep the given hyper-parameters.
@@ -42,8 +43,8 @@ class OwnGP:
         kernel: The kernel, multiplied by `variance`: `rbf` (SE), `matern32` or `matern52`.
         ard: True to fit one length-scale per axis.
         warp: True to warp every axis by Kumaraswamy's `1 - (1 - x^a)^b`, with fitted a and b.
-        priors: True for normal priors of the logarithms of length-scales, variance and noise, with modes at the values
-            given here.
+        priors: True for normal priors of the logarithms of length-scales, variance and noise. The means of the priors
+            are the logarithms of the values given here.
         standardize: True to standardise an agent's observations by their mean and standard deviation; hyper-parameters
             are then in standardised units.
 

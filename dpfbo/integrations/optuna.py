@@ -18,6 +18,7 @@ with needing("optuna", "a sampler for Optuna"):
     from optuna.trial import FrozenTrial, TrialState
 
 _NUMBER = "dpfbo:number"  # attribute of a trial: the number of its point in `Agent.pending`
+_ENQUEUED = "fixed_params"  # attribute in which Optuna keeps the parameters of an enqueued trial
 
 Exchange = Callable[[bytes], bytes | None]
 
@@ -26,17 +27,18 @@ class AgentSampler(BaseSampler):
     """Chooses the parameters of a site's Optuna study with the site's `dpfbo.Agent`.
 
     The agent also learns of completed trials that the Optuna study already contains. A pruned or failed trial counts as
-    the worst value so far. An enqueued trial counts as an evaluation of its own parameters.
+    the worst value so far, unless it was enqueued. The value of an enqueued trial counts for the enqueued parameters.
 
-    Trials in state RUNNING have different points, with one exception: if all initial points without a value belong to
-    running trials, a new trial evaluates one of these points again. The trials of a process that has died stay in state
-    RUNNING, so end them (by Optuna's heartbeats or by `study.tell(number, state=FAIL)`).
+    Trials in state RUNNING have different points, with one exception: while the last initial points are running, a new
+    trial repeats one of them. The trials of a process that has died stay in state RUNNING, so end them (by Optuna's
+    heartbeats or by `study.tell(number, state=FAIL)`).
 
     Args:
         agent: The site's agent. If it has a folder, a restarted process continues from there.
         exchange: A function that sends the site's message to the server and returns the next broadcast, or None if the
-            broadcast is not available yet. It is called before a trial if a message is due, and with the same message
-            before each later trial until the broadcast arrives. Not needed for algorithms that send no messages.
+            broadcast is not available yet. If a message is due before a trial, the sampler calls `exchange` with it. If
+            no message is due, but the last one still waits for its broadcast, the sampler calls `exchange` with the
+            last one again. Not needed for algorithms that send no messages.
 
     Raises:
         SettingError: The agent's study has no named parameters.
@@ -89,7 +91,12 @@ class AgentSampler(BaseSampler):
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """Raise SettingError: in the agent's study, this parameter is missing, different or inactive."""
+        """Refuse a parameter that the agent's configuration does not contain.
+
+        Raises:
+            SettingError: The agent's study has no such parameter, or has it with another distribution, or the parameter
+                is inactive in this configuration.
+        """
         if param_name not in self._space:
             rule = f"must be a parameter of the agent's study{nearest(param_name, self._space)}"
         elif param_distribution != self._space[param_name]:
@@ -103,9 +110,12 @@ class AgentSampler(BaseSampler):
             number = trial.system_attrs.get(_NUMBER)
             if number not in self._agent.pending:
                 return  # another trial with the same initial point has ended before
+            point: dict[str, Any] = self._agent.pending[number]  # type: ignore[assignment]
             if state != TrialState.COMPLETE or not values:
-                self._agent.tell(number, failed=True)
-            elif self._natural(self._agent.pending[number]).equal(self._natural(trial.params)):  # type: ignore[arg-type]
+                enqueued = trial.system_attrs.get(_ENQUEUED, {})
+                if all(point.get(name) == value for name, value in enqueued.items()):
+                    self._agent.tell(number, failed=True)
+            elif self._natural(point).equal(self._natural(trial.params)):
                 self._agent.tell(number, values[0])
             else:  # the trial was enqueued with other parameters; the agent's point stays pending
                 self._agent.tell(trial.params, values[0])
@@ -124,7 +134,7 @@ class AgentSampler(BaseSampler):
                 self._agent.tell(earlier.params, earlier.value)
 
     def _exchange_bytes(self) -> None:
-        """Send the message that is due, or send the last message again until the next broadcast arrives."""
+        """Send the message that is due, or the last message again if its broadcast has not arrived yet."""
         due = self._agent.message_due
         if not due and self._agent.awaited is None:
             return
@@ -137,8 +147,8 @@ class AgentSampler(BaseSampler):
     def _next(self, study: Study, trial: FrozenTrial) -> int:
         """Return the number of the point that this trial evaluates.
 
-        It is a pending point that no other running trial holds. Without such a point, it is a new point; if the agent
-        refuses one, it is the first pending point.
+        The first choice is a pending point that no other running trial holds; the second is a new point. If the agent
+        refuses to give a new point, the trial repeats the first pending point.
         """
         others = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
         held = {t.system_attrs.get(_NUMBER) for t in others if t.number != trial.number}

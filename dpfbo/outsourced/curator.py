@@ -44,7 +44,7 @@ class Curator:
         streams: The random numbers of measurements.
         entropy: The randomness of the release.
         ledger: The ledger to which the release is charged.
-        epsilon: The curve that gives the epsilon spent after the charge.
+        epsilon: Computes epsilon from the ledger's charges.
         capacity: The largest number of measurements.
         kept: The file that keeps the release and the secret order of its rows until the run ends; None if the noise is
             seeded and can be drawn again.
@@ -52,8 +52,8 @@ class Curator:
     Guarantee:
         Only the transform's release and the measurements leave the curator. The release is charged to the ledger (on
         disk if the ledger has a path) before `release` returns it; the transform states the neighbouring relation and
-        the sensitivity. Measurements are not covered: each reveals the objective at a row of the candidate that the
-        modeler chose.
+        the sensitivity. The charge does not cover measurements. Each measurement reveals the objective at a row of the
+        measured candidate.
 
     Raises:
         LedgerError: `release` cannot charge the ledger.
@@ -105,8 +105,8 @@ class Curator:
     def resume(self, values: Tensor) -> None:
         """Restore the rows of each candidate in a resumed run.
 
-        values: the released values. Raises ValueError if the curator's file holds no release, or if the release, read
-        from the file or made again from the seed, differs from `values`.
+        values: the released values. The curator reads the release from its file, or makes it again from the seed.
+        Raises ValueError if the file holds no release, or if the release differs from `values`.
         """
         made = self.kept.load(0) if self.kept else self._new()[:2]
         if made is None or not torch.equal(made[0].values, values):
@@ -133,8 +133,8 @@ class Curator:
     def measure(self, t: int, indices: Sequence[int]) -> Measured:
         """Measure the candidates of round t; a repeated call for the last round returns the same answers.
 
-        Raises ValueError before the release, for an index that belongs to no candidate, for a round out of order, and
-        for more than `capacity` measurements.
+        Raises ValueError if nothing was released yet, if an index belongs to no candidate, if the round is out of
+        order, or if the run would have more than `capacity` measurements.
         """
         if self._candidate_rows is None:
             raise ValueError("a curator measures nothing before it has released")

@@ -30,11 +30,11 @@ class Policy:
     Args:
         policy: `gp_ucb`; or `random` for uniformly random candidates, as a control.
         delta_ucb: An upper bound on the probability that GP-UCB's confidence bounds ever fail.
-        noise_aware: True if the kernel accounts for the difference between a candidate and the measured input
-            (`Candidates.input_variance`), until the first fit by `ml`.
-        repeat: False to measure each candidate at most once. True to measure it at most `Candidates.counts` times
-            (rounded, at least 1), or without a limit if the counts are unknown. Once all candidates have reached their
-            limits, the limits no longer apply.
+        noise_aware: True if the kernel accounts for the difference between a candidate and the measured row
+            (`Candidates.input_variance`). A fit by `ml` replaces this kernel by one that ignores the difference.
+        repeat: False to limit each candidate to one measurement. True to limit it to `Candidates.counts` measurements
+            (rounded, at least 1); there is no limit if the counts are unknown. The limits end when all candidates have
+            reached them.
         fit: `given` to keep the belief's hyper-parameters; or `ml` to fit them by maximum likelihood at the released
             (noisy) points.
         every: With `ml`, a fit is due whenever the number of measurements is a multiple of this number.
@@ -78,14 +78,14 @@ class Kernel:
 def noise_aware_kernel(candidates: Candidates, belief: Belief) -> tuple[Tensor, Kernel]:
     """Return the points divided by length-scales, and the SE kernel convolved with the distribution of the inputs.
 
-    Let l be the length-scale, and v the variance of the difference between a candidate and the measured input
-    (`input_variance`). Inputs `z + e` and `z' + e'` near candidates z and z', with independent `e, e' ~ N(0, diag v)`,
-    have the expected covariance
+    Let l be the length-scale, and v the variance of the difference between a candidate and the measured row
+    (`Candidates.input_variance`). Inputs `z + e` and `z' + e'` near candidates z and z', with independent
+    `e, e' ~ N(0, diag v)`, have the expected covariance
 
         variance prod_k (l^2 / (l^2 + 2 v_k))^(1/2) exp(-sum_k (z_k - z'_k)^2 / (2 (l^2 + 2 v_k)))
 
-    At z = z', this covariance is below `variance`. The rest of `variance` becomes a nugget if all measurements of a
-    candidate are at the same input, and measurement noise if each is at a new input (`fresh`).
+    At z = z', this covariance is below `variance`. The missing part of `variance` is added to the measurement noise if
+    `Candidates.fresh` is True; otherwise it becomes a nugget.
     """
     v, lengthscale, variance = candidates.input_variance, belief.lengthscale, belief.variance
     if v is None:

@@ -1,20 +1,20 @@
-"""Numerical bounds of PO-GP-UCB: Theorem 2 (distances), and the part of Theorem 3 (regret) that GP-UCB contributes.
+"""Numerical bounds of PO-GP-UCB: Theorem 2 on distances, and the GP-UCB term of Theorem 3 on regret.
 
 Theorem 2 (Kharkovskii, Dai, Low 2020): for nu in (0, 1/2], mu in (0, 1) and `r >= 8 ln(n^2 / mu) / nu^2`, with
 probability at least 1 - mu, all pairs x, x' of the n rows and their images z, z' with r entries satisfy
 
-    (1 - nu) |x - x'|^2 <= |z - z'|^2 <= (1 + nu) C' |x - x'|^2,    C' = 1 + (w / sigma_min)^2 if raised, else 1.
+    (1 - nu) |x - x'|^2 <= |z - z'|^2 <= (1 + nu) C' |x - x'|^2,    C' = 1 + (w / sigma_min)^2 if sigma_min < w, else 1.
 
 sigma_min is the smallest singular value of the rows. If it is below the threshold w, the transform first raises all
 singular values.
 
-The theorem is restated from memory, not quoted. It follows from the transform. Let u be the squared distance of two
-rows after singular values were raised, if necessary. Then `|z - z'|^2 / u` is chi^2_r / r, which leaves [1 - nu, 1 +
-nu] with probability at most `2 exp(-r nu^2 / 8)`. There are fewer than n^2 / 2 pairs of rows, and raising stretches a
-distance at most by sqrt(C').
+The theorem is restated from memory, not quoted. Proof: let u be the squared distance of two rows after the singular
+values were raised, if at all. Then `|z - z'|^2 / u` is distributed as chi^2_r / r. It lies outside [1 - nu, 1 + nu]
+with probability at most `2 exp(-r nu^2 / 8)`. There are fewer than n^2 / 2 pairs of rows. Raising never shrinks a
+squared distance, and stretches it by a factor of at most C'.
 
-Theorem 3 bounds the simple regret by GP-UCB's bound plus terms in nu and C'. The constants of these terms are not known
-here, so `gp_ucb_regret` bounds the regret only for exact distances (`transform=none`).
+Theorem 3 bounds the simple regret by GP-UCB's bound plus terms in nu and C'. `gp_ucb_regret` omits these terms, because
+their constants are not known here. It bounds the regret only for exact distances (`transform=none`).
 """
 
 import math

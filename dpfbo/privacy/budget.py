@@ -64,7 +64,7 @@ class EpsilonCurve:
         return self._curve[len(both) - 1]
 
     def _n_charged(self, charged: Events) -> int:
-        """Return the least n >= 1 such that the charges end with the first n planned events; 0 if there is none."""
+        """Return the least n >= 1 such that the last n charges equal the first n planned events; 0 if there is none."""
         lengths = range(1, min(len(charged), len(self._planned)) + 1)
         return next((n for n in lengths if list(charged[-n:]) == self._planned[:n]), 0)
 

@@ -36,9 +36,10 @@ class LedgerCoverage:
                 check_text(name, value)
 
     def differences(self, other: "LedgerCoverage") -> list[str]:
-        """Return a text such as `another seed (3, and this is 0)` for each field that differs.
+        """Return a text for each field that differs, such as `another seed (3, and this is 0)`.
 
-        A `data` or `relation` that is None in either run does not count as different.
+        In this example, self has seed 3 and `other` has seed 0. A `data` or `relation` that is None in either run does
+        not count as different.
         """
         found = []
         for name, words in _WORDS.items():

@@ -37,10 +37,10 @@ class DistributedNoise:
     Guarantee:
         At least N - max_dropouts sites take part, and the honest ones among them add noise of variance at least sigma^2
         that nobody else knows. Rounding moves a message of M numbers by at most `g sqrt(M) / 2` and leaves a zero
-        message zero, so the sensitivity is at most `C + g sqrt(M) / 2`. A sum of H honest shares is not one discrete
-        Gaussian. The probabilities under the two differ at most by a factor `exp(±M gap)` (Kairouz, Liu and Steinke
-        2021, Prop. 12), where `gap = 10 sum_(0<k<H) exp(-2 pi^2 s^2 k / (k + 1))` is below `10 H exp(-pi^2 s^2)`.
-        `check` refuses noise with s < 10, so gap is below 1e-400.
+        message zero, so the sensitivity is at most `C + g sqrt(M) / 2`. A sum of H honest shares is not exactly
+        discrete Gaussian: its probabilities differ from a discrete Gaussian's at most by a factor `exp(±M gap)`
+        (Kairouz, Liu and Steinke 2021, Prop. 12), where `gap = 10 sum_(0<k<H) exp(-2 pi^2 s^2 k / (k + 1))` is below
+        `10 H exp(-pi^2 s^2)`. `check` refuses noise with s < 10, so gap is below 1e-400.
 
     Raises:
         SettingError: `N <= 2 max_dropouts + colluders`; the secure sum needs more sites.
@@ -77,17 +77,20 @@ class DistributedNoise:
     def threshold(self) -> int:
         """The number t of sites that must answer to reveal a sum: the least t with `2 t > N + colluders`.
 
-        Any two sets of t sites then share an honest site, which refuses to reveal two different sums.
+        Any two sets of t sites share an honest site, which refuses to reveal two different sums.
         """
         return (self.n_sites + self.colluders) // 2 + 1
 
     @property
     def price(self) -> float:
-        """The variance of the noise if nobody drops out, divided by sigma^2, the variance with a trusted server."""
+        """The noise variance if nobody drops out, as a multiple of the variance sigma^2 with a trusted server."""
         return self.n_sites / self.honest
 
     def check(self, scale: float) -> None:
-        """Raise ValueError if `scale`, sigma in grid steps, could make sums overflow, or is too small for the grid."""
+        """Raise ValueError if the noise could make a sum overflow, or if it is positive but too small for the grid.
+
+        scale: sigma / g.
+        """
         most = self.n_sites * 2.0**BITS + _DEVIATIONS * scale * math.sqrt(self.price)
         if most >= 2.0 ** (_MODULUS_BITS - 1):
             raise ValueError(
@@ -107,8 +110,8 @@ class DistributedNoise:
     def share(self, site: int, scale: float, size: int, entropy: Entropy, round: int) -> Tensor:
         """Draw a site's share of the noise: M integers of variance s^2, as in the formula of the class.
 
-        The share is an exact discrete Gaussian from the operating system, or in a simulation a rounded Gaussian from
-        the seed. scale: sigma / g. size: M.
+        If `entropy` is reproducible, the share is rounded Gaussian noise from the seed; otherwise it is exact discrete
+        Gaussian noise from the operating system. scale: sigma / g. size: M.
         """
         own = scale / math.sqrt(self.honest)
         if own == 0:

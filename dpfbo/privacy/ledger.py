@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 class Ledger:
     """Keeps the charges of all releases in their order, in a JSON-lines file or in memory.
 
-    A charge whose round and digest are already recorded is not recorded again: a run that is repeated or resumed with
-    equal inputs and seed releases the same bytes. Other bytes are a new release and are charged, even in the same
-    round. An incomplete last line is ignored, because its broadcast was never sent.
+    A charge whose round and digest are already recorded is not recorded again. So a run that is repeated or resumed
+    with equal inputs and an equal seed is not charged twice, because it releases the same bytes. A release of other
+    bytes is charged, even in the same round. An incomplete last line is ignored, because its broadcast was never sent.
 
     Threads, `Ledger` objects and processes may charge one file concurrently. If a file is deleted, an object that has
     read or recorded charges in it refuses any further charge.
@@ -169,7 +169,7 @@ class Ledger:
             return self._digests.get(round, set())
 
     def _follow(self) -> None:
-        """Read the lines that other processes have appended. If the file was deleted, nothing changes."""
+        """Read the lines that other processes have appended. If there is no file, the charges in memory are kept."""
         if self.path is None or self._file is not None:
             return
         try:

@@ -30,7 +30,7 @@ class SeenFile:
     """The state of a ledger's file when it was last read or written.
 
     status: device, inode, modification time in ns, size in bytes. end: the length of the complete lines in bytes.
-    ended: True if the last complete line has its newline. tip: the chained digest of that line.
+    ended: False if the last complete line lacks only its newline. tip: the chained digest of the last complete line.
     """
 
     status: tuple[int, int, int, int]
@@ -79,9 +79,9 @@ def read_file(
 ) -> tuple[LedgerLines, SeenFile]:
     """Return the lines of a file, and its present state.
 
-    known: the charges at the last read or write. covers: the run that line 1 named then; None if line 1 named no run.
-    Raises LedgerError if the file is too large, lacks a known charge, no longer names that run, or has an unreadable or
-    modified line.
+    known: the charges at the last read or write. covers: the run that line 1 named at that time; None if it named none.
+    Raises LedgerError if the file is too large, lacks a charge in `known`, or no longer names the run `covers`. Also
+    raises LedgerError if a line is unreadable or modified.
     """
     status = os.fstat(file.fileno())  # read before the content, so that the next call notices later changes
     _check_size(path, status)

@@ -79,9 +79,9 @@ def read_lines(content: bytes) -> LedgerLines:
 
 
 def entries_of(line: bytes, number: int) -> dict[str, Any] | None:
-    """Return the JSON fields of a line; None if it cannot be read. Raises LineFault for the format of a newer version.
+    """Return the JSON fields of a line; None if it cannot be read. Raises LineFault if its format is too new.
 
-    A charge without `format` or `chain` counts as readable.
+    The fields `format` and `chain` of a charge may be missing.
     """
     if len(line) > LONGEST:
         return None
@@ -100,7 +100,8 @@ def entries_of(line: bytes, number: int) -> dict[str, Any] | None:
 def is_torn(line: bytes) -> bool:
     """Return True if an unreadable line may come from an interrupted write.
 
-    The line of a charge has its only "}" at its end, so an unreadable line with "digest" and "}" was written in full.
+    A charge has a "}" only as its last character. So an unreadable charge (it has "digest") with a "}" was written in
+    full.
     """
     return len(line) <= LONGEST and not (b'"digest"' in line and b"}" in line)
 

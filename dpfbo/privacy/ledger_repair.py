@@ -22,10 +22,10 @@ _ROUND, _DIGEST = re.compile(rb'"round": ?(\d{1,15})\b'), re.compile(rb'"digest"
 class RepairedLedger:
     """A valid ledger that replaces a damaged one, and the changes.
 
-    content, charges: the new file and its charges. raised: line numbers, in the damaged file, of charges that were
-    modified or do not follow from the line before. unreadable: line numbers of unreadable lines in that file. missing:
-    the rounds without a line. torn: True if an incomplete last line was left out; its broadcast was never sent.
-    unbound: True if the damaged file named a run and the new file names none.
+    content, charges: the new file and its charges. raised: the readable charges whose chained digest is missing or
+    wrong, as line numbers in the damaged file. unreadable: the unreadable lines, also as line numbers in the damaged
+    file. missing: the rounds without a line. torn: True if an incomplete last line was left out; its broadcast was
+    never sent. unbound: True if the damaged file named a run and the new file names none.
     """
 
     content: bytes
@@ -39,7 +39,7 @@ class RepairedLedger:
 
 @dataclass(frozen=True)
 class _ReadLine:
-    """A line of the damaged file. charge: None if unreadable. intact: True if it follows from the line before."""
+    """A line of the damaged file. charge: None if unreadable. intact: True if its chained digest is right."""
 
     number: int
     content: bytes
@@ -111,9 +111,10 @@ def worst(charge: Charge, others: Sequence[Charge]) -> Charge:
 
 
 def _read(content: bytes) -> tuple[list[_ReadLine], bool, set[LedgerCoverage | None]]:
-    """Return the lines with charges, True if an incomplete last line was left out, and the runs that lines name.
+    """Separate the lines that name a run from all other lines.
 
-    A run whose line was modified counts as None.
+    The bool is True if an incomplete last line was left out. The set holds the named runs; None stands for a run whose
+    line was modified.
     """
     parts, torn = _ENDS.split(content), False
     if entries_of(parts[-1], len(parts)) is None and is_torn(parts[-1]):

@@ -57,9 +57,9 @@ _SHOWN = 4  # most files that a message names
 
 @cache
 def code_digests() -> dict[str, str] | None:
-    r"""Return the digest of each file in `SOURCES` and the mechanism's `version`; None if a file is not installed.
+    r"""Return the digest of each file in `SOURCES`, by path; None if a file is not installed.
 
-    Line ends are read as `\n`.
+    The entry "version" is the mechanism's `VERSION`. Line ends are read as `\n`.
     """
     root, found = resources.files("dpfbo"), {_VERSION: str(VERSION)}
     for name in SOURCES:

@@ -71,10 +71,11 @@ class DiscreteGaussian:
         most g/2, and floating-point summation moves it by at most `n^2 2^-53` sensitivities. So two sums that are one
         sensitivity apart end up at most `inflation = 1 + (2^-bits + n^2 2^-52) sqrt(size)` sensitivities apart, and
         sigma grows by this factor. Everything after the exact draw is post-processing. Accountants analyse a continuous
-        Gaussian; their epsilon also holds for this Gaussian rounded to the grid. Where no number of the noise exceeds k
-        standard deviations, the discrete and the rounded continuous Gaussian have equal probabilities up to a factor
-        `exp(±size (k^2 + 1) g^2 / (24 sigma^2))`. No epsilon includes this factor. For 30 bits, the factor
-        differs from 1 by less than 1e-9 if `size (k^2 + 1) < 2e10 (sigma / sensitivity)^2`.
+        Gaussian. Their epsilon also holds if the continuous Gaussian is rounded to the grid. As long as every number of
+        the noise is within k standard deviations, the probabilities of the discrete Gaussian and of the rounded
+        continuous one agree up to a factor `exp(±size (k^2 + 1) g^2 / (24 sigma^2))`. No accountant includes this
+        factor in its epsilon. For 30 bits, the factor differs from 1 by less than 1e-9 if
+        `size (k^2 + 1) < 2e10 (sigma / sensitivity)^2`.
 
     Raises:
         SettingError: bits lies outside 20..32.

@@ -37,7 +37,8 @@ class PrivacyPlan:
         chosen: The accountant for the epsilon of each round, for the budget and for calibration.
         covers: A text that says which data epsilon protects.
         budget: The limit on the epsilon of all releases in a ledger; None for no limit.
-        epsilon_of_nothing: Epsilon without any release; None if agents receive the messages of others unchanged.
+        epsilon_of_nothing: The epsilon while no release is charged. None says that no epsilon is finite, because agents
+            receive the messages of others unchanged.
 
     Raises:
         SettingError: Delta lies outside (0, 1), or `accountants` lacks the chosen one.
@@ -142,9 +143,9 @@ class PrivacyPlan:
     ) -> float:
         """Return the least noise multiplier, to four digits, with epsilon at most `target`.
 
-        events_of: returns the events of all releases for a noise multiplier. least: the smallest ratio of a round's
-        multiplier to the result (1 if every round uses the result itself). guess: a candidate, which is tried first.
-        Raises ValueError if no multiplier meets the target.
+        events_of: returns the events of all releases for a noise multiplier. A round's multiplier is the result times
+        the round's factor. least: the smallest of these factors (1 if every round uses the result itself). guess: a
+        candidate, which is tried first. Raises ValueError if no multiplier meets the target.
         """
         epsilon_of = self._cost(events_of)
         if calibrate.is_noise_multiplier(guess, epsilon_of, target, least):
@@ -176,9 +177,9 @@ def analysing(
 ) -> dict[str, Accountant]:
     """Return the accountants, by name, that can analyse all of these events and share one neighbouring relation.
 
-    chosen: the accountant that sets the relation; None for the first one that can analyse the events. With a chosen
-    accountant, others whose epsilon is not a guarantee are left out. names: the accountants to try; None for all of
-    `ACCOUNTANTS`.
+    chosen: the accountant that sets the relation; if None, the first of `names` that can analyse the events sets it. If
+    an accountant is chosen, the result leaves out all others whose epsilon is not a guarantee. names: the accountants
+    to try; None for all of `ACCOUNTANTS`.
 
     Raises UnsupportedEvent if the chosen accountant cannot analyse an event.
     """

@@ -12,8 +12,7 @@ class Release:
     """Released numbers and the parameters of their noise; all fields are public.
 
     Args:
-        values: P x M (sub-regions x features) from a server; from a curator, a tensor whose shape its transform
-            determines.
+        values: P x M (sub-regions x features) from a server. The shape of a curator's values depends on the transform.
         sigma: The standard deviation of the noise in each number; 0 without noise.
         sensitivity: The L2 sensitivity from which sigma was derived; infinite if no bound is enforced.
     """
@@ -49,12 +48,12 @@ class Diagnostics:
 
 
 class KeptRelease(Protocol):
-    """Stores a release on disk before it is charged, so that a restart sends the same bytes."""
+    """Stores a release on disk before its privacy cost is charged, so that a restart sends the same bytes."""
 
     def load(self, round: int) -> tuple[Release, Sequence[int] | None] | None:
         """Return the release of a round and the secret order of its rows; None if no release of the round is stored.
 
-        The order is None for a server's release, and for a curator's release in the table's order.
+        The order is None unless a curator reordered the rows.
         """
 
     def save(self, round: int, release: Release, order: Sequence[int] | None = None) -> None:

@@ -98,7 +98,7 @@ class Activity(ScoreProblem):
 
 @lru_cache(maxsize=2)
 def _data(path: Path, split_seed: int, device: torch.device) -> DataSets:
-    """Return the data of all subjects, so that rounding does not depend on n_agents."""
+    """Return the data of all subjects, padded to a length that does not depend on n_agents."""
     subjects = load_subjects(path, split_seed)
     training = [(s.X_train, s.y_train) for s in subjects]
     validation = [(s.X_validation, s.y_validation) for s in subjects]

@@ -43,7 +43,7 @@ class OneCurator:
 
     @property
     def prior(self) -> Belief:
-        """The public GP prior, in units of its own standard deviation."""
+        """The public GP prior, scaled to variance 1 and length-scale 1."""
         noise = self._prior_noise
         if not _LEAST_NOISE <= noise < float("inf"):
             raise ValueError(f"the prior's noise must be a finite number of at least {_LEAST_NOISE:g}, got {noise!r}")
@@ -88,8 +88,9 @@ def lowest(ranks: np.ndarray, n_rows: int | None, problem: str) -> np.ndarray:
 
     Raises SettingError if there are fewer than n_rows ranks.
 
-    A record's rank does not depend on the other records. If each row of a table is one of the chosen records, replacing
-    one record therefore replaces at most one row. With n_rows=None, the replacement may add or remove a row instead.
+    Suppose that each row of a table is one of the chosen records, and that a record's rank does not depend on the other
+    records. Replacing one record of the file then replaces at most one row. With n_rows=None, the replacement may
+    add or remove a row instead.
     """
     if n_rows is not None and n_rows > len(ranks):
         raise SettingError("n_rows", f"must be at most {len(ranks)} for {problem}, got {n_rows}")

@@ -225,7 +225,7 @@ class Custom:
         return {name: value for name, value in vars(self).items() if name not in ("_workers", "record")}
 
     def _values(self, calls: list[tuple[int, np.ndarray]]) -> Iterator[tuple[int, float]]:
-        """Yield index and value of each call as it ends; a call that fails every attempt yields NaN or raises."""
+        """Yield the index and the value of each call as it ends; the value of a failed call is NaN."""
         configured = [(agent, self._configuration(point)) for agent, point in calls]
         blocks = [[i] for i in range(len(calls))] if self._in_this_process else [list(range(len(calls)))]
         for left in blocks if calls else ():

@@ -23,7 +23,8 @@ class GridGP(OneCurator):
 
     Args:
         side_points: The grid has side_points^2 candidates.
-        side: The side of the square. The paper gives no unit for its length-scale; 8 comes closest to its results.
+        side: The side of the square. The paper gives a length-scale without a unit. A side of 8 comes closest to the
+            paper's results.
         lengthscale: The length-scale, in the unit of `side`.
         noise_variance: The variance of the measurement noise.
         function_seed: The seed of the draw, independent of the run's seed.

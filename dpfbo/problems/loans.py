@@ -35,15 +35,15 @@ class Loans(candidates.OneCurator):
     position in the file. Replacing one record therefore replaces at most one row of the table; with n_rows=None, the
     replacement may add or remove a row instead.
 
-    The metric is simple regret in units of signal_sd. As in the authors' code, every measurement of a loan gives its
-    return in the table. Most of a return is chance, so compare a method's regret with that of other methods and of
-    random choices, not with zero.
+    The metric is simple regret in units of signal_sd. As in the authors' code, measurements are exact: each returns the
+    loan's value in the table. Most of a return is chance, so compare a method's regret with that of other methods and
+    of random choices, not with zero.
 
     Args:
         n_rows: The number of candidates; None for all.
         subset_seed: The seed of the ranks.
-        amount: Public bounds (lowest, highest) of the amount. Loans below the lowest amount are left out;
-            no other value outside its bounds removes a loan.
+        amount: Public bounds (lowest, highest) of the amount. Loans below the lowest amount are left out.
+            Loans above the highest amount, or outside the bounds of rate or income, remain candidates.
         rate: Public bounds of the interest rate.
         income: Public bounds of the income.
         lengthscales: The length-scales of the return's GP in the logarithms of the three features.

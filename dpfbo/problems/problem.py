@@ -29,8 +29,8 @@ class Problem(Protocol):
         reference: One value per agent (N, on the CPU). The metric is the reference minus the agent's best value so far,
             which is simple regret if the reference is the optimum. None if the metric is the best value itself.
 
-    If a problem negates its original objective, its attribute `maximize` is False. Tables then show the original
-    values.
+    A problem that negates its original objective has an attribute `maximize`, which is False. Tables show the original
+    values of such a problem.
     """
 
     @property
@@ -64,8 +64,8 @@ class Problem(Protocol):
             round: The number of the round.
 
         Returns:
-            Observations, n x k, on the same device. NaN marks a failed evaluation; the agent's GP then uses the
-            agent's worst value so far instead.
+            Observations, n x k, on the same device. NaN marks a failed evaluation; the agent's GP uses the agent's
+            worst value so far in its place.
         """
 
     def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:
@@ -86,7 +86,7 @@ RULES: dict[str, Any] = {
 
 
 def check_settings(problem: Any) -> None:
-    """Check the settings whose names are in `RULES`; raise SettingError for an invalid value. None is valid."""
+    """Check each setting that is not None and has a rule in `RULES`; raise SettingError for an invalid value."""
     for setting in fields(problem):
         if setting.name in RULES and getattr(problem, setting.name) is not None:
             RULES[setting.name](setting.name, getattr(problem, setting.name))
@@ -135,7 +135,7 @@ class ScoreProblem(ABC):
 
     @property
     def noise_variance(self) -> float | None:
-        """The variance of the observation noise: 0, because scores are deterministic by default."""
+        """The variance of the observation noise: 0. Subclasses with random scores return None."""
         return 0.0
 
     @property
@@ -160,7 +160,7 @@ def data_fingerprint(problem: object) -> str | None:
 
     Returns:
         `sha256:<64 digits>` of the files' contents, independent of their names; `generated` if there are no files; None
-        if the problem has no such attribute (`Custom`, or a problem of another package).
+        if the problem has no attribute `data_files` (`Custom`, or a problem of another package).
 
     Raises:
         OSError: A file cannot be read.

@@ -80,9 +80,8 @@ class Property(candidates.OneCurator):
 
     The rank of a record is random and depends only on subset_seed and the record's position in the file; the rank of a
     location is the lowest rank of its records. The table has the n_rows locations of lowest rank, in the order of
-    ranks. If one record is replaced, prices change at no more than two locations, and at most one location of the table
-    is replaced by another. In total, at most two rows change. With n_rows=None, a location may be added or removed
-    instead.
+    ranks. If one record is replaced, at most two rows of the table change: prices change at no more than two locations,
+    and at most one location gives its row to another location. With n_rows=None, the table may gain or lose a row.
 
     Features are the distances east and north of the centre of the public bounds, in units of the length-scale. The
     metric is simple regret in units of signal_sd. As in the authors' code, every measurement of a location returns the
@@ -95,12 +94,13 @@ class Property(candidates.OneCurator):
         file: The path of a csv file with the columns lon, lat (degrees) and price; only for source=csv.
         n_rows: The number of locations; None for all.
         subset_seed: The seed of the ranks.
-        lon: Public bounds (lowest, highest) in degrees; rows outside stay in the table. Here and below, None means the
-            source's own value (`SOURCES`); source=csv needs every value, from public knowledge and not from the file.
+        lon: Public bounds (lowest, highest) in degrees; locations outside stay in the table. For lon, lat,
+            lengthscale, mean, signal_sd and noise_sd, None means the source's own value (`SOURCES`). The source csv
+            needs all six, from public knowledge and not from the file.
         lat: Public bounds in degrees.
         lengthscale: The length-scale of the GP of the log price, in km.
-        mean: The mean of this GP.
-        signal_sd: The standard deviation of this GP.
+        mean: The mean of the GP.
+        signal_sd: The standard deviation of the GP.
         noise_sd: The standard deviation of the noise in the log price.
         data_dir: The data folder, see `readers.data_files`.
 

@@ -1,6 +1,7 @@
 """Scores by which an adversary decides which of two tables a curator has released.
 
-Released rows are in the table's order, because the adversary knows the secret order of the release.
+A score takes the released rows in the table's order. The adversary can restore this order because it knows the secret
+order of the release.
 """
 
 import math

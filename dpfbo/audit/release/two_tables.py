@@ -36,7 +36,8 @@ _GAP = 1e3  # least ratio of a release's distances from the two column spaces th
 class Attack:
     """Two neighbouring tables, and a score that is larger if the neighbour was released.
 
-    words: how the neighbour differs. table: the curator's table, or a copy with shortened rows.
+    words: how the neighbour differs. table: the curator's table, or a copy in which long rows are shortened so that one
+    row is longer than all others.
     """
 
     words: str
@@ -55,9 +56,9 @@ class AttackResult:
     """The result of an attack on the claim of a release.
 
     verdict: `without` holds the scores of the table's releases, `with_message` those of the neighbour's releases.
-    disjoint: True if every release lay in the column space of its own table, up to a rounding error, and its distance
-    from the other table's column space was over a thousand times that error. The two distributions then do not overlap,
-    so that delta is 1 for every epsilon.
+    disjoint: True if every release lay in its own table's column space, up to rounding, and was over a thousand times
+    farther from the other table's column space. Then the two distributions do not overlap, and delta is 1 for every
+    epsilon.
     """
 
     attack: Attack
@@ -93,8 +94,8 @@ def claim_of(transform: Transform, table: Table) -> Claim:
 def attacks(transform: Transform, table: Table, move: float = MOVE) -> list[Attack]:
     """Return the attacks that apply to a transform.
 
-    move: the distance that one row moves in the column-space attack, in the unit in which neighbours are at most 1
-    apart. Raises ValueError for a move outside (0, 1], or if the neighbours have the same noiseless release.
+    move: the distance that one row moves in the column-space attack. In its unit, neighbours are at most 1 apart.
+    Raises ValueError for a move outside (0, 1], or if the neighbours have the same noiseless release.
     """
     checks.positive("move", move)
     if move > FARTHEST:

@@ -32,7 +32,10 @@ def signed_survivors(target: SumTarget) -> str:
 
 
 def _two_lists(target: SumTarget) -> int:
-    """Show the two halves of the sites different lists of survivors, which all sites must refuse; return N."""
+    """Check that no site helps to unmask if the two halves of the sites sign different lists of survivors.
+
+    Return the number of sites, or 0 if no site may drop out.
+    """
     if not target.noise.max_dropouts:
         return 0
     run, N = SumRun(target).until("survivors"), target.n_sites
@@ -87,8 +90,8 @@ def signed_keys(target: SumTarget) -> str:
 def one_vector(target: SumTarget) -> str:
     """Check that a key masks only one vector: a site sends the same one after a restart or a restore from a copy.
 
-    If another set of sites takes part, a restored site must use other masks. Otherwise, the difference of its two
-    vectors would reveal a mask that it shares with an omitted site.
+    If one of the sites is left out, a restored site must use other masks. With the same masks, the difference of its
+    two vectors would reveal the mask that it shares with the site left out.
     """
     run, N = SumRun(target).until("masked"), target.n_sites
     copies = [journal.copied() for journal in run.journals]

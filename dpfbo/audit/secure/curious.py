@@ -58,9 +58,9 @@ def masked_numbers(target: SumTarget) -> str:
 
 
 def masks(target: SumTarget) -> str:
-    """Check that, in each attempt at a sum, each pair of sites shares a mask and each site has its own, all different.
+    """Check that each pair of sites shares a mask, each site has a mask of its own, and no two masks are the same.
 
-    For each pair, all other sites collude with the server.
+    The masks are those of two attempts at a sum. The mask of a pair is found with all other sites as colluders.
     """
     size, N = target.size_for(NUMBERS), target.n_sites
     run = SumRun(target, size, attempts=2)
@@ -88,9 +88,9 @@ def masks(target: SumTarget) -> str:
 
 
 def _left_of_pairs(run: SumRun) -> tuple[dict[tuple[int, int], np.ndarray], np.ndarray]:
-    """Return, by ordered pair of sites, what remains of the first site's masked vector if all other sites collude.
+    """Return the masks of pairs of sites, by (n, v), and the masks of single sites, N x M.
 
-    Also return the masks of single sites, N x M.
+    The mask at (n, v) is what is left of site n's masked vector without the vector and all other masks in it.
     """
     N, attempt = run.target.n_sites, run.server.attempt
     adverts = {n: Advert.of(run.answers[attempt, "keys", n].payload) for n in range(N)}
@@ -113,8 +113,8 @@ def _left_of_pairs(run: SumRun) -> tuple[dict[tuple[int, int], np.ndarray], np.n
 def two_worlds(target: SumTarget) -> str:
     """Check that a server cannot tell whether site 0, the canary, sends zeros or a large vector that site 1 cancels.
 
-    In both worlds, the canary's masked numbers must have the same distribution, and each answer the same length. After
-    subtraction of the canary's vector, masked numbers must lie near zero as often as uniform numbers do.
+    The canary's masked numbers must have the same distribution in both worlds, and each answer must have the same
+    length. After subtraction of the canary's vector, these numbers must lie near zero as often as uniform numbers do.
     """
     worlds, lengths = [], []
     for loud in (0, _LOUD):
@@ -210,7 +210,10 @@ def noise_shares(target: SumTarget) -> str:
 
 
 def _uniform(numbers: np.ndarray) -> Iterator[tuple[str, float]]:
-    """Yield names and p-values of chi-square tests of each byte, and of the top four bits of successive numbers."""
+    """Yield names and p-values of chi-square tests that numbers are uniform.
+
+    The first four tests are of one byte each. The last is of the top four bits of two neighbours together.
+    """
     flat = np.ascontiguousarray(numbers).reshape(-1)
     for k in range(4):
         yield f"byte {k}", _chi_square(np.bincount((flat >> np.uint32(8 * k)) & np.uint32(255), minlength=256))

@@ -60,8 +60,9 @@ class SumTarget:
 class SumRun:
     """One secure sum in one process, of vectors that the audit chooses.
 
-    vectors: each site's vector of M integers, by (attempt, site). It is the site's entry in `numbers` or, without
-    `numbers`, random from -2^16 to 2^16. answers: the sites' answers to honest requests, by (attempt, step, site).
+    vectors: each site's vector of M integers, by (attempt, site). The argument `numbers` gives the vector of each site;
+    without `numbers`, vectors are random, from -2^16 to 2^16. answers: the sites' answers to honest requests, by
+    (attempt, step, site).
     """
 
     def __init__(

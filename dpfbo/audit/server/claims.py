@@ -43,7 +43,8 @@ _SAME = 1e-3  # tolerated relative difference of a record's epsilon, which may u
 def accountant(rounds: RepeatedRounds) -> str:
     """Check that the accountant's epsilon is at least the exact epsilon, and not far above it.
 
-    dp-accounting gives bounds on the exact epsilon; under replace-one, only a lower one.
+    dp-accounting gives bounds on the exact epsilon. Under replace-one, it gives no upper bound, so an epsilon far above
+    the exact one passes.
     """
     of = rounds.target.accountant
     opposite = of.relation == REPLACE_ONE
@@ -91,7 +92,10 @@ def epsilon_interval(rounds: Rounds, delta: float, guess: float, opposite: bool)
 
 
 def reported(rounds: RepeatedRounds) -> str:
-    """Check that epsilon and sigma in the records agree with the ledger, also if it holds charges of an earlier run."""
+    """Check that epsilon and sigma in the records agree with the ledger.
+
+    The check is made with an empty ledger, and again with a ledger that holds a charge of an earlier run.
+    """
     target, charged = rounds.target, rounds.charged[:_REPORTED]
     if charged != list(range(len(charged))):
         return "the first rounds are not charged"

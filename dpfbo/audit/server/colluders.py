@@ -1,6 +1,7 @@
-"""The release that the audit attacks if no server is trusted: a sum with no more noise than its charge assumes.
+"""The release that the audit attacks if no server is trusted.
 
-The charge assumes `colluders` sites that collude with the server, and `max_dropouts` sites that have dropped out.
+It lacks the noise shares of `max_dropouts` sites, assumed to have dropped out, and of `colluders` sites, assumed to
+collude with the server. Its charge counts the noise of the other sites alone.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class ColludersView(DistributedGaussian):
 
 @dataclass(frozen=True)
 class HeldSum(DistributedGaussian):
-    """A mechanism that releases the numbers `held` whatever agents send."""
+    """A mechanism that always releases the numbers in `held`."""
 
     held = torch.empty(0)
 

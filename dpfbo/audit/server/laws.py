@@ -51,7 +51,10 @@ class _OneStream:
 
 
 def _entropy(rounds: RepeatedRounds, label: str) -> Entropy:
-    """Return a seeded entropy source for many draws, or the operating system's if no seed repeats the noise."""
+    """Return an entropy source for many draws.
+
+    It is seeded if a seed can repeat the noise. If not, it is the operating system's source.
+    """
     generator = seeded(label, rounds.seed).streams.generator("law")
     return _OneStream(generator) if rounds.audited.seedable else SystemEntropy()
 
@@ -59,8 +62,8 @@ def _entropy(rounds: RepeatedRounds, label: str) -> Entropy:
 def choices_needed(q: float, n_agents: int, thorough: bool = False) -> int:
     """Return how many draws of S_t detect, with probability 0.99, that q is too large by 2 % (thorough: 0.5 %).
 
-    S_t is the set of agents chosen in a round, each with probability q. The number is at least 200. A maximum, for
-    speed and memory, may lower the probability.
+    S_t is the set of agents chosen in a round, each with probability q. The number is at least 200. It is capped for
+    speed and memory; if the cap lowers it, the probability is below 0.99.
     """
     most = min(_MOST_CHOICES[thorough], max(200, _MOST_AGENTS // n_agents))
     return min(most, max(200, math.ceil((excess_found(q, n_agents, 1) / _EXCESS[thorough]) ** 2)))
@@ -73,7 +76,10 @@ def excess_found(q: float, n_agents: int, draws: int) -> float:
 
 
 def law_of_choice(rounds: RepeatedRounds) -> str:
-    """Check the number of chosen agents, and the frequency of each agent and pair, against the charge."""
+    """Check the number of chosen agents, and the frequency of each agent, against the charge.
+
+    Under Poisson sampling with q < 1, also check the frequency of each pair among the first 256 agents.
+    """
     target = rounds.audited
     N, T = target.shape[0], target.rounds
     q, _, subset = round_parameters(rounds.charge(rounds.examined[0]).event())
@@ -128,9 +134,9 @@ def _sizes(sizes: np.ndarray, N: int, q: float) -> float:
 def noise(rounds: RepeatedRounds) -> str:
     """Check that the noise has the charged standard deviation in each region and feature, whatever agents send.
 
-    With the same randomness, the release divided by its sigma must be the same if all messages are zero, NaN or late,
-    or if no agent is chosen. If all messages are long along the first feature, the release must be the same in all
-    other features. Noise that cannot be repeated by a seed gets statistical tests instead.
+    Each release, divided by its sigma, is compared with the release of zero messages under the same randomness. The two
+    must be equal if all messages are NaN or late, or if no agent is chosen. If all messages are long along the first
+    feature, the two must be equal in all other features. Noise that no seed can repeat gets statistical tests instead.
     """
     p, t = dict[str, float](), rounds.examined[0]
     for name, target, messages, late, first in _sent(rounds.audited):
@@ -161,7 +167,10 @@ def _released(target: Target, t: int, messages: Tensor, late: Tensor | None = No
 
 
 def _sent(target: Target) -> Iterator[tuple[str, Target, Tensor, Tensor | None, int]]:
-    """Yield (name, target, messages, late, first feature with noise alone) of rounds with equal noise."""
+    """Yield (name, target, messages, late, first) of rounds whose noise must be the same.
+
+    first: the index of the first feature that is noise alone; so are all later ones.
+    """
     N, _, M = target.shape
     loud = torch.zeros(N, M, dtype=torch.float64)
     loud[:, 0] = LONG_NORM * target.message_norm
@@ -231,13 +240,16 @@ def bits(rounds: RepeatedRounds) -> str:
 
 
 def _on_grid(x: np.ndarray) -> float:
-    """Return the share of numbers in single precision, up to a few roundings."""
+    """Return the share of numbers that single precision can represent, up to rounding errors in double precision."""
     with np.errstate(over="ignore"):
         return float(np.mean(np.abs(x - x.astype(np.float32)) <= 4 * np.finfo(float).eps * np.abs(x)))
 
 
 def _uniforms(x: np.ndarray) -> float:
-    """Return the share of Box-Muller radii (of numbers k and k + n/2) that come from a uniform number of 24 bits."""
+    """Return the share of Box-Muller pairs whose radius r comes from a uniform number of at most 24 bits.
+
+    The numbers k and k + n/2 are a pair. Their uniform number is 1 - exp(-r^2 / 2).
+    """
     half = len(x) // 2
     first = -np.expm1(-(x[:half] ** 2 + x[half : 2 * half] ** 2) / 2) * 2.0**_SINGLE
     return float(np.mean(np.abs(first - np.round(first)) < 1e-5))

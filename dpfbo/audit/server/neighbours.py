@@ -20,7 +20,7 @@ _NEVER = "no agent was ever in S_t"
 
 
 def usable_messages(rounds: RepeatedRounds, agent: int) -> dict[str, Tensor]:
-    """Return short and long messages of M numbers, some in directions where other norms differ most from L2."""
+    """Return messages of M finite numbers, with norms below, at and above the clip norm."""
     M, C = rounds.target.shape[2], rounds.target.message_norm
     ones, long = torch.ones(M, dtype=torch.float64), rounds.long_message(agent)
     first = torch.zeros(M, dtype=torch.float64)
@@ -71,7 +71,7 @@ def moved(rounds: RepeatedRounds) -> str:
 
 
 def _one_agent_sends(rounds: RepeatedRounds, t: int) -> Iterator[tuple[int, int, str, Tensor, Tensor | None]]:
-    """Yield (agent, seed, name, message, others) of every trial of `moved` in a round."""
+    """Yield (agent, seed, name, message, others) for each comparison of `moved` in round t."""
     first = rounds.three_agents(t)
     for agent in dict.fromkeys([*first, *rounds.agents_by_weight(t)[:_AGENTS]]):
         for seed in rounds.seeds_with(t, agent, 1):
@@ -100,7 +100,7 @@ def unusable(rounds: RepeatedRounds) -> str:
 
 @contextmanager
 def _sent(t: int, name: str) -> Iterator[None]:
-    """Raise ClaimBroken if a message ends round t with an error."""
+    """Raise ClaimBroken in place of any error in round t. name: the name of the one message sent."""
     try:
         yield
     except Exception as error:

@@ -80,7 +80,7 @@ def _check_held(rounds: RepeatedRounds, server: PriorServer, t: int, values: Ten
 
 
 def _check_replay(rounds: RepeatedRounds, t: int) -> None:
-    """Check that a round without inference has the same release and charge as a whole round."""
+    """Check that round t has the same release and charge with and without inference of the prior."""
     label, messages = (_NAME, rounds.seed, t), rounds.crowd
     whole, whole_ledger = rounds.target.whole_round(seeded(*label), t, messages)
     short, short_ledger = rounds.target.run_round(seeded(*label), t, messages)
@@ -90,7 +90,7 @@ def _check_replay(rounds: RepeatedRounds, t: int) -> None:
 
 
 def _sent(rounds: RepeatedRounds) -> Iterator[tuple[str, Messages | None, Tensor | None]]:
-    """Yield (name, messages, late) of rounds with different secret inputs; the name seeds their randomness."""
+    """Yield (name, messages, late) for each secret input of a round; `late` marks the late messages."""
     zeros, crowd = rounds.zeros(), rounds.crowd
     one = zeros.clone()
     one[0] = rounds.long_message(0)

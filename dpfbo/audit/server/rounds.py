@@ -18,7 +18,7 @@ _MOST_DRAWS = 1000  # most draws of S_t in search of one with a given agent
 class RepeatedRounds:
     """Single rounds of one target; equal seeds give equal randomness.
 
-    audited: the given target. target: the same, with Gaussian noise in place of discrete noise, which no seed repeats.
+    audited: the given target. target: its `Target.repeatable`, which has Gaussian noise in place of discrete noise.
     thorough: True to let the statistical checks draw many more samples, for up to an hour.
     """
 
@@ -28,7 +28,7 @@ class RepeatedRounds:
 
     @cached_property
     def _charges(self) -> dict[int, Charge]:
-        """The charge of each charged round, run by itself with an empty ledger."""
+        """The charge of each charged round. Every round runs alone, with an empty ledger."""
         ledgers = {t: self.target.run_round(self.entropy(0), t, self.zeros())[1] for t in range(self.target.rounds)}
         return {t: ledger.charges[0] for t, ledger in ledgers.items() if ledger.charges}
 

@@ -86,8 +86,8 @@ class _ChangedData:
 class Target:
     """A server under audit, with the accountant and the delta of its claim.
 
-    rounds: the number of audited rounds, from round 0. server: each replay runs a copy with its own entropy source and
-    ledger. agents: the agents of a server of the private prior, if they are audited, too.
+    rounds: the number of audited rounds, from round 0. server: replays run copies of it, with another entropy source
+    and ledger. agents: the agents of a server of the private prior, or None if the audit leaves them out.
 
     Raises ValueError for a server without a private mechanism or without noise, rounds < 1 or delta outside (0, 1).
     """
@@ -133,17 +133,20 @@ class Target:
 
     @cached_property
     def repeatable(self) -> "Target":
-        """This target, with Gaussian noise of the same size in place of discrete noise, which no seed repeats."""
+        """This target, or a copy with Gaussian noise of the same size if its noise is discrete.
+
+        No seed repeats discrete noise.
+        """
         return self if self.seedable else self.with_mechanism(replace(self.mechanism, noise=Gaussian()))
 
     @property
     def step(self) -> float:
-        """The distance between neighbouring values of a release if sites quantise messages; 0 for any other release."""
+        """The step of the grid on which the releases of `DistributedGaussian` lie; 0 for other mechanisms."""
         N, P, _ = self.shape
         return 2.0**-BITS * self.message_norm / N if isinstance(self.mechanism, DistributedGaussian) else 0.0
 
     def noise_alone(self, entropy: Entropy, t: int, sigma: float, copies: int = 1) -> Tensor:
-        """Draw the noise of round t without messages, P x (copies M), with the mechanism's code. sigma: as charged."""
+        """Draw `copies` samples of the noise of round t, P x (copies M). sigma: the charged sigma of the round."""
         N, P, M = self.shape
         mechanism, weights = self.mechanism, self.weights(t)
         if isinstance(mechanism, DistributedGaussian):
@@ -207,7 +210,10 @@ def seeded(*label: object) -> SeededEntropy:
 
 
 def _once_a_round(call: Callable[..., Tensor], place: int) -> Callable[..., Tensor]:
-    """Cache a function by round. place: position of the round among its arguments; the others never vary."""
+    """Return `call` with one cached result for each round; the cache ignores the other arguments.
+
+    place: the position of the round among the arguments.
+    """
     known: dict[int, Tensor] = {}
 
     def once(*given: object) -> Tensor:
@@ -230,7 +236,7 @@ def _values(broadcast: object) -> Tensor | None:
 
 
 def _release_alone(values: Tensor, sigma: float) -> SharedPrior:
-    """Return a broadcast of the private prior in which all fields but the release are zero."""
+    """Return the private prior's broadcast with `values` as its release and zeros in all other fields."""
     M = values.shape[1]
     vector, number = values.new_zeros(M * (M + 1) // 2), values.new_zeros(())
     return SharedPrior(values, vector[:M], vector, vector[:1], number, number)

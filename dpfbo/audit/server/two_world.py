@@ -8,8 +8,8 @@ zero-out, it is
     sum_t log(1 - q + q exp(<r_t, v_t> / sigma_t^2 - |v_t|^2 / (2 sigma_t^2)))
 
 v_t is the canary's contribution to a release, sigma_t the noise's standard deviation in each region, and q the
-frequency with which the canary is chosen. All three are measured on other runs. A bound from these scores is valid for
-any server and any measured values.
+frequency with which the canary is chosen. All three are measured on other runs. The scores give a lower bound on
+epsilon with 95 % confidence. It is valid for any server and any measured values.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,7 @@
 """Checks of whole runs: every release follows from its charge, weights and messages, and no randomness is repeated.
 
-Other checks draw chosen agents and noise without a release; `every_round` checks that releases contain these draws.
+Some checks draw the chosen agents and the noise directly, without running a round. `every_round` checks that the
+release of a round contains the same draws.
 """
 
 import math
@@ -87,7 +88,7 @@ def _messages(rounds: RepeatedRounds, turn: int) -> tuple[Tensor, Tensor]:
 def streams(rounds: RepeatedRounds) -> str:
     """Check that noise is independent across runs, rounds, regions and features.
 
-    The choice of agents must be independent across rounds, and of the noise.
+    Also check that the choice of agents is independent across rounds, and that it is independent of the noise.
     """
     target, (_, P, M) = rounds.target, rounds.target.shape
     most = _ROUNDS[rounds.thorough] // len(rounds.charged)

@@ -66,8 +66,8 @@ class Agents:
         own_gp: The agents' own Gaussian processes.
         own_draw: The method of drawing from the posteriors of `own_gp`.
         acquisition: The search for the maximum of an acquisition function.
-        message: `sample` for a posterior draw (the paper), `mean` for the posterior mean, `scores` for the normal
-            scores of the private prior (`dpfbo.federated.prior`), or the name of a `dpfbo.messages` entry point.
+        message: `sample` for a posterior draw (the paper), `mean` for the posterior mean, `scores` for the message
+            of the private prior (`dpfbo.federated.prior`), or the name of a `dpfbo.messages` entry point.
         message_center: True to subtract an agent's mean observation before its message is computed.
         local_initialisation: True for initial points in the agent's own region (the paper).
         design_kind: The design of the initial points, `uniform` or `sobol`.
@@ -256,7 +256,7 @@ class Agents:
     def fit_hyperparameters(self, state: AgentsState, clock: PhaseClock, last: int | None = None) -> None:
         """Refit the agents' own GPs if a fit is due; call this before `query`.
 
-        last: the last round of a history that is replayed. A fit is skipped if a later round of the history fits again.
+        last: in a replay of a history, the last round of the history. A replay computes only its last fit.
         """
         later = () if last is None else range(state.count + 1, self.n_init + last)
         if self.averaged_gp is None and self.own_gp.due(state.count) and not any(map(self.own_gp.due, later)):
@@ -319,7 +319,7 @@ class Agents:
         return self._argmax(weights, regions, ids, t)
 
     def followed(self, broadcast: Broadcast, ids: Tensor, t: int) -> Broadcast:
-        """Compute the maximiser of broadcast region vectors, and return it as the `Points` of all agents.
+        """Turn region vectors into `Points`: the maximiser of the function that the vectors define, for every agent.
 
         Other broadcasts are returned unchanged.
         """
@@ -329,13 +329,16 @@ class Agents:
         return Points(point.expand(int(ids.max()) + 1, -1))
 
     def _argmax(self, weights: Tensor, regions: Regions, ids: Tensor, t: int) -> Tensor:
-        """Return the maximisers, n x D, of functions with weights n x P x M or 1 x P x M."""
+        """Return the maximisers, B x D, of B functions. weights: B x P x M, a function's M weights for each region."""
         assert isinstance(self.features, RandomFeatures)  # Nystroem features come with a prior, which has no vectors
         shift = self.acquisition.shift(self.domain, self.streams, "acquisition", t, ids.device)
         return self.acquisition.maximize_shared(self.features, weights, regions, self.domain, shift)
 
     def _new(self, state: AgentsState, u: Tensor, source: Tensor, t: int) -> Query:
-        """Return the points u as queries; except on a grid, a uniform random point replaces a repeated query."""
+        """Return the points u as queries.
+
+        On a grid, agents may repeat a query. On other domains, a uniform random point replaces a repeated query.
+        """
         if isinstance(self.domain, Grid):
             return Query(u[:, None], source[:, None])
         repeats = ((state.x - u[:, None]).abs().amax(2) < _REPEAT).any(1)

@@ -93,7 +93,8 @@ class Block:
     def _imputed(self, y: Tensor) -> Tensor:
         """Replace each failed observation (NaN) in y, n x k, by the agent's worst value so far.
 
-        A failure counts as 0 while the agent has no value; the worst of its first values then replaces these zeros.
+        While an agent has no value, its failures count as 0. In the first round with a value, the worst value of that
+        round replaces these zeros.
         """
         failed, n = y.isnan(), len(y)
         if self._valued.all() and not failed.any():
@@ -202,7 +203,7 @@ class Shard:
     def restore(self, history: Sequence[RoundRecord], observed: RoundRecord | None = None) -> None:
         """Reset the shard to its state after rounds 0..k, given the records of these rounds.
 
-        observed: the record of round k + 1, if known; the shard then does not evaluate the objectives in that round.
+        observed: the record of round k + 1, if known. `step` uses it in place of new evaluations of the objectives.
         """
         self._each(Block.forget)
         last, record = len(history) - 1, None

@@ -15,7 +15,7 @@ Weighting = Callable[[int, Tensor, int], Tensor]
 def level_of(weighting: Weighting, round: int) -> float:
     """Return the level of a round; rounds of equal level have equal weights.
 
-    The level is the round itself if the class that defines `__call__` defines no `level`.
+    The method `level` must be defined in the same class as `__call__`; otherwise the level is the round itself.
     """
     computing = next((kind for kind in type(weighting).__mro__ if "__call__" in vars(kind)), object)
     level = vars(computing).get("level")

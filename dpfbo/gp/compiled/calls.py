@@ -120,8 +120,9 @@ class GridColumns:
     With `Grid.screening`, the cluster centres come first, then the points of each cluster; otherwise the columns are
     all points of the grid. Some points are repeated as padding.
 
-    rows: the grid row of each of the W columns; columns: one column of each of the G grid rows; coarse: the number of
-    columns before the first cluster; width: the number of columns of each cluster, 0 without screening.
+    rows: for each of the W columns, its grid row; columns: for each of the G grid rows, a column that stands for it;
+    coarse: the number of columns before the first cluster; width: the number of columns of each cluster, 0 without
+    screening.
     """
 
     rows: Tensor

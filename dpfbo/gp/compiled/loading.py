@@ -60,8 +60,8 @@ def computes(*numbers: Tensor) -> bool:
 def call(name: str, task: str, *arguments: Any) -> None:
     """Call a function of the library; raise MemoryError(task) if memory is short.
 
-    Call this only after `computes` has returned True. Tensors are passed as pointers, structures by reference, and
-    numbers of ctypes as they are.
+    Call this only after `computes` has returned True. Tensors are passed as pointers, and structures by reference.
+    Numbers must have a ctypes type, such as `c_double`.
     """
     kept = [part.contiguous() if isinstance(part, Tensor) else part for part in arguments]  # until the call returns
     passed = [

@@ -36,10 +36,10 @@ class Candidates:
 
     Attributes:
         points: m x r.
-        input_variance: r, the variance of the difference between a point and its measured input; None for no
-            difference.
-        fresh: True if each measurement of a candidate is at a new input, False if all are at the same input.
-        counts: m, the estimated number of inputs near each candidate; None if unknown.
+        input_variance: r, the variance in each column of the difference between a point and the measured (scaled) row;
+            None to assume no difference.
+        fresh: True if the measurements of one candidate may be at different rows, False if all are at the same row.
+        counts: m, the estimated number of rows near each candidate; None if unknown.
     """
 
     points: Tensor
@@ -52,7 +52,7 @@ class Candidates:
 class Unreleased:
     """The secret facts of a release, which stay with the curator.
 
-    order: the table's row number of each released row; None if the release keeps the table's order.
+    order: for each released row, its row number in the table; None if the release keeps the table's order.
     """
 
     diagnostics: Diagnostics
@@ -130,7 +130,7 @@ class Transform(ABC):
         return OneRowEach(torch.tensor(range(n) if order is None else order, dtype=torch.long, device="cpu"))
 
     def published_claim(self, public: Public) -> str | None:
-        """Return a sentence on a published privacy claim that is not a guarantee; None if there is no claim."""
+        """Return a sentence on a published privacy claim and on why it is no guarantee; None without such a claim."""
         return None
 
     def private_facts(self, table: Table) -> dict[str, Any]:
@@ -214,7 +214,7 @@ def nothing(n_candidates: int, table: Table) -> tuple[Release, Unreleased]:
 
 
 def scaled_to_norm(rows: Tensor) -> Tensor:
-    """Scale rows to a largest norm of 25, as published; the factor depends on secret data."""
+    """Scale rows to a largest norm of 25 by a factor that depends on secret data."""
     return rows * (NORM / float(rows.norm(dim=1).max()))
 
 

@@ -34,9 +34,9 @@ class Cells:
 
     @staticmethod
     def with_rows(public: Public, least: float) -> Cells:
-        """Return the smallest cells that hold `least` or more rows on average.
+        """Return the smallest cells whose average number of rows is at least `least`.
 
-        The longest axis has at least 2 cells, even if the cells then hold fewer rows.
+        The longest axis has at least 2 cells, so the cells of a small table can hold fewer rows.
         """
         longest = 2
         while math.prod(_shape(public, longest + 1)) * least <= public.n:

@@ -1,4 +1,4 @@
-"""The control for the transform `Histogram`: public cells without a release."""
+"""The control for the transform `Histogram`: all public cells are candidates, and no counts are released."""
 
 from dataclasses import dataclass
 
@@ -17,10 +17,10 @@ _LEAST_ROWS = 25.0  # rows of an average cell
 
 @dataclass(frozen=True)
 class Cover(OverCells):
-    """Releases nothing, as a control: all public cells are candidates, empty or not.
+    """Releases a zero for each public cell, as a control: all cells are candidates, empty or not.
 
-    A measurement takes a random row of the cell, or the nearest row if the cell is empty. The release depends on no
-    data, so epsilon is 0.
+    A measurement of a candidate takes a random row of its cell, if possible a row that was not measured before. If the
+    cell is empty, the row nearest to its centre is taken. The release depends on no data, so its epsilon is 0.
 
     Args:
         cells: The number of cells on the longest axis; other axes have cells in proportion. None for cells of at least

@@ -28,8 +28,8 @@ class GaussianNoise(WithNoise):
         taken after a public scaling, under which the farthest corner of the public box has norm 25 (the adjacency of
         the paper). Event: the release of Z is (eps, delta)-private. Sensitivity: it is 1, because rows outside the box
         are moved to the nearest point of the box, which never increases the distance of two rows. The random order
-        hides each row's place in the table. Neither scale nor centre depends on the data. The measurements of rows that
-        the modeler chooses are not covered.
+        hides each row's place in the table. Rows are scaled and centred by the public box, not by the data.
+        Measurements are not covered.
 
     Raises:
         SettingError: epsilon is not positive, or delta lies outside (0, 1).

@@ -36,10 +36,11 @@ class Histogram(WithNoise, OverCells):
             deviation.
 
     Guarantee:
-        Neighbouring relation: two tables of n rows differ in one row, by any distance, which includes the paper's
-        neighbours. Event: the release of the counts is (eps, delta)-private by the analytic Gaussian mechanism.
-        Sensitivity: it is sqrt(2), because one count falls by 1 and another rises by 1. Cells, threshold and centres
-        are public or post-processing. Measurements are not covered.
+        Neighbouring relation: two tables of n rows differ in one row by any distance. The paper's neighbours differ by
+        a limited distance, so they are included. Event: the release of the counts is (eps, delta)-private by the
+        analytic Gaussian mechanism. Sensitivity: it is sqrt(2), because one count falls by 1 and another rises by 1.
+        Cells, centres and threshold are public, and the choice of candidates is post-processing. Measurements are not
+        covered.
 
     Raises:
         SettingError: epsilon is not positive, delta lies outside (0, 1), cells is below 2, or threshold is below 0.

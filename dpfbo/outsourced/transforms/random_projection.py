@@ -1,8 +1,8 @@
 """The published transform of PO-GP-UCB (Kharkovskii, Dai, Low 2020, Algo. 1), whose privacy claim does not hold.
 
 The published claim is (eps, delta)-differential privacy for tables that differ in one row by a norm of at most 1. It
-does not hold if n > d + 1. Let X_c be the scaled, centred rows, n x d, of rank d. With or without raised singular
-values, the release is
+does not hold if n > d + 1. Let X_c be the scaled, centred rows, n x d, of rank d. If a singular value of X_c is too
+small, the transform raises all of them. In either case, the release is
 
     Z = X_c W    for some d x r matrix W,
 
@@ -85,7 +85,7 @@ class RandomProjection(AsRows):
         return self.raised(rows) @ M / math.sqrt(self.r)
 
     def raised(self, rows: Tensor) -> Tensor:
-        """Return the rows (n x d); if any singular value is below the threshold w, all are raised to at least w."""
+        """Return the rows, n x d; if a singular value is below w, all singular values are raised to at least w."""
         w = threshold(self.r, self.epsilon, self.delta)
         U, s, Vt = torch.linalg.svd(rows, full_matrices=False)  # thin: n x d, never n x n
         if float(s.min()) >= w:

@@ -3,9 +3,9 @@
 The accountants in `ACCOUNTANTS` use the zero-out neighbouring relation (REPLACE_SPECIAL in dp-accounting), except
 `fixed_size`, which uses replace-one. `analytic_gaussian` is for releases without sampling, under any relation.
 
-Undocumented parts of dp-accounting 0.6.0 are used: `GaussianPrivacyLoss` with its attributes and `connect_dots_bounds`,
-`create_pmf_pessimistic_connect_dots_fixed_gap`, the constructor of `PrivacyLossDistribution`, `DEFAULT_RDP_ORDERS` and
-`RdpAccountant.rdp`.
+The accountants use these undocumented parts of dp-accounting 0.6.0: the class `GaussianPrivacyLoss`, its attributes and
+its method `connect_dots_bounds`; the function `create_pmf_pessimistic_connect_dots_fixed_gap`; the constructor of
+`PrivacyLossDistribution`; the constant `DEFAULT_RDP_ORDERS`; and the attribute `RdpAccountant.rdp`.
 """
 
 from __future__ import annotations

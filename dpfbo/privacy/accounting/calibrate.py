@@ -24,8 +24,8 @@ EpsilonOf = Callable[[float], float]
 def noise_multiplier(epsilon_of: EpsilonOf, target: float, least: float = 1.0) -> float:
     """Return the least noise multiplier z, to `DIGITS` digits, whose epsilon is at most the target.
 
-    least: the smallest ratio of a round's multiplier to z (1 if every round uses z itself). No round gets a multiplier
-    below `SMALLEST_NOISE`. Raises ValueError if no multiplier meets the target.
+    A round's multiplier is z times a factor, and never below `SMALLEST_NOISE`. least: the smallest factor of all
+    rounds; 1 if every round uses z itself. Raises ValueError if no multiplier meets the target.
     """
     checks.positive("epsilon", target)
     smallest = _smallest(least)
@@ -47,7 +47,7 @@ def noise_multiplier(epsilon_of: EpsilonOf, target: float, least: float = 1.0) -
 
 
 def _likely(seen: Sequence[tuple[float, float]], target: float) -> float:
-    """Return the next multiplier to try: a secant step in log epsilon over log z, by a factor of 1/2 to 4."""
+    """Return the next multiplier to try, 1/2 to 4 times the last one, by the secant method in log epsilon and log z."""
     z, epsilon = seen[-1]
     if not 0 < epsilon < math.inf:
         return 2 * z if epsilon > target else z / 2
@@ -106,13 +106,13 @@ def rounds(epsilon_of: Callable[[int], float], target: float, most: int = MOST_R
 
 
 def _number(place: int) -> float:
-    """Return the number at a place in the sequence of all numbers of `DIGITS` digits; 1 is at place 0."""
+    """Return the number `place` steps above 1 in the ascending sequence of all numbers of `DIGITS` digits."""
     decade, step = divmod(place, _DECADE)
     return float(f"{_DECADE // 9 + step}e{decade - DIGITS + 1}")
 
 
 def _place(value: float) -> int:
-    """Return the place of the least number of `DIGITS` digits that is not below the value."""
+    """Return the place (see `_number`) of the value, rounded up to `DIGITS` digits."""
     digits, decade = f"{value:.{DIGITS - 1}e}".split("e")
     nearest = _DECADE * int(decade) + int(digits.replace(".", "")) - _DECADE // 9
     return nearest + (_number(nearest) < value * (1 - _SAME))

@@ -32,8 +32,8 @@ class FixedSize(AdditiveAccountant):
     probability. Two messages are up to 2 D apart, so the event of a round has multiplier z / 2 (`events.round_event`).
     Epsilon is an upper bound; do not compare it with an epsilon for zero-out.
 
-    Epsilon is at most the exact epsilon of the same events without sampling (Balle, Wang 2018). This exact epsilon also
-    holds with sampling: in a round whose subset lacks the replaced agent, nothing changes; any other round changes as
+    Epsilon is at most the exact epsilon of the same events without sampling (Balle, Wang 2018), which is an upper bound
+    with sampling too. A round whose subset lacks the replaced agent costs nothing, and any other round costs as much as
     without sampling.
     """
 

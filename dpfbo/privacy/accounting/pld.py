@@ -77,7 +77,7 @@ def _composed(
     one: Mapping[tuple[float, float], PrivacyLossDistribution],
     kinds: Mapping[tuple[float, float], int],
 ) -> PrivacyLossDistribution:
-    """Compose the loss `total` with rounds. kinds: the number of rounds of each kind (q, z)."""
+    """Return the loss `total` composed with `kinds[q, z]` rounds of each kind (q, z)."""
     parts = [one[kind] if times == 1 else one[kind].self_compose(times) for kind, times in kinds.items()]
     parts = parts if total is None else [total, *parts]
     while len(parts) > 1:
@@ -137,14 +137,14 @@ def _losses(q: float, z: float) -> list[_SampledGaussian]:
 
 
 def _interval(losses: Sequence[_SampledGaussian]) -> float:
-    """Return the grid's interval: fine enough for the smallest loss, about q / z, with a limited number of points."""
+    """Return the interval of the grid: small if q / z is small, but larger if the losses span a wide range."""
     fine = min([_INTERVAL, *(0.05 * loss.sampling_prob / loss.standard_deviation for loss in losses)])
     coarse = [_INTERVAL / (2 * loss.standard_deviation) ** 2 for loss in losses if loss.standard_deviation < 0.5]
     return max([fine, _FINEST, *coarse, *((loss.span[1] - loss.span[0]) / _MOST_POINTS for loss in losses)])
 
 
 def _epsilon(total: PrivacyLossDistribution, delta: float, rounds: int, at_least: float = 0.0) -> float:
-    """Return the least epsilon that is at least `at_least` and has a divergence of at most delta; inf if none has."""
+    """Return the epsilon of `total` at delta, or `at_least` if that is larger; inf if delta is too small."""
     lost = _LOST + _LOST_A_ROUND * rounds
 
     def excess(epsilon: float) -> float:

@@ -42,7 +42,7 @@ def epsilon_of(orders: Sequence[float], divergences: np.ndarray, delta: float) -
 def divergences_of(
     event: dp_accounting.DpEvent, relation: dp_accounting.NeighboringRelation, orders: Sequence[float]
 ) -> np.ndarray:
-    """Return dp-accounting's Rényi divergences of one event, infinite at orders whose series does not converge."""
+    """Return dp-accounting's Rényi divergence of one event at each order; inf where its series does not converge."""
     verbosity = absl_logging.get_verbosity()
     absl_logging.set_verbosity(absl_logging.ERROR)  # dp-accounting warns of every order that does not converge
     try:

@@ -79,8 +79,8 @@ def train(data: ImageSets, sets: Tensor, settings: Tensor) -> Parameters:
 
         v <- MOMENTUM v + g_s,    w <- w - learning rate / (1 + decay s) v
 
-    The layers are a 5 x 5 convolution with stride 2 to 8 channels, a ReLU, a 3 x 3 convolution with stride 2 to 16
-    channels, a ReLU, and a linear layer to the classes.
+    The layers are a 5 x 5 convolution with 8 output channels, a ReLU, a 3 x 3 convolution with 16 output channels, a
+    ReLU, and a linear layer to the classes. Both convolutions have stride 2.
     """
     rate, decay, l2 = settings.T[..., None, None]  # E x 1 x 1 each
     parameters = start_parameters(data.start[sets], math.isqrt(data.patches.shape[1]))
@@ -165,7 +165,7 @@ def _forward(parameters: Parameters, patches: Tensor) -> tuple[Tensor, Tensor, T
 
 
 def _fold(columns: Tensor, side: int) -> Tensor:
-    """Sum overlapping 3 x 3 patches at each position, `E x B x h2^2 x 9 c -> E x B x h x h x c` with h = side."""
+    """Add up overlapping 3 x 3 patches, `E x B x h2^2 x 9 c -> E x B x h x h x c` with h = side, h2 = `_side(h)`."""
     E, B, _, _ = columns.shape
     h2 = _side(side)
     columns = columns.view(E, B, h2, h2, 3, 3, CHANNELS[0])

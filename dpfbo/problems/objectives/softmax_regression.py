@@ -77,7 +77,7 @@ def fit(data: DataSets, settings: Settings, epochs: int, order: Tensor) -> tuple
     In every epoch, each model splits a permutation of its rows into batches of its own batch size; the last batch may
     be smaller. No bit of a model's result depends on the other data sets in the call.
 
-    order: uniform numbers in [0, 1), N x k x epochs x n; an epoch's permutation is the ranks of its n numbers.
+    order: uniform numbers in [0, 1), N x k x epochs x n; the ranks of an epoch's numbers are the permutation.
     """
     counts = -(-data.rows[:, None] // settings.batch_size)  # N x k, batches in an epoch
     N, k = counts.shape

@@ -33,8 +33,8 @@ class PlaceProblem(ScoreProblem):
 
     - `svr`, a support vector regression with an RBF kernel: (C, gamma, epsilon) in [0.01, 100], [0.001, 10] and [0.001,
       1], all log.
-    - `trees`, 25 boosted trees: (learning rate, depth, fraction of records for each tree, least records in a leaf) in
-      [0.01, 1] log, 1 to 8, [0.2, 1] and 1 to 40 log.
+    - `trees`, 25 boosted trees: in this order, the learning rate in [0.01, 1] (log), the depth from 1 to 8, the
+      fraction of records for each tree in [0.2, 1], and the least number of records in a leaf from 1 to 40 (log).
 
     Args:
         n_agents: The number of agents N. The agents are the first N places.

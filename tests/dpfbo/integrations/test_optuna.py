@@ -121,6 +121,21 @@ def test_trials_from_before_and_enqueued_ones_are_told_and_cost_no_point():
     assert site.trials[-1].params == other.ask()
 
 
+def test_a_failed_enqueued_trial_leaves_the_agents_point_pending():
+    study = study_of("local")
+    agent = Agent(study, 0)
+    site = optuna.create_study(direction="maximize", sampler=AgentSampler(agent))
+    first = Agent(study, 0).ask()
+    site.enqueue_trial({"rate": 0.01, "depth": 5, "kind": "b"})
+    site.enqueue_trial({"depth": 5 if first["depth"] != 5 else 4})  # the other parameters are the agent's
+    trials = [site.ask() for _ in range(2)]
+    for trial in trials:
+        suggested(trial)
+        site.tell(trial, state=optuna.trial.TrialState.FAIL)
+    assert agent.best() is None
+    assert suggested(site.ask()) == first
+
+
 def test_trials_of_dead_processes_give_their_points_out_again(tmp_path):
     study, storage = study_of("local"), f"sqlite:///{tmp_path}/optuna.db"
     site, agent = site_of(study, 0, storage, tmp_path / "site")
