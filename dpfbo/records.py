@@ -58,7 +58,7 @@ class RoundRecord:
 
     @property
     def bytes(self) -> int:
-        """The size of this record; memory that tensors share counts once."""
+        """The size of this record's tensors in bytes. Memory that several tensors share is counted once."""
         parts = (getattr(self, f.name).untyped_storage() for f in fields(self)[1:])
         return sum({part.data_ptr(): part.nbytes() for part in parts}.values())
 
@@ -114,7 +114,7 @@ def _bits(values: np.ndarray) -> np.ndarray:
 
 
 def joined(parts: Sequence[RoundRecord]) -> RoundRecord:
-    """Join the records that several groups of agents have of one round."""
+    """Merge records of one round into one record. parts: a record from each of several groups of agents."""
     tensors = (torch.cat([getattr(part, f.name) for part in parts]) for f in fields(RoundRecord)[1:])
     return RoundRecord(parts[0].round, *tensors)
 
@@ -134,8 +134,8 @@ def best_queries(records: Sequence[RoundRecord]) -> tuple[Tensor, Tensor, Tensor
 class Shown:
     """The direction of a problem's objective, and whether its regret is known.
 
-    maximize: False if small values of the objective are better. A `RoundRecord` then has negated values, and tables
-    have the original ones. has_reference: True if the metric is the regret, a reference minus the best value.
+    maximize: False if small values of the objective are better. In this case `y` and `best` are negated in a
+    `RoundRecord`, but not in tables. has_reference: True if the metric is the regret, a reference minus the best value.
     """
 
     maximize: bool = True
@@ -169,10 +169,10 @@ def query_columns(record: RoundRecord, agents: Tensor, shown: Shown) -> dict[str
 def parameter_columns(
     x: np.ndarray, space: Space, as_json: Collection[str] | None = None
 ) -> Iterator[tuple[str, Any, np.ndarray | None]]:
-    """Yield each parameter's name, its distinct values at n points, and the index of each point's value among them.
+    """Yield each parameter's name, values and indices: its value at point i is `values[indices[i]]`.
 
-    A continuous parameter yields its values at all points, and None for the indices. An inactive parameter has the
-    value None, or NaN if it is continuous.
+    For a continuous parameter, `indices` is None, and its value at point i is `values[i]`. Where a parameter
+    is inactive, its value is NaN if the parameter is continuous, else None.
 
     x: the points in natural units, n x D. as_json: the names of the parameters whose values become JSON texts; None to
     choose those whose values need JSON.
@@ -194,7 +194,7 @@ def parameter_columns(
 
 
 def need_json(values: Collection[Value]) -> bool:
-    """Return True if values have several types, or are lists, tuples or dicts, so that no column can hold them."""
+    """Return True if the values have several types, or if one of them is a list, tuple or dict."""
     return len({type(value) for value in values}) > 1 or any(not isinstance(value, PLAIN) for value in values)
 
 

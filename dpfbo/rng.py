@@ -47,7 +47,7 @@ class Streams:
     def uniform(self, purpose: str, agents: Tensor, round: int, size: int) -> Tensor:
         """Draw U[0, 1) numbers, `n x size` float64, a row for each of the n ids in `agents`, on the device of `agents`.
 
-        Use the same `size` for all draws of a purpose and round: draws of different sizes overlap.
+        Use the same `size` for all draws of a purpose and round. Otherwise two agents may get the same numbers.
         """
         if len(agents) == 0 or size == 0:
             return torch.zeros(len(agents), size, dtype=torch.float64, device=agents.device)

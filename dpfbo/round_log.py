@@ -13,8 +13,8 @@ class RoundLog(Sequence[RoundRecord]):
     """The records of rounds 0, 1, .. in their order.
 
     `read_back` is None, or a function that reads a round's record from its file. With this function, only the newest
-    records stay in memory: as many as fit into `MOST_BYTES` (256 MB), and always the last one. The metric's mean and
-    standard error stay for every round.
+    records stay in memory: as many as fit into `MOST_BYTES` (256 MB), but at least one. The metric's means and standard
+    errors of all rounds stay in memory.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The argument parser of all programs that do not use Hydra's."""
+"""The argument parser that most programs use."""
 
 import argparse
 import difflib

@@ -29,9 +29,10 @@ class School(ScoreProblem):
     """Tunes a regression for each of 139 schools of the "school" data (London, 1985-1987); y is 1 - nmse.
 
     The regression of the exam score has a squared-exponential kernel with one gamma for the student's ability band and
-    one for the other features. Points x are log10 of (ridge, gamma_ability, gamma_other) in [-4, 2] x [-4, 1]^2. nmse
-    is the mean squared error on the held-out half of the school's students, divided by the error of predicting the mean
-    score of the other half. The objective is deterministic. The metric is the best nmse so far.
+    one for the other features. Points x are log10 of (ridge, gamma_ability, gamma_other) in [-4, 2] x [-4, 1]^2.
+    nmse is the mean squared error on the held-out half of the school's students, divided by the error of a constant
+    prediction, which is the mean score of the other half. The objective is deterministic. The metric is the best nmse
+    so far.
 
     Args:
         n_agents: The number of agents N. The agents are the first N schools.
@@ -75,7 +76,9 @@ class School(ScoreProblem):
 
 @dataclass(frozen=True)
 class Schools:
-    """Training and validation halves of N schools, padded to the t and v students of the largest halves.
+    """Training and validation halves of N schools, padded to equal sizes.
+
+    The largest training half has t students, and the largest validation half has v.
 
     within: two squared distances for each pair of training students, one over the ability band and one over the other
     features, N x 2 x t x t; infinite for padding, but 0 on the diagonal. across: the same distances from validation to

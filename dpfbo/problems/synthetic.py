@@ -104,6 +104,6 @@ class Synthetic(GeneratedProblem):
         return self._values_at(agents, torch.arange(self.grid_size, device="cpu").expand(len(agents), -1))
 
     def _values_at(self, agents: Tensor, index: Tensor) -> Tensor:
-        """Return the noiseless objectives at the grid points `index`, both n x k."""
+        """Return the noiseless objectives of n agents at their grid points `index` (n x k); n x k values."""
         bits = self._signs[agents[:, None], index >> 3] >> (7 - (index & 7)).to(torch.uint8) & 1
         return self._common[index] + self.perturbation * torch.where(bits == 1, 1.0, -1.0)

@@ -16,8 +16,8 @@ class SyntheticHeterogeneous(Synthetic):
     """Maximises `alpha f_n + (1 - alpha) f_base`, where f_base and every f_n are GP draws scaled to [0, 1].
 
     Args:
-        alpha: The share of an agent's own function f_n: 0 gives all agents the same function.
-        n_agents: As for `Synthetic`, like all other arguments.
+        alpha: The share of an agent's own function f_n: 0 gives all agents the same function, up to `perturbation`.
+        n_agents: The number of agents N. All other arguments are those of `Synthetic`.
 
     Raises:
         SettingError: A setting is out of range.

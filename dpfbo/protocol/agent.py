@@ -45,9 +45,8 @@ class _Asked:
 class Agent:
     """One agent of a study: `ask` returns a configuration to evaluate, `tell` takes its value.
 
-    Round 0 has `n_init` initial points, which do not depend on data. In later rounds each call of `ask` returns one
-    point, and several can be evaluated in parallel. A round ends with a message for the server if a broadcast is to
-    follow.
+    Round 0 has `n_init` initial points, which do not depend on data. A later round can have several points, which can
+    be evaluated in parallel. While `message_due` is True, `message` ends the round.
 
     The points equal those of `dpfbo.run_study` bit for bit under three conditions: each round t >= 1 has one point,
     `receive` gets each broadcast before the next `ask`, and `tell` gets only points that `ask` returned.
@@ -138,9 +137,9 @@ class Agent:
 
     @property
     def awaited(self) -> int | None:
-        """The last round whose message was made.
+        """The last round whose message was made, if the agent still waits for a broadcast of that round.
 
-        None before the first message, and once the broadcast of this round or of a later one was received.
+        None before the first message, and after a broadcast of that round or of a later round was received.
         """
         last = max(self._messages, default=-1)
         return last if last > self._received else None
@@ -162,11 +161,11 @@ class Agent:
         """Return the next configuration to evaluate, or a list of the next n.
 
         Args:
-            n: The number of configurations to evaluate in parallel; None for one, not in a list.
+            n: The length of the list, for evaluation in parallel. None returns one configuration instead of a list.
 
         Raises:
-            StateError: An initial point has no value yet, the message of round 0 is due, or some initial points are
-                left, but fewer than n.
+            StateError: All initial points were returned, but one of them is pending or the message of round 0 is due.
+                Or some initial points are left, but fewer than n.
         """
         if n is None:
             return self._ask()

@@ -172,7 +172,8 @@ class Coordinator:
 
         Args:
             round: The round in progress, or an earlier round to get the same bytes again. None means the round in
-                progress. While the server waits for the first message of that round, None means the round before.
+                progress, with one exception: while the server waits for the first message of a round t > 0, None
+                means round t - 1.
             missing_ok: True to release without the messages that have not arrived. They count as zero vectors and
                 cannot be added later.
 
@@ -216,7 +217,7 @@ class Coordinator:
         return self._server is not None and self._server.uses_messages
 
     def _messages(self, t: int) -> list[Tensor | None] | None:
-        """Return a vector for each agent, None in place of a lost one; return None if the server uses no messages."""
+        """Return the agents' vectors, with None for a lost message. Return None if the server uses no messages."""
         if not self._uses_messages:
             return None
         messages: list[Tensor | None] = [None] * self.study.n_agents

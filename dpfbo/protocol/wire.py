@@ -32,8 +32,8 @@ class WireError(ValueError):
 class Packet:
     """A message or a broadcast.
 
-    kind: `message`, the name of a broadcast's class, or `nothing` for a round without a broadcast. agent: the sender of
-    a message; None for a broadcast.
+    kind: `message` for a message, the class name for a broadcast, `nothing` for a round without a broadcast. agent: the
+    sender of a message; None for the other kinds.
     """
 
     kind: str

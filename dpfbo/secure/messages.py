@@ -4,20 +4,21 @@
 64 bytes  in an answer only: the site's Ed25519 signature of all other bytes
 the rest  JSON with sorted keys: study, roster, round, attempt, step, payload and, in an answer, site
 
-A site adds masks of two kinds to its vector: its own mask, from a random seed, and a pair mask for each other site,
-from the mask keys of both. One site of a pair adds the pair mask, and the other subtracts it.
+A site hides its vector with masks of two kinds. It adds its own mask, which comes from a random seed. With each other
+site it has a pair mask, which comes from the mask keys of the two sites: one of them adds it, the other subtracts it.
 
-In each step the server sends a request to every site that answered the step before. U1 to U4 are the sets of sites that
-have answered the steps `keys`, `shares`, `masked` and `survivors`:
+In each step the server sends a request to every site that answered the previous step. U1 to U4 are the sets of sites
+that have answered the steps `keys`, `shares`, `masked` and `survivors`:
 
     step        the server's request                  a site's answer
     keys                                              its public keys and a commitment to the seed of its own mask
-    shares      the signed public keys of U1          shares of the seeds of its own mask and of its mask key,
-                                                      encrypted, one of each for every other site
+    shares      the signed public keys of U1          for each other site in U1, encrypted: a share of the seed of this
+                                                      site's own mask, and a share of the seed of this site's mask key
     masked      the shares for this site, from U2     its noisy vector plus all its masks
     survivors   the list U3                           its signature of U1, U2 and U3
-    unmask      the signatures of U4                  for each site in U3 a share of the seed of its own mask, and for
-                                                      each site in U2 but not in U3 a share of the seed of its mask key
+    unmask      the signatures of U4                  for each site in U3, a share of the seed of that site's own mask;
+                                                      for each site in U2 but not in U3, a share of the seed of that
+                                                      site's mask key
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class ServerRequest:
 
     @staticmethod
     def decoded(data: bytes, terms: SumTerms) -> ServerRequest:
-        """Decode a request. Raises SumError for other bytes."""
+        """Decode a request. Raises SumError if the bytes are not a request of this sum."""
         return ServerRequest(*_read(data, 0, terms)[:3])
 
 
@@ -111,7 +112,7 @@ class SiteAnswer:
     site: int
 
     def statement(self, terms: SumTerms) -> bytes:
-        """Return the bytes that the site signs, without the version bytes at their beginning."""
+        """Return the answer as JSON. The site signs the version bytes followed by this JSON."""
         body = {**terms.context, "attempt": self.attempt, "step": self.step, "payload": self.payload}
         return _canonical({**body, "site": self.site})
 
@@ -125,7 +126,10 @@ class SiteAnswer:
 
     @staticmethod
     def decoded(data: bytes, terms: SumTerms) -> tuple[SiteAnswer, bytes]:
-        """Return an answer and its verified signature. Raises SumError for other bytes."""
+        """Return an answer and its verified signature.
+
+        Raises SumError if the bytes are not an answer of this sum, or the site did not sign them.
+        """
         attempt, step, payload, site = _read(data, primitives.SIGNATURE_BYTES, terms)
         if type(site) is not int or not 0 <= site < terms.noise.n_sites:
             raise SumError(f"the answer's site must be a number from 0 to {terms.noise.n_sites - 1}")
@@ -193,14 +197,14 @@ class Advert:
 
     @staticmethod
     def of(payload: Any) -> Advert:
-        """Decode a payload. Raises SumError for anything else."""
+        """Decode an advert from a payload. Raises SumError if the payload is not an advert."""
         if not isinstance(payload, dict) or set(payload) != {"cipher", "mask", "commitment"}:
             raise SumError("the message must have a site's keys")
         return Advert(**{name: raw(value, primitives.KEY_BYTES) for name, value in payload.items()})
 
 
 def view(adverts: dict[int, Advert]) -> bytes:
-    """Return the digest of `adverts`, which must be the same at all sites."""
+    """Return the digest of `adverts`."""
     return primitives.digest(b"dpfbo U1", *(_canonical({str(v): adverts[v].payload()}) for v in sorted(adverts)))
 
 
@@ -217,9 +221,9 @@ def _canonical(body: dict[str, Any]) -> bytes:
 
 
 def _read(data: bytes, skipped: int, terms: SumTerms) -> tuple[int, str, dict[str, Any], Any]:
-    """Return attempt, step, payload and site. Raises SumError for unfit bytes.
+    """Return attempt, step, payload and site. Raises SumError if the bytes are not a message of this sum.
 
-    The JSON begins `skipped` bytes after the version.
+    skipped: the number of bytes between the version and the JSON.
     """
     start = len(VERSION) + skipped
     if not isinstance(data, bytes | bytearray) or data[: len(VERSION)] != VERSION or len(data) < start:

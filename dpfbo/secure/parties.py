@@ -35,7 +35,7 @@ _ROUND = 0  # the round of the only release
 
 
 class SecureSite:
-    """One site of a study without a trusted server: an `Agent` that sends its message only with noise and masks.
+    """One site of a study without a trusted server; it sends its message only with noise and masks.
 
     Call `agent.ask` and `agent.tell` as for any `Agent`; `respond` answers the server's requests, over any transport.
 
@@ -49,14 +49,15 @@ class SecureSite:
             vector is charged.
 
     Guarantee:
-        Relation: this site's message is replaced by zero (zero-out). `study.views` has the epsilon of what the server
-        and up to `colluders` sites see of this site in one attempt. The site charges its own ledger, on disk, before
-        its masked vector leaves. Not covered: timing, who took part, and sites that lie about their values.
+        Relation: this site's message is replaced by zero (zero-out). `study.views["server"]` is the epsilon of one
+        attempt, for what the server and up to `colluders` sites see of this site. The site charges its own ledger, on
+        disk, before its masked vector leaves. Not covered: timing, who took part, and sites that lie about their
+        values.
 
     Raises:
         SettingError: The study trusts its server, or folder is None although releases are real (rng `os`).
         StateError: The roster lacks the key, or the folder belongs to another site, study or version of the mechanism.
-        LedgerError: The ledger lacks a charge that was made.
+        LedgerError: A charge of this site is missing from the ledger.
 
     Example:
         >>> import dpfbo
@@ -114,7 +115,9 @@ class SecureSite:
         return self.study.plan.epsilon(self.ledger.events())
 
     def respond(self, request: bytes) -> bytes:
-        """Answer a request of the server. Once the site is ready, a repeated request gets the same bytes.
+        """Answer a request of the server.
+
+        A repeated request gets the same answer, unless the first answer was empty.
 
         Args:
             request: A request of the secure sum, or the broadcast.
@@ -162,8 +165,8 @@ class SecureCoordinator:
     Args:
         study: The study, with `trust="nobody"`.
         roster: The public keys of all sites.
-        folder: The folder of the state; None keeps the state in memory, for a simulation. A call's effect is on disk
-            when the call returns.
+        folder: Each call writes its changes to this folder before it returns; None keeps the state in memory, for a
+            simulation.
 
     Guarantee:
         Privacy does not depend on the server: see `SecureSite`. The server's ledger has only the charge of the release;
@@ -266,7 +269,8 @@ class SecureCoordinator:
     def begin_again(self) -> None:
         """Give up the current attempt at the sum and begin another one.
 
-        A site takes part only if its `attempts` is large enough. Raises StateError if the sum is known.
+        A site refuses an attempt if the attempt's number exceeds the `attempts` of its `SecureSite`. Raises StateError
+        if the sum is known.
         """
         self._sum.begin_again()
 

@@ -69,7 +69,8 @@ def agreed(private: bytes, public: bytes, purpose: bytes) -> bytes:
 def sealed(key: bytes, plain: bytes, context: bytes) -> bytes:
     """Encrypt and authenticate by ChaCha20-Poly1305; `context` is authenticated but not part of the result.
 
-    The nonce is random, because a site restored from a copy may encrypt other shares with the same key.
+    The nonce is random. A site that is restored from a copy may encrypt other shares with the same key, and a fixed
+    nonce would repeat.
     """
     nonce = os.urandom(NONCE_BYTES)
     return nonce + ChaCha20Poly1305(key).encrypt(nonce, plain, context)
@@ -119,16 +120,20 @@ def shares(seed: bytes, threshold: int, n: int) -> list[bytes]:
 
 
 def coefficients(sites: Sequence[int]) -> dict[int, int]:
-    """Return Lagrange's coefficients at 0 for `sites`, as many as the `threshold` of `shares`.
+    """Return Lagrange's coefficients at 0 for `sites`.
 
-    A seed is the sum of the sites' shares times the coefficients, modulo a prime. Site v has the share at x_v = v + 1,
-    so its coefficient is the product of x_w / (x_w - x_v) over the other sites w.
+    `sites` must have `threshold` elements (see `shares`). A seed is the sum of the sites' shares times the
+    coefficients, modulo a prime. Site v has the share at x_v = v + 1, so its coefficient is the product of
+    x_w / (x_w - x_v) over the other sites w.
     """
     return {v: math.prod((w + 1) * pow(w - v, -1, _PRIME) for w in sites if w != v) % _PRIME for v in sites}
 
 
 def combined(shares: Mapping[int, bytes], coefficients: Mapping[int, int]) -> bytes:
-    """Compute the seed from the shares of the sites in `coefficients`. Raises BadSignature if it exceeds 128 bits."""
+    """Compute the seed from the shares of the sites in `coefficients`.
+
+    Raises BadSignature if the seed exceeds 128 bits.
+    """
     seed = sum(k * int.from_bytes(shares[site], "big") for site, k in coefficients.items()) % _PRIME
     if seed >= 2 ** (8 * SEED_BYTES):
         raise BadSignature("the shares are not of one seed")

@@ -62,7 +62,7 @@ class SumServer:
         return [site for site in self._left(self.step) if site not in self._answers[self.step]]
 
     def request(self, site: int) -> bytes:
-        """Return the current step's request to a site. Raises StateError if the site has no request."""
+        """Return the current request to a site. Raises StateError if the site missed a step or the sum is known."""
         step = self.step
         if step is None or site not in self._left(step):
             raise StateError(f"site {site} is not asked in step {step} of attempt {self.attempt}")
@@ -76,8 +76,8 @@ class SumServer:
             data: The answer.
 
         Raises:
-            SumError: The bytes are not an answer of this sum, the site did not sign them, or an entry is missing.
-            StateError: The answer is of another site, or differs from the site's earlier answer to this step.
+            SumError: The bytes are not a signed answer of this sum, or an entry is missing or wrong.
+            StateError: Another site signed the answer, or the site has already sent a different answer to this step.
         """
         answer, _ = SiteAnswer.decoded(data, self._terms)
         if answer.site != site:

@@ -25,8 +25,8 @@ class SumSite:
     """A site that answers the server's requests in one secure sum; a repeated request gets the same bytes again.
 
     In each attempt the site draws its noisy vector and its keys once, and writes both to disk before it sends the
-    public keys. Even if the folder is replaced by an older copy, each key masks only one vector. All masks depend on
-    the set of sites whose shares have arrived, so copies of a site use different masks for different sets.
+    public keys. So each key masks only one vector, even if the site's folder is replaced by an older copy. If two
+    copies of the site receive shares from different sets of sites, their masks differ.
 
     Args:
         terms: The public parameters of the sum.
@@ -39,10 +39,10 @@ class SumSite:
         attempts: The site takes part in at most this many attempts. Each attempt with a masked vector costs epsilon.
 
     Guarantee:
-        What the server and colluding sites see of this site is a function of random numbers and of a sum over at least
-        N - max_dropouts sites, which contains the noise shares of all these sites. The site masks only with keys that
-        the roster's sites signed. It reveals shares only for a list of survivors that `threshold` sites signed. For
-        every site, it reveals a share of at most one of two seeds: the seed of that site's own mask, or the seed of
+        What the server and colluding sites see of this site is a function of random numbers and of a sum. The sum is
+        over at least N - max_dropouts sites and contains the noise share of each of them. The site masks only with keys
+        that the roster's sites signed. It reveals shares only for a list of survivors that `threshold` sites signed.
+        For every site, it reveals a share of at most one of two seeds: the seed of that site's own mask, or the seed of
         that site's mask key (`dpfbo.secure.messages` explains both). Not covered: a site whose folder is replaced by an
         older copy after it signed a list of survivors may sign another list; it then counts as a colluder.
     """
@@ -207,7 +207,7 @@ class SumSite:
         return messages.consent(messages.view(adverts), secret["shared"], U3)
 
     def _adverts(self, request: ServerRequest) -> dict[int, Advert]:
-        """Return the sites' verified keys. Raises SumError if this site's own keys are missing or differ."""
+        """Return the verified keys in a request. Raises SumError unless this site's own keys are among them."""
         terms, found = self._terms, {}
         for v, entry in messages.by_site(request.payload, "adverts", terms.noise.n_sites).items():
             if not isinstance(entry, list) or len(entry) != 2:
@@ -264,10 +264,10 @@ def commitment(terms: SumTerms, attempt: int, site: int, seed: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Masks:
-    """The masks of one attempt. U1: the digest of all public keys (`view`). U2: the sites whose shares have arrived.
+    """The masks of one attempt. U1: the digest of all public keys. U2: the sites whose shares have arrived.
 
-    Every mask depends on U1 and U2. Otherwise a server could query several copies of a site and cancel the site's pair
-    masks.
+    Every mask depends on U1 and U2. If masks did not depend on U2, two copies of a site could answer for different U2,
+    and the difference of their answers would reveal pair masks to the server.
     """
 
     terms: SumTerms

@@ -22,7 +22,10 @@ _ROUNDING = 1e-6  # in steps: a number at most this far from a value counts as t
 
 
 def quotient(x: Tensor, y: float) -> Tensor:
-    """Compute `x / y`, rounded alike on every device (CUDA multiplies by the reciprocal of a Python number)."""
+    """Compute `x / y` with the same rounding on every device.
+
+    CUDA replaces a division by a Python number with a multiplication by its reciprocal. So y becomes a tensor first.
+    """
     return x / torch.full((), y, dtype=x.dtype, device=x.device)
 
 
@@ -45,7 +48,7 @@ class Axis(Conditional, ABC):
 
     @abstractmethod
     def natural(self, u: Tensor) -> Tensor:
-        """Convert coordinates u to natural units, elementwise; on a discrete axis, each result is a value's number."""
+        """Return the number, in natural units, of the value at each coordinate in u."""
 
     @abstractmethod
     def unit(self, x: Tensor) -> Tensor:
@@ -184,7 +187,7 @@ class _Interval(Axis):
         return found
 
     def _nearest(self, number: float) -> float | None:
-        """Return the number of the value that equals `number` up to rounding, or None."""
+        """Return the axis's value that equals `number` up to rounding; None if there is none."""
         if self.step is None:
             return number
         x = torch.tensor(number, dtype=torch.float64, device="cpu")

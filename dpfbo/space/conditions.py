@@ -42,7 +42,7 @@ def named_fields(parameter: Conditional) -> list[Field[Any]]:
 
 
 def ordered_fields(kind: type[Conditional]) -> list[Field[Any]]:
-    """Return a class's fields in the order of a call: positional, keyword-only, and `when` last."""
+    """Return a class's fields: first the positional ones, then the keyword-only ones, and `when` last."""
     return sorted(fields(kind), key=lambda f: (bool(f.kw_only), f.name == "when"))
 
 
@@ -69,7 +69,8 @@ def requirements(parameters: Mapping[str, Any], deciding: tuple[type, ...]) -> d
         parent's own parents come before the parent.
 
     Raises:
-        SettingError: A condition names a wrong parameter or value, can never hold, or depends on its own parameter.
+        SettingError: A `when` names a parameter that is missing or whose class is not in `deciding`; it gives a value
+            that the named parameter does not have; the conditions form a circle; or they can never hold together.
     """
     for name, p in parameters.items():
         for parent in p.when or ():

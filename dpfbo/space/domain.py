@@ -144,9 +144,9 @@ class Grid(_InBox):
 
     @cached_property
     def _lookup(self) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
-        """The distinct values and the sorted codes of each axis, and a grid row for each code of the last axis.
+        """The tables for `index_of`: sorted values and codes of each axis, and a grid row per code of the last axis.
 
-        Two points have the same code at an axis if they agree on this axis and all before it.
+        A code of an axis stands for a point's coordinates on this axis and all earlier axes.
         """
         rank, axes = torch.zeros(len(self.points), dtype=torch.long, device=self.points.device), []
         for axis in range(self.dimension):

@@ -32,5 +32,5 @@ def _is_nested(value: object) -> bool:
 
 
 def own(value: Value) -> Value:
-    """Return a value that the receiver may change: a deep copy of a list, tuple or dict, else the value itself."""
+    """Return a deep copy of a value."""
     return value if isinstance(value, PLAIN) else copy.deepcopy(value)

@@ -1,7 +1,9 @@
 """Boxes with discrete axes (whole numbers, ordered levels, unordered choices) and perhaps continuous ones.
 
-Each value of a discrete axis owns an interval of unit-cube coordinates. Before features and kernels see a point, each
-of its discrete coordinates is snapped to a fixed one in the same interval (Garrido-Merchan and Hernandez-Lobato 2020).
+Each value of a discrete axis has an interval of unit-cube coordinates, and one fixed coordinate in this interval.
+Before features and kernels see a point, its coordinates on discrete axes are snapped to the fixed coordinates of their
+intervals (Garrido-Merchan and Hernandez-Lobato 2020).
+
 An unordered choice is embedded as a scaled one-hot vector, so different choices have distance APART. An SE kernel of
 length-scale l between them is `exp(-APART^2 / (2 l^2))`, the Hamming (overlap) kernel. An axis is inactive where its
 conditions do not hold; points are moved to the middle of inactive axes.
@@ -125,7 +127,7 @@ class MixedBox:
     def pulled_back(self, slopes: Tensor) -> Tensor:
         """Map gradients in embedded coordinates, `... x D'`, to gradients in unit-cube coordinates, `... x D`.
 
-        The derivatives on discrete axes are 0. On inactive axes the caller has to set them to 0 (see `active`).
+        The derivatives on discrete axes are 0. The caller must set those on inactive axes to 0 (see `active`).
         """
         pulled = slopes.new_zeros(*slopes.shape[:-1], self.dimension)
         index = [i for i in range(self.dimension) if i not in self.discrete]
@@ -133,7 +135,10 @@ class MixedBox:
         return pulled
 
     def fixed(self, u: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
-        """Shrink each box to its point u on discrete and inactive axes; return the corners. All tensors are `n x D`."""
+        """Fix the discrete and inactive axes of n boxes at the coordinates of n points u, and return the new corners.
+
+        All tensors are `n x D`.
+        """
         lower, upper = lower.clone(), upper.clone()
         index = list(self.discrete)
         lower[:, index] = upper[:, index] = u[:, index]
@@ -143,10 +148,10 @@ class MixedBox:
         return lower, upper
 
     def neighbours(self, u: Tensor, i: int) -> Tensor:
-        """Return k copies of each point with different values on the discrete axis i, `n x D -> n x k x D`.
+        """Return k copies of each point that vary on the discrete axis i, `n x D -> n x k x D`.
 
-        If the axis has at most 20 values, the copies take all of them. Otherwise they take the point's own value and
-        those 1, 2, 4, .. steps away.
+        If the axis has at most 20 values, there is one copy for each value. Otherwise the copies have the point's own
+        value and the values 1, 2, 4, .., 512 steps from it; steps beyond an end of the axis stop there.
         """
         axis = self.axes[i]
         assert axis.size is not None

@@ -57,9 +57,9 @@ class Space:
     """A search space of named parameters. A configuration is a dict with the value of every active parameter.
 
     A parameter with `when={"depth": [2, 3], "kernel": "rbf"}` is active only where `depth` is 2 or 3, `kernel` is
-    "rbf", and both are active themselves. A value that is itself a list must be wrapped in another list. A condition
-    may name categorical, ordinal and integer parameters. A configuration leaves inactive parameters out, and its point
-    lies in the middle of their axes.
+    "rbf", and both are active themselves. A list in `when` holds the allowed values; a single allowed value that is a
+    list is written `[[2, 3]]`. A condition may name categorical, ordinal and integer parameters. A configuration leaves
+    inactive parameters out. The point of a configuration lies in the middle of the inactive parameters' axes.
 
     Args:
         parameters: The parameters by name. A plain value stands for a fixed parameter. Every parameter can be given as

@@ -67,8 +67,8 @@ class Regions:
     def bounds(self, region: Tensor, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
         """Return the lower and upper corner of a closed box inside each region, both `... -> ... x D`.
 
-        Upper corners lie 1e-9 below faces that two regions share. In single precision, lower and upper corners lie 1e-6
-        from these faces.
+        In double precision, upper corners lie 1e-9 below a face that two regions share. In single precision, upper
+        corners lie 1e-6 below such a face, and lower corners lie 1e-6 above it.
         """
         if self.P == 1:
             corner = torch.zeros(*region.shape, self.dimension, dtype=dtype, device=region.device)
@@ -91,8 +91,8 @@ class Regions:
 
         Args:
             region: The region of each of n agents.
-            u: Uniform numbers in [0, 1), `n x k x D`; if the domain is a grid, on the grid's device.
-            domain: The domain; a grid gives grid points.
+            u: Uniform numbers in [0, 1), `n x k x D`. If the domain is a grid, they must be on its device.
+            domain: The domain. If it is a grid, the result holds grid points.
         """
         if isinstance(domain, Grid):
             by_region = self.region_of(domain.unit_points)

@@ -48,12 +48,13 @@ class Algorithm:
         message_center: True to subtract an agent's mean observation before its message is computed.
         message_normalize: True to scale every message to the clip norm.
         momentum: The weight of earlier broadcasts in the running average that agents follow.
-        broadcasts: The number of broadcasts, after which agents work alone or keep the prior; None for one per round.
-        follow: The name in `FOLLOW_PROBABILITY` of the probability 1 - p_t that an agent follows the server.
+        broadcasts: The largest number of broadcasts; None for one per round. When no more broadcasts come, agents
+            work alone, or keep the prior if the server infers one.
+        follow: A name in `FOLLOW_PROBABILITY`; it sets the probability 1 - p_t that an agent follows the server.
         own_gp: The agents' own Gaussian processes.
         own_draw: The kind of draw from `own_gp` in local Thompson sampling.
         design: The design of the initial points, `uniform` or `sobol`.
-        averaged_gp: The models whose expected improvement chooses an agent's queries; None for draws from `own_gp`.
+        averaged_gp: The models by which agents choose their queries; None for draws from `own_gp`.
 
     Raises:
         SettingError: Settings contradict each other, or a setting has no effect together with the others.
@@ -175,7 +176,7 @@ class Preset:
         M: The number of random features of the messages.
         lengthscale: The length-scale of these features, in the unit cube.
         message_noise: The noise variance lam of eq. 2 in Dai et al. 2021.
-        follow: The name in `FOLLOW_PROBABILITY` of the probability 1 - p_t that an agent follows the server.
+        follow: A name in `FOLLOW_PROBABILITY`; it sets the probability 1 - p_t that an agent follows the server.
         own_gp: The agents' own Gaussian processes.
         own_draw: The kind of draw from `own_gp`.
         P: The number of sub-regions, for algorithms that have them.

@@ -46,10 +46,11 @@ def create_study(
         n_agents: The number of agents, N.
         algorithm: A name of `dpfbo.algorithm_named`, or an `Algorithm`.
         epsilon: The privacy budget of the whole run, at user level. It determines the noise of a private algorithm.
-            None for 1, unless `noise_multiplier` is given.
+            If it is None and no `noise_multiplier` is given, it is 1.
         rounds: The number of rounds after the initial points, T.
         n_init: The number of initial points of each agent.
-        seed: The public seed of all random numbers, except the noise and the sampling of agents if rng is `os`.
+        seed: The public seed of all random numbers. If rng is `os`, the noise and the sampling of agents do not depend
+            on it.
         delta: The delta of the guarantee; None for N^-1.1, or min(N^-1.1, .001) if rng is `os`.
         noise_multiplier: The noise multiplier z of a private algorithm, in place of epsilon.
         rng: `os` for real data: the operating system draws the noise. `seeded` for a simulation that can be repeated;
@@ -127,8 +128,8 @@ def run_study(
         study: The description of the run.
         problem: The objectives, with the study's domain and number of agents.
         ledger: The ledger that records the cost of each broadcast; None for one in memory, for a simulation. Several
-            studies may use a ledger at the same time, unless it is bound to one study
-            (`ledger.bind(study.coverage())`).
+            studies may share a ledger, even at the same time. `ledger.bind(study.coverage())` reserves an empty ledger
+            for one study.
         on_round: A function that receives each finished `Round`.
         threads: The number of threads for agents' computations; it changes no result.
 

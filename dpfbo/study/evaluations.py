@@ -99,14 +99,14 @@ class StopRules:
 
 @dataclass
 class Evaluations:
-    """All evaluations of one study, as the `record` of `dpfbo.problems.Custom`.
+    """All evaluations of one study. `dpfbo.problems.Custom` takes them as its argument `record`.
 
-    journal: has the evaluations of earlier processes; new ones are appended before callbacks are called. progress: True
-    shows a progress bar; None shows it only in a notebook or a terminal.
+    journal: contains the evaluations of earlier processes; each new evaluation is appended before the callbacks are
+    called. progress: True shows a progress bar; None shows it only in a notebook or a terminal.
 
     Raises:
         Stop: `known` or `add` finds that a limit is reached, or a callback ends the study.
-        StateError: A query differs from the one in the journal.
+        StateError: The journal has another query for the same agent, round and place.
     """
 
     study: Study

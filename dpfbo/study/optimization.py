@@ -110,7 +110,7 @@ class Optimization:
         return self.study.plan.relation
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return one row for each query, with the columns of rounds.parquet."""
+        """Return one row for each query, with the columns of the file `rounds.parquet` in the study's folder."""
         import pandas as pd
 
         agents = torch.arange(self.study.n_agents, device="cpu")
@@ -192,7 +192,7 @@ class Optimization:
         The study may be unfinished. Nothing in the folder is executed or changed.
 
         Args:
-            folder: The folder of a result, or a folder with exactly one result, up to two levels down.
+            folder: The folder of a result, or a folder one or two levels above it that contains no other result.
             ledger: The ledger that was passed to `dpfbo.optimize`; None for the one in the folder.
 
         Returns:

@@ -75,9 +75,9 @@ def optimize(
 
     This is a simulation: one process holds the data of all agents.
 
-    After Ctrl-C, `dpfbo.stop()` in a callback, or a limit, the call returns the result so far; `result.stopped` says
-    why. With a folder, the same call continues the study, even after an exception or a kill; the result is the same as
-    without the interruption. Each study has its own subfolder.
+    The call returns the result so far after Ctrl-C, after `dpfbo.stop()` in a callback, or at a limit; `result.stopped`
+    says why. With a folder, the same call continues the study, even after an exception or a kill; the result is the
+    same as without the interruption. Each study has its own subfolder.
 
     Args:
         f: The objective. It receives the agent's number, 0..N-1, and a configuration, a dict of the space's parameters.
@@ -85,14 +85,14 @@ def optimize(
         n_agents: The number of agents, N.
         algorithm: A name of `dpfbo.algorithm_named`, or an `Algorithm`.
         epsilon: The privacy budget of the whole run, at user level. It determines the noise of a private algorithm.
-            None for 1, unless `noise_multiplier` is given.
+            If it is None and no `noise_multiplier` is given, it is 1.
         rounds: The number of rounds after the initial points, T.
-        seed: The seed of all random numbers, except the noise and the sampling of agents if rng is `os`.
+        seed: The seed of all random numbers. If rng is `os`, the noise and the sampling of agents do not depend on it.
         folder: The folder to which each evaluation is written durably at once; None to write nothing.
         maximize: False if small values are better.
-        on_failure: `stop` or `penalty`. `dpfbo.Custom` explains this and the next two arguments.
+        on_failure: The reaction to a failed call of f: `stop` or `penalty`, as in `dpfbo.Custom`.
         retries: The number of further calls of f after a failed call.
-        n_jobs: The number of parallel calls of f.
+        n_jobs: The number of parallel calls of f, as in `dpfbo.Custom`.
         call_timeout: The seconds after which a call of f counts as failed; None for no limit.
         n_init: The number of initial points of each agent.
         delta: The delta of the guarantee; None for N^-1.1, or min(N^-1.1, .001) if rng is `os`.
@@ -118,7 +118,7 @@ def optimize(
 
     Raises:
         SettingError: A setting is out of range or contradicts another.
-        EvaluationError: f raised, or did not return a finite number.
+        EvaluationError: A call of f failed after all retries, and `on_failure` is `stop`.
         MissingPackage: A folder is given, but a package that writes its files is not installed.
         ResultsError: Another process is using the study's folder.
 

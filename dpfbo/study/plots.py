@@ -139,9 +139,9 @@ class ResultPlots:
     def importance(self, ax: Axes | None = None) -> Axes:
         """Draw the permutation importance of each parameter for the observed values.
 
-        A random forest predicts the values after subtraction of each agent's mean. The importance of a parameter is the
-        loss of R² on held-out queries when the parameter's values are permuted there. Bars are means over five folds,
-        with standard errors. The importance of a parameter that was hardly varied does not show.
+        Each agent's mean is subtracted from its values, and a random forest predicts the differences. The importance of
+        a parameter is the loss of R² when its values are permuted among the held-out queries. Bars are means over five
+        folds, with standard errors. A parameter that was hardly varied may have a short bar even if it matters.
         """
         x, y, agents, _ = self._queries("importance")
         axes = self._parameters
@@ -199,7 +199,7 @@ class ResultPlots:
         return self.result.rounds
 
     def _queries(self, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return all queries that have a value: points (n x D), values in the objective's sign, agents, rounds."""
+        """Return all queries that have a value: points (n x D), values as the objective gave them, agents, rounds."""
         records = list(self._rounds(name))
         x = torch.cat([r.x.flatten(0, 1) for r in records]).numpy()
         y = Shown.of(self.problem).sign * torch.cat([r.y.flatten() for r in records]).numpy()
@@ -212,7 +212,7 @@ class ResultPlots:
 
 
 def _permutation_losses(x: np.ndarray, y: np.ndarray, unordered: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the loss of R² by fold and column (folds x D), and R² by fold."""
+    """Return the loss of R² when a column is permuted (folds x D), and R² without permutation (folds)."""
     with needing("problems", "plot.importance"):
         from sklearn.compose import make_column_transformer
         from sklearn.ensemble import RandomForestRegressor

@@ -105,7 +105,7 @@ def save(stored: StoredResult) -> None:
 
 
 def load(path: Path, ledger: Ledger | None) -> StoredResult:
-    """Read the result in a folder, or in its only subfolder with a result. Raises the errors of `Optimization.load`."""
+    """Read a result from a folder; `Optimization.load` describes the folder and the errors."""
     folder = _folder_in(path.absolute())
     with _readable(folder / DESCRIPTION):
         content = json.loads(read_plain(folder / DESCRIPTION, _MOST_BYTES))
@@ -192,7 +192,7 @@ def _plain(value: Any) -> Any:
 
 
 def _made(plain: Any) -> Any:
-    """Decode the result of `_plain`; refuse other data, and classes that are not in `_MADE_OF`."""
+    """Decode the result of `_plain`; refuse classes from modules outside `_MADE_OF`."""
     if isinstance(plain, list):
         return tuple(map(_made, plain))
     if not isinstance(plain, dict):

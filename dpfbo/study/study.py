@@ -70,7 +70,8 @@ class Study:
         dropout: A simulated loss of messages.
         seed: The seed of the shared features, the initial points and the agents' draws.
         rng: `seeded` for a simulation: the seed also determines the noise and the choice of agents, so whoever knows
-            the seed can remove the noise. `os`: the operating system draws both, and they cannot be repeated.
+            the seed can remove the noise. `os`: noise and choice of agents come from the operating system and cannot
+            be repeated.
         delta: The delta of epsilon; None for N^-1.1, or min(N^-1.1, .001) if rng is `os`.
         accountant: The accountant of the epsilon after each round, one of `accountants`.
         accountants: The names of all accountants that report the epsilon of the run.
@@ -146,9 +147,9 @@ class Study:
     def views(self) -> dict[str, float]:
         """Epsilon for each kind of observer, at the study's delta, relation and accountant.
 
-        With a trusted server, the only key is `broadcasts`, which everybody sees. Otherwise, the keys are `server`
-        (with up to `colluders` sites), `site` (one site, or up to `colluders` sites together) and `outsider` (who sees
-        only the broadcasts).
+        With a trusted server, the only key is `broadcasts`, which everybody sees. Otherwise, the keys are those of
+        `DistributedGaussian.multipliers`: `server` (the server together with up to `mechanism.colluders` sites), `site`
+        (one site, or up to that many sites together) and `outsider` (somebody who sees only the broadcasts).
         """
         if not isinstance(self.mechanism, DistributedGaussian):
             return {"broadcasts": self.plan.epsilon()}
@@ -196,7 +197,10 @@ class Study:
 
     @cached_property
     def outlook(self) -> SharingPlan | None:
-        """The result of `dpfbo.plan` for this study; None if there is no private prior or the noise is negligible."""
+        """The result of `dpfbo.plan` for this study, or None.
+
+        It is None if the server releases no prior with differential privacy, or if epsilon is 0 or above 1000.
+        """
         epsilon = self.plan.epsilon() if self.algorithm.private and self.algorithm.has_prior else None
         if not epsilon or epsilon > _NO_NOISE:
             return None
@@ -337,7 +341,8 @@ class Study:
 def _canonical(value: Any) -> str:
     """Return a text that determines a value. Raises SettingError for an unsupported type.
 
-    A field with `named` in its metadata appears only if its value is not the default. Older digests thus stay valid.
+    The text leaves out a field that has `named` in its metadata and its default value. Adding such a field to a class
+    thus changes no earlier digest.
     """
     for kind in (bool, int, float, str):
         if isinstance(value, kind):

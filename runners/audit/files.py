@@ -1,8 +1,9 @@
-"""Search every file of a real run for numbers that are computed from a sum without noise.
+"""Search every file of a real run for secret numbers: functions of a sum without its noise.
 
 Two runs with privacy.rng=os release the same fixed numbers (`FixedRelease`). The sums of two federated runs differ,
 because the second run loses many messages. No file may have a private column, or a number that `_secrets`
-computes from a sum. The files of the two runs may differ only in times.
+computes from a sum. Apart from times, random names and a curator's measurements, the files of the two runs must be
+equal.
 """
 
 import io
@@ -92,8 +93,8 @@ def _with_fixed_release(composition: Composition, notes: Path, lossy: bool) -> C
 def search(overrides: Sequence[str], rounds: int = ROUNDS, on_step: Callable[[], None] = lambda: None) -> FileSearch:
     """Make two runs in a temporary folder, and search their files for secret numbers.
 
-    The runs evaluate the real objective. on_step: called after each round, `rounds + 1` times in each run. Raises
-    ValueError if the algorithm claims no privacy.
+    The runs evaluate the real objective. on_step: called in each run, after the initial points and after each round.
+    Raises ValueError if the algorithm claims no privacy.
     """
     with tempfile.TemporaryDirectory(prefix="audit") as scratch:
         place = Path(scratch)
@@ -126,9 +127,9 @@ def _left(cfg: DictConfig, place: Path, lossy: bool, on_step: Callable[[], None]
 
 
 def _secrets(notes: Path) -> np.ndarray:
-    """Evaluate functions of each saved sum s and its noise n = release - s; return the sorted absolute values.
+    """Return sorted absolute values of the entries and statistics of each saved sum s and its noise n = release - s.
 
-    Integers, and values that nearly equal a public number, are left out.
+    Integers are left out, and so are values that nearly equal a number in a release, its sigma or its sensitivity.
     """
     found, public = list[float](), list[float]()
     for path in notes.glob("*.npz"):
@@ -153,7 +154,7 @@ def compare(first: Path, second: Path, secrets: np.ndarray, secret_order: bool =
     """Search all files of two folders, and compare the folders.
 
     secrets: sorted absolute values that no file may hold. secret_order: True if the order of the released rows is
-    secret; files with measurements may then differ.
+    secret; files with measurements are then searched but not compared.
     """
     found = FileSearch()
     for path in sorted(p for folder in (first, second) for p in folder.rglob("*") if p.is_file()):
@@ -203,7 +204,10 @@ def _table(name: str, content: bytes) -> pa.Table:
 
 
 def _entries(name: str, content: bytes) -> dict[str, Any] | None:
-    """Return values by path of keys from JSON, JSON lines or a checkpoint's `meta`, without times; else None."""
+    """Return the values in JSON, JSON lines or a checkpoint's `meta`, by path of keys; None for other files.
+
+    Times are left out.
+    """
     if name.endswith(".json"):
         return dict(_flat(json.loads(content)))
     if name.endswith(".jsonl"):
@@ -231,7 +235,10 @@ def _names(name: str, content: bytes) -> set[str]:
 
 
 def _numbers(name: str, content: bytes) -> np.ndarray:
-    """Return absolute values of all numbers: decimals in text, columns of tables, and any eight bytes as a float."""
+    """Return absolute values of all finite numbers.
+
+    These are decimals in text, columns of floats, and every eight successive bytes read as a float.
+    """
     found = [np.array([float(text) for text in _DECIMAL.findall(content)])]
     found += [np.frombuffer(content[i : len(content) - (len(content) - i) % 8], dtype="<f8") for i in range(8)]
     columns = (column.combine_chunks() for column in _table(name, content).columns)

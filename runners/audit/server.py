@@ -71,7 +71,7 @@ def audit(
 ) -> AuditReport:  # fmt: skip
     """Check the whole run; if trials > 0, also replay its first rounds in two worlds.
 
-    The worlds differ in one agent's messages. thorough: True for far more draws of the noise and of the sampled agents.
+    The worlds differ in one agent's messages. thorough: True to let the checks draw many more samples.
     on_step: called after each check and each trial (a replay in both worlds).
     """
     begin, whole = time.monotonic(), target_of(experiment)

@@ -38,7 +38,10 @@ SCORES = {
 
 
 def completed(overrides: Sequence[str]) -> list[str]:
-    """Return the overrides, preceded by the transform's algorithm if they name a transform but no algorithm."""
+    """Add the algorithm of the transform that the overrides name.
+
+    Overrides that name no transform, or already name an algorithm, are returned unchanged.
+    """
     given = dict(o.split("=", 1) for o in overrides if "=" in o)
     chosen = ALGORITHMS.get(given.get("transform", ""))
     return [*([] if chosen is None or "algorithm" in given else [f"algorithm={chosen}"]), *overrides]
@@ -54,7 +57,7 @@ def check_claims(experiment: OutsourcedExperiment) -> None:
 
 
 def trials_of(transform: Transform) -> int:
-    """Return the default of --trials, the number of releases per attack and table."""
+    """Return the default of --trials: how often an attack releases each of its two tables."""
     if isinstance(getattr(transform, "noise", None), DiscreteGaussian):
         return SLOW
     return FEW if isinstance(transform, RandomProjection) else TRIALS

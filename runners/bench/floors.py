@@ -105,8 +105,8 @@ def appended(n: int, k: int, M: int, D: int) -> Work:
 def message(n: int, k: int, s: RunShape, rates: Rates) -> Work:
     """Count the operations for an agent's message after n observations, k of them new.
 
-    Of two ways, the cheaper one counts: all agents update their Cholesky factors in every round, or sampled agents
-    compute theirs from all points.
+    Without a private prior, there are two ways: all agents update their Cholesky factors in every round, or only the
+    sampled agents compute theirs, from all their points. The cheaper way counts.
     """
     if s.lengthscales:  # scores of the design, whose features are Nystroem features
         return k * (nystrom(s) + work(flops=2 * s.M)) if k > 1 else work()
@@ -155,13 +155,19 @@ def fit(n: int, s: RunShape) -> Work:
 
 
 def improvement(n: int, s: RunShape) -> Work:
-    """Count the operations for each averaged GP's likelihood, and for expected improvement under one of the GPs."""
+    """Count the operations for a query by expected improvement.
+
+    The count covers the likelihoods of all GPs that the agent averages, and expected improvement under one of them.
+    """
     points = s.candidates if not s.G else s.G if s.G <= SCREENED else s.G / 8
     return s.kernels * (factor(n) + work(flops=6 * n * n)) + work(flops=points * (n * n + 4 * n + 20))
 
 
 def server(s: RunShape) -> Work:
-    """Count a release's operations per agent, with those of a private prior if the run has one."""
+    """Count the operations of a release, divided by the number of agents.
+
+    If the run has a private prior, the prior's operations are included.
+    """
     M, P = s.M, s.P
     total = work(flops=s.q * M * (2 * P + 3), exp=P, uniforms=1, bytes=_WORD * (s.q * M + P)) + normals(P * M) / s.N
     prior = work(flops=(1 + s.lengthscales) * s.n_init * M * M) + s.lengthscales * factor(M) / s.N

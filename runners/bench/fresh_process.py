@@ -67,7 +67,10 @@ def in_fresh_process(call: Callable[..., Any], *arguments: Any) -> Any:
 def timed(
     prepare: Callable[..., TimedRun], arguments: Mapping[str, Any], rates: Mapping[str, float], repeats: Repeats
 ) -> Timed:
-    """Time the run that `prepare(**arguments)` returns, in this process, which does nothing else."""
+    """Time the repeats of the run that `prepare(**arguments)` returns.
+
+    Call `timed` in a fresh process: it may limit the memory of the process, and it kills all child processes.
+    """
     os.environ["PYTHONWARNINGS"] = "ignore"  # joblib's tracker warns about the workers that are killed below
     use_threads(repeats.threads)
     if not torch.cuda.is_available():  # CUDA reserves more address space than the machine has memory

@@ -25,7 +25,7 @@ _SECONDS = 0.25  # time for each rate
 def measured_rates(folder: Path, threads: int) -> dict[str, float]:
     """Measure the operations per second of each kind in `KINDS`, over many repeats.
 
-    The rate is that of the fastest repeat; for appends, that of the median.
+    The fastest repeat gives the rate; for appends, the median time does.
     folder: a folder on the disk to measure. threads: the number of threads of torch and NumPy.
     """
     use_threads(threads)

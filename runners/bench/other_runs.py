@@ -31,7 +31,8 @@ _BELIEF = Belief(lengthscale=0.2 * NORM, variance=1.0, noise=1e-5, mean=0.0)
 def accountant(name: str, different: bool, rounds: int) -> TimedRun:
     """Return a run that computes epsilon after each round.
 
-    different: True for a different noise in each round. Repeats differ in their noise, which defeats caches.
+    different: True if the noise varies between rounds. Each repeat has different noise, so that it cannot use values
+    cached by an earlier repeat.
     """
     book, repeats = accountant_named(name), count()
 
@@ -68,7 +69,8 @@ def modeler(rows: int, columns: int, rounds: int, seed: int, refit: bool) -> Tim
     """Return a modeler's run on a smooth objective.
 
     The candidates are random rows of [-12, 12]^3, projected to `columns` features.
-    refit: True to repeat the measurements of a run without `refit`, and recompute the whole posterior after each.
+    refit: True to time only the posterior, recomputed from scratch after each measurement. The measurements are those
+    of a run without `refit`.
     """
     rng = np.random.default_rng(seed)
     points3 = rng.uniform(-12, 12, (rows, 3))
@@ -94,7 +96,7 @@ def modeler(rows: int, columns: int, rounds: int, seed: int, refit: bool) -> Tim
     call: Callable[[], object] = refitted if refit else measured_rows
 
     def floors(rates: Mapping[str, float]) -> dict[str, float]:
-        """Count covariances, a row of V = L^-1 K, means and variances for each measurement."""
+        """Count, for each measurement, the covariances, one new row of V = L^-1 K, and the new means and variances."""
         steps = range(rounds + 1)
         flops, numbers = sum(2 * columns + 2 * t + 8 for t in steps), sum(t + columns + 1 for t in steps)
         counts = work(flops=rows * flops, exp=rows * len(steps), bytes=8 * rows * numbers)

@@ -165,7 +165,10 @@ def region_weights(t: int, N: int, P: int, weights: Softmax) -> np.ndarray:
 
 
 def region_parts(P: int, D: int) -> tuple[int, ...]:
-    """Return each axis's number of parts: each prime factor of P, largest first, goes to the axis with fewest parts."""
+    """Return the number of parts of each axis; their product is P.
+
+    It starts at 1. The prime factors of P, largest first, each multiply the number that is then the smallest.
+    """
     parts, factors = [1] * D, []
     for k in range(2, P + 1):
         while P % k == 0:
@@ -189,7 +192,7 @@ def regions_of(X: np.ndarray, parts: tuple[int, ...]) -> np.ndarray:
 def cell_bounds(cell: np.ndarray, parts: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Return the lower and upper corner of one cell, D each.
 
-    The upper corner keeps the distance `OPEN_FACE` from a face that belongs to the next cell.
+    An upper face inside the cube is moved inwards by `OPEN_FACE`, because it belongs to the next cell.
     """
     last = cell == np.array(parts) - 1
     return cell / parts, np.where(last, 1.0, (cell + 1) / parts - OPEN_FACE)

@@ -35,7 +35,10 @@ def entry(case: BenchCase, timed: Timed) -> dict[str, Any]:
 
 
 def tables(entries: Sequence[dict[str, Any]]) -> str:
-    """Return a table of all measurements, and one of their phases with the ratio to the floor in brackets."""
+    """Return a table of total times and, if there are phases, a table of the times by phase.
+
+    In the second table, brackets hold a phase's time divided by its floor.
+    """
     rows, phases = [], []
     for e in entries:
         size = ", ".join(f"{name} = {value:,}".replace(",", " ") for name, value in e["size"].items())
@@ -58,7 +61,10 @@ def _digits(value: float | None, n: int = 3) -> str:
 
 
 def draw(title: str, unit: str, entries: Sequence[dict[str, Any]], path: Path) -> None:
-    """Plot times, floors (dashed) and peak memory against the first size that varies in a series, if there is one."""
+    """Plot times, floors (dashed) and peak memory against one size.
+
+    It is the first size that varies within a series. If no size varies, no file is written.
+    """
     # pyplot is not used, because it would keep the figures in memory.
     from matplotlib import rc_context
     from matplotlib.figure import Figure

@@ -20,7 +20,7 @@ class BenchCase:
     """One measurement.
 
     what: its series. size: its sizes by name. prepare: a function that returns the run to time. units: the factor from
-    seconds to the suite's unit. records_mb: the least memory for records; None if unknown.
+    seconds to the suite's unit. records_mb: the size of the run's records in MB; None if unknown.
     """
 
     what: str
@@ -49,7 +49,7 @@ def _federated(what: str, problem: str, algorithm: str, *overrides: str, plain: 
 
 
 def overhead(args: argparse.Namespace) -> Iterator[BenchCase]:
-    """Yield three runs of DP-FTS-DE: by dpfbo, by dpfbo with draws as in `plain_loop`, and by `plain_loop`.
+    """Yield three runs of DP-FTS-DE: by dpfbo, by dpfbo with RFF draws, and by `plain_loop` with RFF draws.
 
     The option --prior adds runs of `ts`, `local` and `dp_prior`.
     """

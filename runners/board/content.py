@@ -32,8 +32,8 @@ def experiment_content(
     """Return the content of one experiment.
 
     private: True to show also the private records of real releases. drawn: names of the settings whose curves are
-    wanted, None for the first ones. find: a text that labels must contain if there are too many settings to list. most:
-    the largest number of curves.
+    wanted, None for the first ones. find: a text in the labels; it selects settings if there are more than `LISTED`.
+    most: the largest number of curves.
     """
     settings = folder.read()
     listed = _listed(settings, private, find)
@@ -68,9 +68,9 @@ def experiment_content(
 
 
 def hidden(setting: ReadSetting, private: bool) -> str | None:
-    """Return the reason why a setting's private records are not shown; None if they are.
+    """Return the reason to hide a setting's private records, or None to show them.
 
-    Without `private`, they are shown only if all trials that have begun are known to be simulations.
+    Without `private`, they are shown only if all readable trials that have begun are known to be simulations.
     """
     kinds = {r.facts.rng for r in setting.readings if r.phase not in ("waiting", "unreadable") or r.facts.rng}
     if private or kinds == {"seeded"}:
@@ -79,9 +79,10 @@ def hidden(setting: ReadSetting, private: bool) -> str | None:
 
 
 def _listed(settings: Sequence[ReadSetting], private: bool, find: str) -> list[ReadSetting]:
-    """Return the settings of the table: all of them or, if there are too many, some whose label contains `find`.
+    """Return the settings of the table, at most `LISTED`.
 
-    Settings with a running trial then come first, and better settings before worse ones.
+    If there are more, the table holds the first of those whose label contains `find`. They are sorted: settings with a
+    running trial come first, and better settings before worse ones.
     """
     if len(settings) <= LISTED:
         return list(settings)
@@ -96,7 +97,7 @@ def _listed(settings: Sequence[ReadSetting], private: bool, find: str) -> list[R
 
 
 def _row(setting: ReadSetting, private: bool, draw: bool, notes: list[str]) -> dict[str, Any]:
-    """Return a setting's row of the table, with its curve if `draw`. notes: gets the note on epsilon."""
+    """Return a setting's row of the table, with its curve if `draw`. Adds a new note on epsilon to `notes`."""
     facts, why_hidden = _facts_of(setting), hidden(setting, private)
     visible = why_hidden is None
     under_way = [r.round or 0 for r in setting.readings if r.phase in ("running", "interrupted")]
@@ -125,7 +126,7 @@ def _facts_of(setting: ReadSetting) -> TrialFacts:
 
 
 def _mean(setting: ReadSetting, phases: Collection[str]) -> dict[str, Any] | None:
-    """Return mean, standard error and number n of the current metrics; None if n is 0."""
+    """Return mean, standard error and number n of the known metrics of trials in `phases`; None if n is 0."""
     known = [r.mean for r in setting.readings if r.phase in phases and r.mean is not None]
     if not known:
         return None
@@ -157,7 +158,7 @@ def _curve(setting: ReadSetting, visible: bool) -> dict[str, Any] | None:
 
 
 def _epsilon(setting: ReadSetting, facts: TrialFacts, notes: list[str]) -> dict[str, Any] | None:
-    """Return the largest epsilon that a run of the setting spent, with its target and budget."""
+    """Return the largest epsilon that a run of the setting spent, and the setting's target and budget."""
     known = [r.epsilon for r in setting.readings if r.epsilon is not None]
     if not known:
         return None

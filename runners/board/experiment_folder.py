@@ -63,7 +63,10 @@ class ExperimentFolder:
         return found
 
     def completed(self, setting: ReadSetting) -> ReadSetting:
-        """Return the setting with the limits of epsilon and the epsilon by round, which take longer to read."""
+        """Return the setting with the limits of epsilon and the epsilon by round of its finished trials.
+
+        `read` leaves them out because they take longer to read.
+        """
         return replace(setting, readings=list(map(self._completed, setting.trials, setting.readings)))
 
     def folder_of(self, trial: Trial) -> Path:

@@ -39,8 +39,9 @@ def data_file(data_dir: str | Path | None, relative: str | Sequence[str], fetch_
 
     Args:
         data_dir: The folder that holds the data; None for the folder in DPFBO_DATA, or `data` if that is not set.
-        relative: A path in that folder, such as `landmine/LandmineData.mat`, or several; the first that exists is used.
-        fetch_name: The name of the (first) file for `python -m runners.fetch`; None if it cannot be fetched.
+        relative: A path in that folder, such as `landmine/LandmineData.mat`, or a sequence of paths. The first
+            path that exists is used.
+        fetch_name: The name by which `python -m runners.fetch` fetches the file of the first path; None if it cannot.
 
     Raises:
         MissingData: There is no such file.
@@ -67,8 +68,8 @@ def data_file(data_dir: str | Path | None, relative: str | Sequence[str], fetch_
 def reading(path: Path, otherwise: str) -> Iterator[None]:
     """Turn an error in the `with` block into a ValueError.
 
-    The text is `<path> <otherwise> (<error's text>)`; for a MemoryError, it says that the file needs more memory.
-    A path that is not a plain file is refused before the block runs.
+    The ValueError's message is `<path> <otherwise> (<message of the error>)`. For a MemoryError, it is instead
+    `<path> needs more memory than there is`. A path that is not a plain file is refused before the block runs.
     """
     if path.exists():
         check_plain(path)

@@ -1,6 +1,7 @@
 """UCI HAR (Anguita et al. 2013): windows of smartphone signals as 561 features, 30 subjects, six activities.
 
-The archive of the UCI repository holds the authors' features; the compact file holds features recomputed from signals.
+Two files can be read. The archive of the UCI repository (`ARCHIVE`) holds the authors' features. The compact file
+(`COMPACT`) holds features recomputed from the signals.
 """
 
 import io

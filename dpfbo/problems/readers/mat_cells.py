@@ -83,7 +83,7 @@ def _check_variable(kind: int, payload: memoryview, order: str, names: Sequence[
 
 
 def _head(parts: Iterator[tuple[int, memoryview]], order: str) -> tuple[int, str, int]:
-    """Read a matrix's class, name and number of entries from its first three elements: flags, dimensions and name."""
+    """Read the class, the name and the number of entries of a matrix."""
     first = [payload for _, payload in (next(parts, (0, memoryview(b""))) for _ in range(3))]
     if len(first[0]) != 8:
         raise ValueError("a matrix has no flags")

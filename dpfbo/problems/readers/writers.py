@@ -20,7 +20,10 @@ _MOST_CHUNK = 256 * 2**20  # bytes that HDF5 may unpack at once
 
 @dataclass(frozen=True)
 class Writer:
-    """One writer's images, n x side x side float32 in [0, 1] with 0 for the background, and their digits, n."""
+    """The images of one writer and the digits that they show.
+
+    images: n x side x side, float32 in [0, 1], 0 for the background; labels: n digits.
+    """
 
     images: np.ndarray
     labels: np.ndarray
@@ -84,7 +87,7 @@ def _inside(group: Any, name: str, kind: type[Any]) -> Any:
 
 
 def _numbers(group: Any, name: str, most: int) -> Any:
-    """Return a numeric dataset without reading it; raise ValueError for another kind, or more than `most` bytes."""
+    """Return a dataset without reading it; raise ValueError unless it holds numbers, in at most `most` bytes."""
     import h5py
 
     data = _inside(group, name, h5py.Dataset)
@@ -114,7 +117,9 @@ def load_pseudo_writers(n_agents: int, seed: int) -> list[Writer]:
 
 
 def split(labels: np.ndarray, train_fraction: float, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Split rows into training and validation, stratified: a fraction of each digit, rounded up, is for training.
+    """Split the images at random into training and validation, and return the indices of both.
+
+    Of each digit's images, the share `train_fraction` is for training; their number is rounded up.
 
     Example:
         >>> training, validation = split(np.array([0, 0, 0, 1, 1, 1]), 0.5, np.random.default_rng(0))
