@@ -1,4 +1,4 @@
-"""dpfbo completion bash: print a script that completes commands, and groups, options and keys of settings."""
+"""dpfbo completion bash: print a shell script that completes commands and their settings."""
 
 import re
 import sys
@@ -50,7 +50,7 @@ def candidates(line: str) -> list[str]:
 
 
 def settings(given: Sequence[str], word: str) -> list[str]:
-    """Return Hydra's completions of `word` to groups, options and keys.
+    """Return Hydra's completions of the override `word`: groups, options or keys.
 
     In a list such as `group=a,b`, only the last option is completed.
     """

@@ -56,7 +56,7 @@ BLOCK = 16  # points evaluated at once, because models for all of them may not f
 def common_points(problem: Problem, most: int) -> Tensor:
     """Return K <= `most` points of the domain in natural units, K x D.
 
-    The points are every k-th point of a grid; on other domains, they are a Sobol set.
+    A grid gives every k-th of its points. Any other domain gives a Sobol set.
     """
     domain = problem.domain
     if isinstance(domain, Grid):
@@ -86,7 +86,8 @@ def headroom(values: Tensor, reference: Tensor | None, n_init: int) -> dict[str,
     at the point that is best on average for all *other* agents. few: the expected best value of n_init random points.
     random: the expected value at a random point. share: the result of `shared_share`.
 
-    reference: N numbers that make the metric `reference - value`; None if the metric is the value itself.
+    reference: N numbers, one for each agent. If given, the first four results are means of `reference - value`; if
+    None, of the value itself.
 
     Raises ValueError for fewer than 2 agents or points, or fewer than n_init points.
     """
@@ -118,8 +119,8 @@ def shared_share(values: Tensor) -> float:
     """Estimate the shared part `v_g / (v_g + v_h)` of the variance of `f_n(x) = c_n + g(x) + h_n(x)`; values: N x K.
 
     By analysis of variance, `v_h` is the mean square of the residuals after subtracting agent and point means. `v_g` is
-    the mean square of the centred point means, minus `v_h / N`, the expectation of this mean square if g = 0. Noise
-    counts as part of h_n. The estimate may be slightly below 0 if g = 0, and is 0 if all objectives are constant.
+    the mean square of the centred point means, minus `v_h / N`, which h_n adds to it in expectation. Noise counts as
+    part of h_n. The estimate may be below 0 if g is near 0, and is 0 if all objectives are constant.
     """
     N, K = values.shape
     centred = values - values.mean(1, keepdim=True)

@@ -1,7 +1,7 @@
 """Wrap all undocumented functions of Hydra, Ray and W&B that the programs use.
 
 The first line of each function's docstring ends with the version of the library with which the function was checked.
-Check the functions again before constraints.txt gets a newer version.
+Before you raise a library's version in constraints.txt, check its functions again.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ logger = logging.getLogger(__name__)
 
 
 def parse_command_line(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Parse the overrides and options of `hydra.main`, in any order; return also unknown options. hydra-core 1.3.8.
+    """Parse a command line of `hydra.main`, and return the unknown options separately. hydra-core 1.3.8.
 
-    Raises ValueError for an option with a missing or wrong value.
+    Overrides and options may be in any order. Raises ValueError for an option with a missing or wrong value.
     """
     from hydra._internal.utils import get_args_parser
 
@@ -82,7 +82,7 @@ def run_composed(task: Callable[[DictConfig], None], cfg: DictConfig) -> None:
 def run_each(task: Callable[[DictConfig], Any], overrides: Sequence[str]) -> list[Any]:
     """Start the runs of `-m` and return the JobReturn of each; call it while Hydra is initialised. hydra-core 1.3.8.
 
-    Raises the error of a launcher, of a run that does not compose, or of a task.
+    Raises an error of the launcher, of a task, or of the composition of a run.
     """
     from hydra.core.global_hydra import GlobalHydra
 

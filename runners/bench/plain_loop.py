@@ -167,7 +167,7 @@ def region_weights(t: int, N: int, P: int, weights: Softmax) -> np.ndarray:
 def region_parts(P: int, D: int) -> tuple[int, ...]:
     """Return the number of parts of each axis; their product is P.
 
-    It starts at 1. The prime factors of P, largest first, each multiply the number that is then the smallest.
+    Each axis starts with one part. For each prime factor of P, largest first, the smallest number is multiplied by it.
     """
     parts, factors = [1] * D, []
     for k in range(2, P + 1):

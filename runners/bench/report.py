@@ -35,7 +35,7 @@ def entry(case: BenchCase, timed: Timed) -> dict[str, Any]:
 
 
 def tables(entries: Sequence[dict[str, Any]]) -> str:
-    """Return a table of total times and, if there are phases, a table of the times by phase.
+    """Return a table of the measurements and, if there are phases, a table of the times by phase.
 
     In the second table, brackets hold a phase's time divided by its floor.
     """
@@ -63,7 +63,7 @@ def _digits(value: float | None, n: int = 3) -> str:
 def draw(title: str, unit: str, entries: Sequence[dict[str, Any]], path: Path) -> None:
     """Plot times, floors (dashed) and peak memory against one size.
 
-    It is the first size that varies within a series. If no size varies, no file is written.
+    The horizontal axis is the first size that varies within a series. If no size varies, no file is written.
     """
     # pyplot is not used, because it would keep the figures in memory.
     from matplotlib import rc_context

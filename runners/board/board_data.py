@@ -112,7 +112,7 @@ class BoardData:
 
 
 def _short(seed: int, best: dict[str, Any], objective: str) -> dict[str, Any]:
-    """Return the seed and an agent's best query, shortened. The key `value` is replaced by the text `objective`."""
+    """Return the seed and an agent's best query with shortened entries. The key `value` is renamed to `objective`."""
     row: dict[str, Any] = {"seed": seed}
     for key, value in best.items():
         given, text = rounded(value, 5), "" if value is None else str(value)[:MOST_LETTERS]

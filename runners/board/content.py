@@ -32,8 +32,8 @@ def experiment_content(
     """Return the content of one experiment.
 
     private: True to show also the private records of real releases. drawn: names of the settings whose curves are
-    wanted, None for the first ones. find: a text in the labels; it selects settings if there are more than `LISTED`.
-    most: the largest number of curves.
+    wanted, None for the first ones. find: a text to search for in the labels, used only if there are more than `LISTED`
+    settings. most: the largest number of curves.
     """
     settings = folder.read()
     listed = _listed(settings, private, find)

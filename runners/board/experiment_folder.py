@@ -63,9 +63,9 @@ class ExperimentFolder:
         return found
 
     def completed(self, setting: ReadSetting) -> ReadSetting:
-        """Return the setting with the limits of epsilon and the epsilon by round of its finished trials.
+        """Return the setting, completed by its finished trials' limits of epsilon and epsilon by round.
 
-        `read` leaves them out because they take longer to read.
+        `read` leaves these out because they take longer to read.
         """
         return replace(setting, readings=list(map(self._completed, setting.trials, setting.readings)))
 

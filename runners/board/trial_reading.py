@@ -101,7 +101,7 @@ def _count(value: object) -> int | None:
 
 
 def _facts(given: dict[str, Any]) -> TrialFacts:
-    """Return the facts in a summary or a progress file. A flag of a wrong type becomes True, another value None."""
+    """Return the facts in a summary or a progress file. Invalid flags become True; other invalid values become None."""
     readers: dict[Any, Callable[[object], Any]] = {
         str | None: text, float | None: number, bool: lambda value: value is not False
     }  # fmt: skip
@@ -132,7 +132,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def limits_in_config(path: Path) -> dict[str, float | None]:
-    """Return the limits of epsilon in a config.yaml, by field of `TrialFacts`; empty if it cannot be read."""
+    """Return the target epsilon and the budget of a config.yaml, by field of `TrialFacts`; {} if it is unreadable."""
     try:
         privacy = read_yaml(path)["privacy"]
         budget = privacy.get("budget") or {}
@@ -145,8 +145,8 @@ def limits_in_config(path: Path) -> dict[str, float | None]:
 def epsilon_curve(path: Path, rounds: int, n_charges: int | None) -> list[float | None]:
     """Return the epsilon before each of the `shown_rounds` of a finished run, from its server.parquet.
 
-    If the ledger also has charges of earlier runs, the epsilon before the first release is None. Raises UnreadableFile
-    if the file cannot be read.
+    The epsilon before the first release is 0. It is None if `n_charges` exceeds the number of the run's releases,
+    because the ledger also has charges of earlier runs. Raises UnreadableFile if the file cannot be read.
     """
     try:
         if path.stat().st_size > MOST_BYTES:

@@ -63,7 +63,7 @@ class Composition:
 
     @cached_property
     def recorded(self) -> dict[str, Any]:
-        """The configuration as a plain tree, without `allow`: each user has to decide what to allow."""
+        """The configuration as a plain tree, without `allow`. Whoever repeats the run decides what to allow."""
         return {key: value for key, value in plain_tree(self.given).items() if key != "allow"}
 
 

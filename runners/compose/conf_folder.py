@@ -36,7 +36,7 @@ def added_folders() -> list[Path]:
 
 
 def _check_allows_nothing(file: Path) -> None:
-    """Raise ValueError for a file that sets `allow`, because it could allow its own `_target_`."""
+    """Raise ValueError if a file sets `allow`. Otherwise a file could allow the classes that it names."""
     try:
         content = yaml.safe_load(file.read_text())
     except (yaml.YAMLError, RecursionError):  # Hydra reports the error when the file is used

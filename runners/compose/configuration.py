@@ -48,8 +48,8 @@ def command_line(overrides: Sequence[str], multirun: bool = False) -> Iterator[D
     """Compose a configuration with the node `hydra`, check the classes in that node, and yield the configuration.
 
     With `multirun`, the configuration is that of the first run. Raises HydraException if the overrides do not compose.
-    Raises ValueError for a launcher or callback of a package that is neither Hydra, a plugin of Hydra, nor allowed by
-    the user. Also raises ValueError for a log handler or formatter that is not a class of `logging`.
+    Raises ValueError if `check_targets` refuses a class, such as a launcher or callback; classes of Hydra and its
+    plugins are allowed. Also raises ValueError for a log handler or formatter that is not a class of `logging`.
     """
     with composing():
         given = [_first(o) for o in parse_overrides(overrides)] if multirun else list(overrides)

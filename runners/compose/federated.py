@@ -96,13 +96,13 @@ class FederatedExperiment:
         return self.study.result()
 
     def kept_release(self, checkpoint: Checkpoint) -> ReleaseFile:
-        """Return the checkpoint's file that keeps a release for a restart if the noise is not seeded."""
+        """Return the checkpoint's file that keeps a release for a restart. Runs with seeded noise do not use it."""
         return checkpoint.release_file()
 
     def server(self, ledger: Ledger, checkpoint: Checkpoint | None = None) -> ServerKind | None:
         """Create the algorithm's server, which charges to `ledger`; None if the agents work alone.
 
-        checkpoint: keeps the release of the round in progress, if its noise cannot be drawn again.
+        checkpoint: keeps the release of the round in progress, unless the noise is seeded.
         """
         plan = None if self.study.algorithm.server is None else self.plan
         kept = None if checkpoint is None else self.kept_release(checkpoint)

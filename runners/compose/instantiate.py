@@ -20,7 +20,8 @@ def check_targets(tree: Any, allow: object = (), option: str = "allow=[{}]") -> 
     """Raise ValueError if a `_target_` in a plain tree is not allowed or cannot be used.
 
     A target is imported only if it is allowed. It must be a class that an allowed package defines; outside of dpfbo, it
-    may also be a function. allow: names of packages or modules. option: the option that would allow a refused name.
+    may also be a function. allow: names of packages or modules. option: the option that the error message suggests,
+    with `{}` in place of the name to allow.
     """
     allowed = (*_OWN, *allowed_names(allow))
     for key, target in _targets(tree, ""):
@@ -41,7 +42,11 @@ def check_targets(tree: Any, allow: object = (), option: str = "allow=[{}]") -> 
 
 
 def check_function(problem: Mapping[str, Any], allow: object, option: str) -> None:
-    """Raise ValueError if a problem, read from a results folder, has a function that `allow` does not name."""
+    """Raise ValueError if the function of a problem from a results folder is not allowed.
+
+    A function is allowed if it belongs to a package or module in `allow`, or to an installed extension. option: see
+    `check_targets`.
+    """
     function, allowed = problem.get("function"), allowed_names(allow)
     if function is not None and not (isinstance(function, str) and _is_allowed(function.replace(":", "."), allowed)):
         module = str(function).partition(":")[0]

@@ -69,7 +69,7 @@ class OutsourcedExperiment:
 
     @property
     def release_summary(self) -> dict[str, Any]:
-        """The entries of summary.json about the release; in a simulation also the curator's private facts."""
+        """The entries of summary.json about the release. In a simulation they include the curator's private facts."""
         facts: dict[str, Any] = {"published_claim": self.published_claim, "stand_in": self.problem.stand_in}
         if self.settings.privacy.seeded:
             facts["release"] = self.transform.private_facts(self.problem.table)
@@ -97,7 +97,7 @@ class OutsourcedExperiment:
         return OutsourcedResult()
 
     def kept_release(self, checkpoint: Checkpoint) -> ReleaseFile:
-        """Return the checkpoint's file that keeps a release for a restart if the noise is not seeded."""
+        """Return the checkpoint's file that keeps a release for a restart. Runs with seeded noise do not use it."""
         return checkpoint.curator_file()
 
     def curator(self, ledger: Ledger, checkpoint: Checkpoint | None = None) -> Curator:
@@ -111,7 +111,7 @@ class OutsourcedExperiment:
     def brief(self) -> Brief:
         """Return the modeler's whole input besides the release: public settings, and the modeler's GP.
 
-        If the release has no guarantee, the GP's length-scale may depend on secret data: the largest norm of the rows.
+        If the release has no guarantee, the GP's length-scale may depend on the largest norm of the secret rows.
         """
         table = self.problem.table
         belief = replace(self.problem.prior, lengthscale=self.transform.scale(table))

@@ -52,7 +52,7 @@ def one_sentence(message: str) -> str:
 
 
 def no_setting(word: str) -> str:
-    """Return an error message about a word of a command line that does not read `key=value`."""
+    """Return an error message about a command-line word that is not of the form `key=value`."""
     key = word.lstrip("-").partition("=")[0].replace("-", "_")
     value = word.partition("=")[2] or "VALUE"
     for name, options in groups().items():

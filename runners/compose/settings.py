@@ -1,7 +1,7 @@
 """The settings of a run: one tree of frozen dataclasses, made from the composed configuration.
 
-A rule next to a field's type checks the field's value. Runs that differ only in fields marked `OUTSIDE` have the same
-setting.
+A rule next to a field's type checks the field's value. Fields marked `OUTSIDE` are not part of the setting that
+`runners.identity.setting` names.
 """
 
 from collections.abc import Callable
@@ -130,7 +130,8 @@ class BudgetSettings:
     def limited(self, plan: PrivacyPlan, what: str, hint: str = "") -> PrivacyPlan:
         """Return the plan with this budget. Raises ValueError if the plan costs more and when_spent is "refuse".
 
-        what: the subject and verb of the error message. hint: its end, with {} for the number of affordable releases.
+        what: the start of the error message, such as "the release costs". hint: the end of the message, in which {}
+        stands for the number of affordable releases.
         """
         if self.epsilon is None:
             return plan
@@ -169,7 +170,7 @@ class PrivacySettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ReleasePrivacy(PrivacySettings):
-    """The privacy settings of a curator's release. noise: the noise of a transform that adds noise."""
+    """The privacy settings of a curator's release. noise: used by the transform, if the transform adds noise."""
 
     noise: Noise
 
@@ -316,5 +317,5 @@ Settings = FederatedSettings | OutsourcedSettings
 
 
 def outside_setting() -> tuple[str, ...]:
-    """Return the keys of a configuration that are not part of its setting."""
+    """Return the names of the fields of `RunSettings` that are marked `OUTSIDE`."""
     return tuple(f.name for f in fields(RunSettings) if not f.metadata.get("setting", True))

@@ -113,10 +113,10 @@ def expanded(overrides: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def check_comparable(key: str, rngs: Iterable[str], problems: Iterable[tuple[object, ...]]) -> None:
-    """Raise SweepError unless all settings that a search or scheduler compares are simulations of one problem.
+    """Raise SweepError unless a search or scheduler compares only simulations of one problem.
 
-    key: the key of the search or scheduler. rngs: the `privacy.rng` of each setting. problems: name, metric and
-    function of each problem.
+    key: the key or option of the search or scheduler. rngs: the `privacy.rng` of each compared setting. problems: the
+    name, metric and function of each setting's problem.
     """
     if real := next((rng for rng in rngs if rng != "seeded"), None):
         raise SweepError(
@@ -129,7 +129,7 @@ def check_comparable(key: str, rngs: Iterable[str], problems: Iterable[tuple[obj
 
 
 def scaled(base: DictConfig) -> tuple[Any, Any]:
-    """Return the seeds and the settings of the experiment at the configured scale."""
+    """Return an experiment's seeds and settings for the configured `scale`, which is quick or paper."""
     checks.one_of("scale", base.scale, SCALES)
     sweep: dict[str, Any] = OmegaConf.to_container(base.sweep, resolve=True)  # type: ignore[assignment]
     seeds, settings = base.get("seeds"), sweep["settings"]
@@ -151,9 +151,9 @@ def scaled(base: DictConfig) -> tuple[Any, Any]:
 def parsed(
     overrides: Sequence[str], space: dict[str, Interval | tuple[str, ...]] | None = None
 ) -> dict[str, list[str]]:
-    """Return, for each key, one override for each value; a key's last override replaces earlier ones.
+    """Expand the last override of each key into one override for each value.
 
-    space: if given, receives the values of every key that has several; the result then lacks these keys.
+    space: if given, keys with several values or an interval are put there instead of into the result.
     """
     expanded: dict[str, list[str]] = {}
     for override in parse_overrides(overrides):

@@ -48,8 +48,8 @@ _OBJECTS = {
 def checked_settings(cfg: DictConfig) -> tuple[DictConfig, Settings]:
     """Check a configuration; return a completed configuration and its settings.
 
-    The completed configuration has the content of the file that `problem.space` names, and the noise variance 1 + 2/T
-    in place of `theory`.
+    Completion replaces a file name in `problem.space` by the file's content, and the noise `theory` by the variance
+    1 + 2/T (T rounds).
     """
     for name in ("problem", "algorithm", "privacy"):
         if name in cfg and not OmegaConf.is_dict(cfg.get(name)):
@@ -145,7 +145,7 @@ def is_outsourced(config: Mapping[str, Any]) -> bool:
 def section(cls: type[T], node: Any, key: str, made: Mapping[str, Make]) -> T:
     """Create the dataclass `cls`, and its fields that are dataclasses, from the node at `key`.
 
-    made: functions that create the values at certain keys from their nodes.
+    made: for some keys, a function that creates the key's value from its node.
     """
     required = {f.name: f.default is MISSING and f.default_factory is MISSING for f in fields(cls)}  # type: ignore[arg-type]
     _check_names(node, key, required)
@@ -173,7 +173,7 @@ def section(cls: type[T], node: Any, key: str, made: Mapping[str, Make]) -> T:
 
 
 def _check_names(node: Any, key: str, required: dict[str, bool]) -> None:
-    """Raise ValueError for a missing or unknown name. required: the known names, True if they must be given."""
+    """Raise ValueError for a missing or unknown name. required: for each known name, True if it must be given."""
     if not isinstance(node, dict):
         *names, last = required
         raise ValueError(f"{key} must have {', '.join(names)} and {last}, got {node!r}")

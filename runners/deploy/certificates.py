@@ -21,7 +21,8 @@ _EARLIER = datetime.timedelta(hours=1)  # the start of validity lies in the past
 def make_certificates(folder: Path, hosts: Sequence[str]) -> None:
     """Write the certificate of a new authority, and a server's certificate and key, into a folder.
 
-    The authority's key is never written, so it can sign nothing further. Both certificates are valid for a year.
+    The authority's key is never written, so the authority can sign nothing further. Both certificates are valid for a
+    year.
 
     Args:
         folder: An existing folder, which gets `ca.crt`, `server.crt` and `server.key`.

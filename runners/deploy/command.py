@@ -153,7 +153,7 @@ def _begin_again(project: Project) -> None:
 
 
 def _only_server(project: Project) -> BinaryIO:
-    """Lock a project against other servers, until the file is closed or this process ends."""
+    """Lock a project against other servers until the returned file is closed or this process ends."""
     make_folder(project.server, private=True)
     try:
         return locked_file(project.running, _PATIENCE)

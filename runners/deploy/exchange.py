@@ -21,7 +21,7 @@ class Post(Protocol):
         ...
 
     def send(self, site: int, data: bytes) -> str:
-        """Send bytes to a site; return the name of this request."""
+        """Send a request's bytes to a site; return the request's name."""
         ...
 
     def collect(self, names: Iterable[str]) -> list[tuple[str, int, bytes | None]]:
@@ -50,7 +50,7 @@ class Pace:
 
 @dataclass
 class _Request:
-    """The last request to a site. at: the time of the request, or of its answer."""
+    """The last request to a site. at: the time of the answer if `answered`, else of the request."""
 
     data: bytes
     at: float

@@ -32,11 +32,12 @@ class Shared:
     """The public files of a deployment, which the operator and all sites have.
 
     Args:
-        folder: The folder `for_sites` of a project, or a site's folder with copies of its files.
+        folder: The project's folder `for_sites`, or a site's folder with copies of the files in `for_sites`.
         host: The name or the address of the server.
         port: The port of the server.
         minimize: True if small values are better.
-        own_authority: True if the authority in `ca.crt` signed the server's certificate, False if a public one did.
+        own_authority: True if the authority in `ca.crt` signed the server's certificate; False if a public authority
+            signed it.
     """
 
     folder: Path

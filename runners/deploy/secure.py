@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class MaskedSite:
-    """A site's part of a secure sum; the site's state is locked during each answer."""
+    """A site's part of a secure sum; it locks the site's state while it answers a request."""
 
     def __init__(self, site: SiteFolder) -> None:
         self._site = site
@@ -51,7 +51,7 @@ def signing_keys(roster: SiteRoster) -> Roster:
 
 
 class MaskingServer(SecureCoordinator):
-    """The server's part of a secure sum; a step ends when all sites asked in it have answered.
+    """The server's part of a secure sum; it ends a step as soon as every site that it asked has answered.
 
     Args:
         study: The study, which has no trusted server.

@@ -75,7 +75,7 @@ class SiteFolder:
             yield agent
 
     def running(self) -> AbstractContextManager[object]:
-        """Keep other processes from running this site within the block. Raises StateError if one does already."""
+        """Keep other processes from running this site within the block. Raises StateError if one runs it already."""
         return self._locked("running", 0.0)
 
     def evaluate_next(self, evaluate: Callable[[dict[str, Any]], float | None]) -> str:

@@ -20,7 +20,7 @@ class TrustedSite:
     """A site's part: it sends the agent's message when the message is due, and acknowledges broadcasts.
 
     Args:
-        opened: A function that returns a context manager, which opens the agent's folder and yields the agent.
+        opened: Returns a context manager that opens the agent's folder and yields the agent.
     """
 
     def __init__(self, opened: Callable[[], AbstractContextManager[Agent]]) -> None:
@@ -132,7 +132,7 @@ class TrustedServer:
 
 
 def _round(head: bytes, kind: bytes) -> int:
-    """Read the round's number after `kind`. Raises WireError if there is none."""
+    """Read the number of the round, which follows `kind` in `head`. Raises WireError if there is none."""
     digits = head.removeprefix(kind)
     if not digits.isdigit() or len(digits) > _MOST_DIGITS:
         raise WireError(f"{kind.decode().strip()} must be followed by the number of a round, got {digits[:20]!r}")

@@ -34,9 +34,9 @@ class Spent:
 class Deployment:
     """One run, federated or outsourced, whose parts are placed in processes.
 
-    run: `run(on_round, broadcasts)` runs the remaining rounds and calls `on_round` after each of them. `broadcasts` is
-    the largest number of broadcasts of a federated run; None for no limit. spent: reads the ledger. placed: returns
-    the entry `executor` of summary.json.
+    run: `run(on_round, broadcasts)` runs the remaining rounds and calls `on_round` after each of them. `broadcasts`
+    limits the number of broadcasts of a federated run; None sets no limit. spent: returns the privacy cost in the
+    ledger. placed: returns the entry `executor` of summary.json.
     """
 
     run: Callable[[OnRound, int | None], object]
@@ -45,7 +45,9 @@ class Deployment:
 
 
 def device(wanted: str, given_gpu: bool) -> torch.device:
-    """Return the device for a process's tensors. wanted: cpu, cuda, or auto: cuda if the process was given a GPU.
+    """Return the device for a process's tensors.
+
+    wanted: `cpu`, `cuda` or `auto`. `auto` means cuda if the process was given a GPU, and cpu if not.
 
     Raises ValueError if a GPU is wanted and torch sees none.
     """
@@ -65,7 +67,7 @@ def use_threads(threads: int) -> None:
 
 
 def limit_gpu_memory(share: float) -> None:
-    """Limit this process to a share of its GPU's memory, not counting the CUDA context.
+    """Limit this process's tensors to a share of its GPU's memory; the CUDA context comes on top.
 
     A share of 0, or of 1 and more, sets no limit.
     """

@@ -1,4 +1,4 @@
-"""Download data files with `python -m runners.fetch NAME`; list them without a name.
+"""Download data files with `python -m runners.fetch NAME`; without a name, the command lists them.
 
 An unfinished download is kept as `<file>.part`, and the same command resumes it. A download is used only if its
 checksum is right.
@@ -25,7 +25,7 @@ from runners.record.terminal import say_error
 def fetch(file: DataFile, root: Path) -> bool:
     """Download `file` into the folder `root`; return False if it was already there.
 
-    Raises FetchError if the download fails, or if a different file has its name.
+    Raises FetchError if the download fails, or if `root` has a different file at `file.path`.
     """
     target = root / file.path
     try:

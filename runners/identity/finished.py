@@ -26,7 +26,7 @@ _KEPT = ("round-*.npz", "curator.npz")  # files of a checkpoint that a longer ru
 def summary_of(folder: RunFolder, rounds: int = 1) -> dict[str, Any] | None:
     """Return the summary of a finished run; None if there is none, or if the run has fewer than `rounds` rounds.
 
-    While a longer run continues a finished run, this is the summary of the finished run.
+    While a longer run continues the finished run, the summary is read from summary.before.json.
     """
     for name in (SUMMARY, BEFORE):
         summary = read_object(folder.path / name)

@@ -27,7 +27,8 @@ def run_folder_of(run: "RunIdentity", single: bool) -> RunFolder:
 
     Outside a sweep (`single`), a new run gets the folder of a run that differs only in its rounds, if there is one.
 
-    Raises ResultsError if a trial of a sweep would add to the real releases of a run with another number of rounds.
+    Raises ResultsError for a trial of a sweep if the same run has finished with another number of rounds, and its
+    releases are real: the trial would add to those releases.
     """
     known = find_run(run.experiment, run.names.setting, run.settings.seed)
     if single:
@@ -82,9 +83,10 @@ def note_lineage(folder: RunFolder, run: "RunIdentity") -> None:
 
 
 def check_noise_of_other_lengths(run: "RunIdentity", folder: RunFolder) -> None:
-    """Warn if `run` is new, and an earlier run has the same setting and epsilon but other rounds, and so other noise.
+    """Warn if a new run has the setting and epsilon of an earlier run, but another number of rounds.
 
-    Raises ResultsError for real releases: the epsilons of both runs would add up over two ledgers.
+    The new run then needs other noise, and cannot continue the earlier run. If the releases are real, raises
+    ResultsError instead of warning: each run would have its own ledger, although their epsilons add up.
     """
     if run.settings.privacy.epsilon is None or folder.path.exists():
         return

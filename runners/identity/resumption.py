@@ -23,11 +23,12 @@ def resumed(
 ) -> tuple[int, float | None, int]:
     """Prepare a run to start or resume; return the number of finished rounds, earlier epsilon, number of broadcasts.
 
-    The ledger holds all broadcasts of the finished rounds. If nothing was sent in the checkpoint's last round, because
-    a shorter run ended there, that round does not count as finished, and `result.observed` gets its observations.
+    The ledger holds all broadcasts of the finished rounds. A shorter run sends nothing in its last round. When a
+    longer run continues the shorter one, this round does not count as finished. The round is repeated with the same
+    observations, which are put into `result.observed`.
 
-    The earlier epsilon is that of all charges in the ledger except those of the finished rounds; in a simulation, it is
-    the epsilon of no charges. The number of broadcasts includes those of the finished rounds.
+    The earlier epsilon covers all charges in the ledger except those of the finished rounds. In a simulation, it covers
+    no charges. The number of broadcasts is that of the whole run, including the finished rounds.
 
     run: the run's identity, which is written to an empty ledger if the run has releases to charge. Raises LedgerError
     if the ledger names another run.
@@ -79,7 +80,7 @@ def resumed(
 def _done(
     experiment: Experiment, checkpoint: Checkpoint, folder: RunFolder, result: Result, known: int, sent_last: bool
 ) -> int:
-    """Return the number of finished rounds, without a last round in which nothing was sent."""
+    """Return the number of finished rounds, as `resumed` counts them."""
     done, T = known, experiment.rounds
     if known > T + 1:
         progress = folder.progress()
@@ -94,9 +95,9 @@ def _done(
 
 
 def _broadcasts(experiment: Experiment, checkpoint: Checkpoint, ledger: Ledger, done: int, releases: int) -> int:
-    """Return the number of broadcasts in the whole run that the budget pays for.
+    """Return the largest number of broadcasts that the whole run can make within its budget.
 
-    With when_spent=refuse, raises BudgetSpent if the budget pays for fewer than planned.
+    With when_spent=refuse, raises BudgetSpent if the budget does not pay for all planned broadcasts.
     """
     if experiment.settings.privacy.seeded or experiment.plan.budget is None:
         return experiment.broadcasts

@@ -108,7 +108,7 @@ def calibrate(args: argparse.Namespace) -> Answer:
 
 
 def prior(args: argparse.Namespace) -> Answer:
-    """Compute the expected signal of dp_prior's single release, from public numbers, before any epsilon is spent."""
+    """Compute the expected signal of dp_prior's release (`SharingPlan.signal`) from public numbers alone."""
     for name in ("agents", "epsilon", "n_init", "dim"):
         if getattr(args, name) is None:
             raise ValueError(f"--{name.replace('_', '-')} must be given")
@@ -183,7 +183,7 @@ def _each_ledger(paths: Sequence[Path], sentence_on: Callable[[Path], str]) -> A
 
 
 def projection(args: argparse.Namespace) -> Answer:
-    """Find the largest r for which PO-GP-UCB's projection to r columns raises no singular value."""
+    """Find the largest number r of columns with which PO-GP-UCB raises no singular value."""
     from runners.privacy import random_projection
 
     facts = random_projection.projection(args.problem, args.overrides, _numbers(args.epsilon), args.delta)

@@ -108,10 +108,10 @@ def _plan(files: dict[str, list[Charge]], charges: Sequence[Charge], delta: floa
 
 
 def verified(path: Path) -> str:
-    """Check a ledger's lines, and compare it with the records in its folder; return a sentence if it is whole.
+    """Check a ledger's lines, and compare ledger.jsonl with its folder's records; return a sentence about the ledger.
 
-    The records are a run's checkpoint, summaries and server.parquet, and a server's journal. Raises LedgerError if the
-    ledger is not whole, or lacks a broadcast that a record lists.
+    The records are a run's checkpoint, summaries and server.parquet, and a server's journal. A ledger with another file
+    name is not compared. Raises LedgerError if the ledger is damaged or contradicts a record.
     """
     ledger = opened(path)
     if path.name == LEDGER:
@@ -163,7 +163,7 @@ def repaired(path: Path) -> str:
     """Replace a damaged ledger by a whole one; return a sentence about the changes.
 
     The damaged ledger is kept in the same folder under a new name. A whole ledger is left unchanged. Raises LedgerError
-    if no intact line shows what the damaged ones cost, or if a run or a server is writing to the ledger.
+    if the ledger cannot be repaired (see `ledger_repair.repaired`), or if a run or a server is writing to it.
     """
     if not path.is_file():
         raise LedgerError(f"ledger {path} does not exist, or is not a file")

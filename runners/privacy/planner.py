@@ -85,10 +85,9 @@ class PlannedRun:
 def solved(run: PlannedRun, unknown: str, target: float, accountant: str) -> PlannedRun:
     """Return the run with the option `unknown` changed so that epsilon is at most `target`.
 
-    unknown: z (set to the least such noise multiplier), q (set to the largest such sampling probability) or rounds (set
-    to the largest such number).
+    unknown: z, q or rounds. z is set to the least value that meets the target; q and rounds are set to the largest.
 
-    Raises ValueError if there is no such value.
+    Raises ValueError if no value meets the target, or if the number of rounds would be too large.
     """
     plan = run.plan(accountant)
     checks.positive("--epsilon", target)

@@ -73,7 +73,7 @@ def projection(
 
 
 def theorems(problem: CandidateProblem, steps: int, delta_ucb: float) -> dict[str, float]:
-    """Compute the least r by Theorem 2, and the part of Theorem 3's bound that GP-UCB adds."""
+    """Compute the least r that Theorem 2 requires, and GP-UCB's term in the bound of Theorem 3."""
     rows, prior = problem.table.rows, problem.prior
     n, noise = len(rows), prior.noise / prior.variance
     K = se_kernel(rows[:: math.ceil(n / _MOST_CANDIDATES)], prior.lengthscale)
@@ -95,7 +95,7 @@ def largest_r(sigma_min: float, epsilon: float, delta: float) -> int | None:
 
 
 def raised(C: float | None) -> str:
-    """Describe raised singular values. C: the factor C' of Theorem 2; None if it is unbounded."""
+    """Return the text `raised, C' = ...` for a table cell. C: the factor C' of Theorem 2; None if it is unbounded."""
     return "raised, C' unbounded" if C is None else f"raised, C' = {C:.2f}"
 
 

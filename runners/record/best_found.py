@@ -42,7 +42,7 @@ def best_found(rounds: Iterable[pa.Table], maximize: bool = True) -> pa.Table:
 
 
 def _first_of_largest(agent: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return for each agent the first row with its largest value; NaN is skipped."""
+    """Return for each agent the index of the first row with the agent's largest value; NaN is skipped."""
     agents, own = np.unique(agent, return_inverse=True)
     largest = np.full(len(agents), -np.inf)
     known = np.flatnonzero(~np.isnan(y))

@@ -21,7 +21,7 @@ class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[mi
 
 
 def _text(dumper: Any, value: Any) -> yaml.ScalarNode:
-    """Represent a value as a string, in quotes if a YAML parser would read another type."""
+    """Represent a value as a YAML string; text that looks like another type, such as 1e5, is quoted."""
     text = str(value)
     style: str | None = "'"
     if text.lower() not in ("y", "n"):

@@ -24,7 +24,7 @@ _SHOWN = 3  # number of agents whose best queries are printed after the table
 class RoundProgress:
     """Shows the round, mean metric and epsilon so far: as a progress bar, or in plain lines without a terminal.
 
-    epsilon: shown before the first release; None if it is not finite.
+    epsilon: the value to show until the first release; None stands for infinity.
     """
 
     def __init__(self, title: str, rounds: int, metric: str, enabled: bool = True, epsilon: float | None = 0.0) -> None:

@@ -27,7 +27,7 @@ def answer(message: Message, context: Context) -> Message:
 
 
 def record_of(data: bytes) -> RecordDict:
-    """Return a message's content that carries these bytes."""
+    """Return message content that holds these bytes."""
     return RecordDict({CONTENT: ConfigRecord({NAME: data})})
 
 

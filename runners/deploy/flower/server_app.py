@@ -87,7 +87,7 @@ class FlowerPost:
             time.sleep(_PAUSE)
 
     def _replies(self, names: list[str]) -> list[Message]:
-        """Return the replies to these requests, except those that Flower cannot read."""
+        """Return the replies to the requests with these names. Replies that Flower cannot read are left out."""
         if not names:
             return []
         try:
@@ -121,10 +121,10 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def _end_with_the_server(project: Project) -> None:
-    """End this process when the server's process has ended.
+    """End the ServerApp's process when the server's process has ended.
 
-    The server's process holds a lock as long as it lives. Flower's own signal may take minutes. The server's folder
-    stays valid if this process ends at any moment.
+    The server's process keeps the file `project.running` locked as long as it lives. Flower itself may take minutes to
+    end the ServerApp. The server's folder stays valid if the ServerApp ends at any moment.
     """
     while True:
         time.sleep(_PAUSE)

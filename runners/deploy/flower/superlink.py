@@ -36,7 +36,8 @@ Application = Callable[..., Any]  # an ASGI application
 def set_environment(home: Path) -> None:
     """Set the environment variables that Flower reads; call this before Flower is imported.
 
-    Flower then sends no telemetry, looks for no update, and runs the programs in the folder of this Python.
+    Flower then sends no telemetry, does not check for updates, and looks for programs first in the folder of the
+    running Python interpreter.
 
     Args:
         home: The folder for Flower's files.
@@ -124,7 +125,7 @@ class SuperLink:
         return int(run)
 
     def running(self, run: int) -> bool:
-        """Return True until the ServerApp has ended, or has sent no heartbeat for a minute."""
+        """Return True until the ServerApp has ended. It counts as ended after a minute without a heartbeat."""
         return bool(self._state.get_run_status({run})[run].status != "finished")
 
     def close(self) -> None:
@@ -142,7 +143,7 @@ class SuperLink:
 
 
 def fleet_only(app: Application) -> Application:
-    """Restrict an application to the Fleet API, and to requests whose stated length is not too large."""
+    """Restrict an application to the Fleet API, and to requests whose Content-Length is at most 64 MiB."""
 
     async def guarded(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -178,7 +179,7 @@ def _config(local: Path, port: int) -> Any:
 
 
 def _guard_handlers() -> None:
-    """Let no SuperNode answer for another one, and let each connect again at once.
+    """Refuse replies in another SuperNode's name, and let a SuperNode reconnect at once.
 
     Flower does not check that a reply's sender is the node whose key signed the call. Flower also refuses a SuperNode
     that connects again before its old connection has timed out.

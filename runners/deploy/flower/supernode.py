@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def running_supernode(site: SiteFolder) -> Iterator[SuperNode]:
-    """Run a SuperNode in its own thread until the block ends, then wait up to 30 seconds for its end."""
+    """Run a SuperNode in its own thread until the block ends. Then wait up to 30 seconds for the thread to end."""
     node, stop = SuperNode(site), threading.Event()
     thread = threading.Thread(target=node.run, args=[stop], name="supernode", daemon=True)
     thread.start()

@@ -71,7 +71,10 @@ class AgentActor:
         return f"dpfbo agents {self._range[0]}-{self._range[1] - 1}"
 
     def start(self, history: Sequence[RoundRecord], observed: RoundRecord | None = None) -> Placement:
-        """Build the agents and restore their rounds. The constructor does not: Ray would hide its errors."""
+        """Build the agents and restore their rounds.
+
+        The constructor builds nothing, because Ray would hide the errors of a constructor.
+        """
         enter(self._working_directory, self._settings.executor.threads)
         self._experiment = federated(experiment_of(self._settings))
         self._device = device(self._settings.executor.device, bool(ray.get_gpu_ids()))
@@ -98,7 +101,10 @@ class AgentActor:
         return AgentReport(t, packed(turn.record), self._shard.take_seconds(), cpu_seconds, said), sent
 
     def add_up(self, t: int, rows: Tensor, weights: Tensor, mechanism: Mechanism) -> PartialSum:
-        """Return P weighted sums of messages of round t, P x M. rows: indices of k agents here; weights: P x k."""
+        """Return P weighted sums, P x M, of the messages of k agents in round t.
+
+        rows: the k agents' positions in this actor, counted from 0, in increasing order. weights: P x k.
+        """
         return self._shard.add_up(t, rows, weights, mechanism)
 
 
@@ -106,8 +112,9 @@ class AgentActor:
 class ServerActor:
     """The server of a run: it alone samples the agents S_t, adds noise, and writes the ledger, which it locks.
 
-    Ray maps a large object, such as a broadcast, into every process on the node, agents included. A round therefore
-    returns the private diagnostics of a simulation as a separate, small object, which Ray sends only to the driver.
+    Ray maps a large object, such as a broadcast, into every process on the node, the agents' processes included. The
+    private diagnostics of a simulation must not reach the agents. A round therefore returns them as a separate, small
+    object, which Ray sends only to the driver.
     """
 
     def __init__(self, settings: FederatedSettings, folder: str, working_directory: str) -> None:
@@ -136,7 +143,10 @@ class ServerActor:
     def round(
         self, t: int, late: Tensor | None, M: int, sizes: Sequence[int], *parts: np.ndarray | None
     ) -> RoundOutput:
-        """Do the server's part of a round. parts: n x M messages of each shard, None if late. sizes: each shard's n."""
+        """Do the server's part of a round.
+
+        parts: the messages of each shard, n x M; None for a shard whose messages are late. sizes: the n of each shard.
+        """
         if not parts:
             return self._server.round(t, None, None)
         # a part of the wrong shape would shift the rows after it: replaced by NaN, its messages are rejected

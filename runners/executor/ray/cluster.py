@@ -103,8 +103,8 @@ class Layout:
 def layout(executor: RayExecutor, experiment: FederatedExperiment) -> Layout:
     """Divide N agents among actors that fit on the cluster. Raises ExecutorError if they do not fit.
 
-    With `aggregation=auto`, the actors add up the messages if the algorithm needs sums, and if N messages of M values
-    have more than 2 million values in total. This changes the last digits of the sums.
+    With `aggregation=auto`, the actors add up the messages if the algorithm needs sums, and if N x M is over 2 million,
+    with M values in a message. Addition by the actors can change the last digits of the sums.
     """
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     cpus, gpus, memory = (sum(node.get(kind, 0.0) for node in nodes) for kind in ("CPU", "GPU", "memory"))
@@ -154,7 +154,7 @@ def _room(executor: RayExecutor, nodes: Sequence[dict[str, float]]) -> int:
 
 
 def _fair_share(k: int, cpus: Sequence[float]) -> float:
-    """Return the largest share of a CPU, at most 1, that each of k actors can have on the nodes; 0 if there is none."""
+    """Return the largest share of a CPU, at most 1, that fits k times on the nodes; 0 if no share fits."""
     shares = {min(1.0, math.floor(c / j / _CPU_STEP) * _CPU_STEP) for c in set(cpus) for j in range(1, k + 1)}
     fitting = [s for s in shares if s > 0 and sum(math.floor(c / s + _ROUNDING) for c in cpus) >= k]
     return max(fitting, default=0.0)

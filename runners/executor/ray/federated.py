@@ -1,7 +1,8 @@
 """Run a federated experiment on Ray: actors with some agents each, and a server actor, any of which may die.
 
 The driver replaces a dead actor and repeats the round in progress. The records are the same as without deaths:
-settings and seed determine the repeated round, and a release with unseeded noise is saved and sent again.
+settings and seed determine the repeated round. The server saves a release with unseeded noise, and sends the
+saved release in the repeated round.
 """
 
 import logging
@@ -62,7 +63,7 @@ class RayFederation(RayActors):
         self.actors = [*self.shards, self.server] if self.has_server else self.shards
 
     def place(self) -> None:
-        """Create all actors, and give the agents their finished rounds."""
+        """Create all actors; each agent actor receives the finished rounds of its agents."""
         logger.info("executor=ray: %s", self.layout.sentence)
         self._start(self.actors)
 
@@ -82,7 +83,10 @@ class RayFederation(RayActors):
         return done
 
     def round(self, t: int, messages: "RayStep | None") -> RoundOutput:
-        """Do the server's part of a round; repeat it if an actor dies. messages: None if the server uses none."""
+        """Do the server's part of a round; repeat it if an actor dies.
+
+        messages: the agents' step; None if the server uses no messages.
+        """
         while True:
             try:
                 return tuple(answer(list(self._ask(t, messages))))
@@ -116,9 +120,9 @@ class RayFederation(RayActors):
         }  # fmt: skip
 
     def _faster_local(self) -> bool:
-        """Return True if one core does the agents' steps in less time than the rounds took.
+        """Return True if the agents' steps used less CPU time than the rounds took.
 
-        The result is False with GPUs, or if the rounds wait for objectives, which actors evaluate in parallel.
+        The result is always False if the actors have GPUs, or if objectives took a large share of the rounds' time.
         """
         waiting = self.objective_seconds > _OBJECTIVE_SHARE * self.seconds or self.executor.num_gpus
         return not waiting and self.agents_cpu_seconds < self.seconds
@@ -152,7 +156,10 @@ class RayStep:
     whole: RoundRecord | None = None
 
     def begin(self) -> None:
-        """Start the round in every agent actor; an actor that has done it already returns the same answer."""
+        """Start the round in every agent actor.
+
+        If an actor has done the round before, it returns the same record and messages again.
+        """
         send = self.send and not self.deployment.layout.tree  # with tree aggregation, the server asks for sums
         pairs = [s.handle.step.remote(self.t, self.broadcast, send) for s in self.deployment.shards]
         self.reports, self.sent = [p[0] for p in pairs], [p[1] for p in pairs]

@@ -19,8 +19,8 @@ class ShardSums:
     each shard, ascending. shards: handles of their actors.
 
     Guarantee:
-        The server trusts every shard to clip its agents' messages, and to keep secret which agents were chosen. A
-        shard's sum that is not finite or not P x M counts as zero, with all of its messages rejected.
+        The server trusts every shard to clip its agents' messages, and to keep secret which agents were chosen. If a
+        shard's sum is not finite, or its shape is not P x M, the sum counts as zero and its messages as rejected.
     """
 
     t: int

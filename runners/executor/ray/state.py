@@ -21,7 +21,7 @@ _LIMIT = 10_000  # largest number of actors that Ray lists
 
 
 def actors() -> list[dict[str, Any]]:
-    """Return the living actors of the Ray cluster at RAY_ADDRESS; if that is not set, of the cluster on this machine.
+    """Return the living actors of the Ray cluster at RAY_ADDRESS, or on this machine if RAY_ADDRESS is not set.
 
     `gpu_memory` is in MB, and None for actors on other machines. Raises ConnectionError if no dashboard answers.
     """

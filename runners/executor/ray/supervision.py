@@ -59,7 +59,7 @@ class Actor:
 
 
 class RayActors(ABC):
-    """The actors of one run; dead ones are replaced. done: the finished rounds, to which the run adds."""
+    """The actors of one run; dead ones are replaced. done: the rounds that are finished so far."""
 
     def __init__(self, executor: RayExecutor, done: Result) -> None:
         self.executor, self.done = executor, done
