@@ -82,7 +82,7 @@ def judge(runs: Mapping[str, Sequence[Run] | LoadError]) -> list[JudgedClaim]:
 
 
 def _other_sign(k: int, family: Sequence[int], stated: Sequence[StatedClaim], outcomes: Sequence[Outcome]) -> bool:
-    """Return True if our runs show the opposite sign for a published effect of claim k's setting."""
+    """Return True if an effect that the paper states for claim k's setting has the opposite sign in our runs."""
     (where,) = stated[k].test.settings
     effects = (
         outcomes[j].evidence.holds
@@ -112,7 +112,10 @@ def shown_in(found: Sequence[JudgedClaim], runs: Sequence[Run]) -> list[JudgedCl
 
 
 def _numbers(claim: StatedClaim, runs: Sequence[Run]) -> object:
-    """Return a key that is equal for findings tested on identical numbers."""
+    """Return a key that two claims of superiority share if they compare the same numbers in the same way.
+
+    Other claims share no key.
+    """
     test = claim.test
     if not isinstance(test, Comparison) or test.form != SUPERIORITY:
         return claim.id

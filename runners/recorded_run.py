@@ -60,10 +60,10 @@ def record_run(
 ) -> Recorded:
     """Run and record an experiment; do nothing if it is finished, and resume it if it was interrupted.
 
-    on_round: called for every round, including those before a resumption. single: True outside a sweep; the run's
-    folder then has a label, and an earlier run that differs only in having fewer rounds is continued. identity: names
-    and label of the setting; None to compute them from `composition`. Raises ResultsError before any work starts if the
-    folder cannot be written.
+    on_round: called for every round, including those before a resumption. single: True outside a sweep: the name
+    of a new folder starts with the run's label, and an earlier run is continued if it differs only in having fewer
+    rounds. identity: the identity of the run; None to compute it from `composition`. Raises ResultsError before any
+    work starts if the folder cannot be written.
     """
     experiment, settings = composition.experiment, composition.settings
     run = RunIdentity.of(composition.given, settings) if identity is None else identity

@@ -123,7 +123,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
-    """Return the rows of a table or a ledger, with values as text, because NaN does not equal itself."""
+    """Return the rows of a table or a ledger. The values are text, so that two NaN are equal."""
     if path.suffix == ".parquet":
         rows = pq.read_table(path).to_pylist()
     else:

@@ -48,7 +48,7 @@ def job(cfg: DictConfig) -> str:
 
 
 def _run_each(cfg: DictConfig, overrides: list[str]) -> int:
-    """Run all runs of `-m`, and return the exit code."""
+    """Run every configuration of a multirun (`-m`); return 1 if a run failed, else 0."""
     done = _launch(cfg, overrides)
     common = set.intersection(*(set(one.overrides) for one in done))
     failed = [one for one in done if one.return_value]
@@ -113,7 +113,7 @@ def _run(cfg: DictConfig) -> None:
 
 
 def check_is_a_run(cfg: DictConfig) -> None:
-    """Raise ValueError for settings of a sweep, which a single run would ignore."""
+    """Raise ValueError if a setting of a sweep is given; a single run would ignore it."""
     if any(cfg.sweep[key] is not None for key in ("settings", "scales", "experiments")):
         raise ValueError(
             f"experiment={cfg.experiment_name} is a sweep of several settings: "

@@ -92,7 +92,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _fitting(party: Any, do: Callable[..., Answer]) -> Any:
-    """Return the object that a command acts on. Raises StateError if the command is for another kind of study."""
+    """Return the first argument of the command `do`: the party, or its agent.
+
+    Raises StateError if the command is for another kind of study.
+    """
     trusted = isinstance(party, Agent | Coordinator)
     if (do in (_respond, _requests, _next) and trusted) or (do is _release and not trusted):
         kind = "without a trusted server" if trusted else "with one"
@@ -109,7 +112,7 @@ def _new(args: argparse.Namespace) -> Answer:
 
 
 def described_by(args: argparse.Namespace) -> tuple[Study, dict[str, Any]]:
-    """Create the study from command-line options, and its description for the study's file."""
+    """Return the study that the command-line options describe, and the content of the study's file."""
     check_yaml(args.space)
     space = Space(OmegaConf.to_container(OmegaConf.load(args.space)))  # type: ignore[arg-type]
     others = {
@@ -312,7 +315,7 @@ def _study(described: dict[str, Any]) -> Study:
 
 
 def _party(entries: dict[str, Any], path: Path, folder: Path) -> Any:
-    """Create the site or, if the entry `agent` is None, the server."""
+    """Create the server if the entry `agent` is None; otherwise create the site."""
     study = described_study(entries["study"], path)
     if (study.trust == "nobody") != ("roster" in entries):
         raise StateError("a study without a trusted server, and no other, needs --roster: see --help")

@@ -30,8 +30,8 @@ LOGARITHMIC_FROM = 12.0  # ratio of largest to smallest epsilon above which the 
 def spent(group: SettingRuns, t: int, accountant: str) -> float | None:
     """Return the epsilon of all releases before the query of round t; None if it is not finite.
 
-    If `accountant` does not apply, the epsilon is by the setting's own accountant. Raises LoadError if the runs do not
-    record this epsilon for round t.
+    If the setting has no epsilon by `accountant`, the accountant of its runs is used instead. Raises LoadError if the
+    runs record the epsilon by `accountant` only for the last round, and t is an earlier round.
     """
     own = captions.accountant_of(group, accountant)
     epsilon = group.epsilon(own)

@@ -44,9 +44,10 @@ def regret_by_iteration(
 
 
 def releases_by_iteration(groups: Sequence[SettingRuns], style: PageStyle = SCREEN) -> list[Page]:
-    """Draw a page of sweeps over claimed epsilon and over r, and a page of sweeps over guaranteed epsilon.
+    """Draw the sweeps over claimed epsilon or r on one page, and those over guaranteed epsilon on another.
 
-    r is the number of released columns. A page without sweeps is left out; if both are empty, the first is drawn.
+    r is the number of released columns. A page without sweeps is left out. If there are no sweeps at all, only the
+    first page is drawn.
     """
     found = families(groups)
     claimed, guaranteed = found.by_title((*found.claimed, *found.columns)), found.by_title(found.guaranteed)

@@ -50,7 +50,7 @@ def bands_in_words(groups: Sequence[SettingRuns]) -> str:
 
 
 def accountant_of(group: SettingRuns, wanted: str) -> str:
-    """Return the wanted accountant if the setting has an epsilon by it, else the setting's own."""
+    """Return `wanted` if the setting has an epsilon by this accountant, else the accountant in its summary."""
     return wanted if wanted in group.first.summary["epsilon"] else str(group.first.summary["accountant"])
 
 
@@ -62,8 +62,9 @@ def accountant_in_words(name: str) -> str:
 def with_epsilon(label: str, group: SettingRuns, epsilon: float | None, wanted: str = ACCOUNTANT) -> str:
     """Return a legend entry such as `DP-FTS, z = 1 (ε = 7.05)`; labels of settings without privacy are unchanged.
 
-    A label with a target epsilon gets the spent epsilon only if it is above the target, more than 2 % below the target,
-    or by another accountant. wanted: the accountant of the picture; a setting without an epsilon by it states its own.
+    wanted: the accountant of the picture. If the setting's own accountant is the same, the epsilon is left out when
+    it is 98 % to 100 % of the setting's target epsilon. If the setting has no epsilon by `wanted`, the entry names the
+    setting's own accountant.
     """
     if not group.private:
         return label

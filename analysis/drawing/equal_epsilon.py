@@ -91,10 +91,9 @@ def figure(found: pd.DataFrame, aside: str = "", style: PageStyle = SCREEN) -> F
 
 
 def _rows(runs: Sequence[Run], t: int | None) -> list[dict[str, object]]:
-    """Return the rows of all variants of the problem after round t.
+    """Return the rows of `table` for T = t; None is the last round that all runs of a variant have.
 
-    A run whose server sends no weight vectors belongs to every length-scale. t: None for the last round that all runs
-    of a variant have.
+    Runs whose server sends no weight vectors are in the rows of each length-scale.
     """
     variants: dict[tuple[object, ...], list[Run]] = {}
     for run in runs:

@@ -33,7 +33,8 @@ class CurveFamilies:
     """Settings grouped by the number in which they differ.
 
     references: settings without an epsilon; claimed, columns, guaranteed: families over claimed epsilon, released
-    columns and guaranteed epsilon; left_out: labels of the other settings with a claimed epsilon.
+    columns and guaranteed epsilon; left_out: labels of settings with a claimed epsilon that are in neither
+    `claimed` nor `columns`.
     """
 
     references: tuple[Curve, ...]
@@ -114,9 +115,9 @@ def _alike(
     title: str, members: Sequence[SettingRuns], x_of: Mapping[str, float], text: str, knows: str = "",
     among: Sequence[SettingRuns] = (),
 ) -> tuple[CurveFamily, ...]:  # fmt: skip
-    """Group `members` into families; the settings of a family differ only in keys that are swept.
+    """Group `members` into families; settings of one family differ only in the keys `SWEPT`.
 
-    among: further settings that labels and looks must tell apart.
+    among: further settings. Labels and looks are chosen for these and `members` together.
     """
     rest = {g.label: {k: v for k, v in g.first.flat.items() if k not in SWEPT} for g in (*among, *members)}
     keys = telling([*rest.values()])

@@ -51,7 +51,8 @@ def page(
     """Make a page with a title, legends, a caption and empty axes for each panel, in their order.
 
     shared: entries of the legend above all panels. heads: the panels, row by row; None leaves a place empty. columns:
-    panels in a row; all by default. If they would be too narrow, rows have fewer panels, and no place stays empty.
+    panels in a row; all by default. If panels would be narrower than `style.beside`, the rows have fewer panels, and
+    the empty places are dropped.
     """
     u, count = style.unit, sum(head is not None for head in heads)
     width = style.width if count == 1 else style.wide

@@ -35,7 +35,7 @@ class PageStyle:
 
     @property
     def unit(self) -> float:
-        """The size of the text divided by 10 points, by which other lengths are multiplied."""
+        """The factor for lengths that are given for axes with text of 10 points."""
         return self.font / 10
 
     @property

@@ -28,9 +28,9 @@ GREY = "#444444"
 
 @dataclass(frozen=True)
 class Series:
-    """The numbers of a setting, or of several settings whose points a line joins.
+    """The numbers of one setting, or of several settings that are drawn as joined points.
 
-    kind: a curve with a band, joined or single points with error bars, or a horizontal line, whose x is not used.
+    kind: `CURVE` (with a band), `JOINED` or `POINT` (with error bars), or `LEVEL` (a horizontal line; x is not used).
     se: standard errors, 0 if there are none. published: published values by x.
     """
 
@@ -45,7 +45,7 @@ class Series:
     def ends(self, since: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Return mean - se and mean + se, each followed by the published values.
 
-        For a curve, the errors are ignored, and values before round `since` are left out.
+        For a curve, `se` is not used: both arrays hold the means and published values from round `since` on.
         """
         if self.kind == CURVE:
             known = [value for t, value in self.published.items() if t >= since]
@@ -119,8 +119,9 @@ class PicturePanel:
 def span(drawn: Sequence[Series], lower_is_better: bool, headroom: float, late: int = 0) -> Span:
     """Choose the range and the scale of the vertical axis.
 
-    headroom: a logarithmic axis ends at headroom times the largest value; a linear axis ends above the largest value,
-    by half of (headroom - 1) times the span of the values. late: a linear axis may cut off curves before this round.
+    headroom: a logarithmic axis ends at headroom times the largest value. On a linear axis, the space above the largest
+    value is (headroom - 1) / 2 times the range of the values. late: a linear axis need not show the values of curves
+    before this round.
     """
     high = np.concatenate([one.ends()[1] for one in drawn])
     middle = np.concatenate([one.mean for one in drawn])
@@ -146,7 +147,7 @@ def title(groups: Sequence[SettingRuns], what: str) -> str:
 
 
 def metric_label(groups: Sequence[SettingRuns]) -> tuple[str, str]:
-    """Return the metric in words, and a text to append if the axis is long enough."""
+    """Return the metric in words, and an addition for long axes, such as ` (mean over agents)`."""
     over = "units of σ_y" if groups[0].first.outsourced else "mean over agents"
     return metric_in_words(groups[0].first.summary["metric"]), f" ({over})"
 
@@ -157,8 +158,8 @@ def picture(
 ) -> Figure:  # fmt: skip
     """Draw panels, row by row; None leaves a place empty. The figure's axes are in the order of the panels.
 
-    legend_above: True for one legend of all series; by default, the legend above the panels has the series that every
-    panel shares. metric: result of `metric_label`.
+    legend_above: True to put all series into the legend above the panels; by default, a series that is not in every
+    panel stands in a legend of its panel instead. metric: result of `metric_label`.
     """
     shown = [panel for panel in panels if panel is not None]
     by_label = {one.label: one for panel in shown for one in panel.series}

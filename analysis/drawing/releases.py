@@ -98,7 +98,7 @@ def table(groups: Sequence[SettingRuns], t: int) -> pd.DataFrame:
 
 
 def sigma_min(group: SettingRuns) -> float | None:
-    """Return the least singular value of the scaled, centred rows in any run; None if a run did not record it."""
+    """Return the least singular value of the scaled, centred rows over all runs; None if a run did not record it."""
     values = [run.summary.get("release", {}).get("sigma_min") for run in group.runs]
     return None if None in values else min(values)
 
@@ -126,7 +126,7 @@ def _settings(parts: Sequence[CurveFamily], references: Sequence[Curve]) -> list
 
 
 def _apart(ticks: Sequence[float]) -> list[float]:
-    """Return the ticks of a logarithmic axis without those too near the one before."""
+    """Leave out each tick of a logarithmic axis that is too near the last kept tick."""
     kept = [ticks[0]]
     for tick in ticks[1:]:
         if math.log(tick / kept[-1]) >= NEAR * math.log(ticks[-1] / ticks[0]):

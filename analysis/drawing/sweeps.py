@@ -30,7 +30,7 @@ class SweepPanel:
 
 
 def panels(groups: Sequence[SettingRuns]) -> list[SweepPanel]:
-    """Return two panels if a private algorithm varies two keys, one at a time; otherwise one panel."""
+    """Return two panels if a private algorithm's settings vary two keys around a `_centre`; otherwise one panel."""
     families: dict[str, list[SettingRuns]] = {}
     for group in groups:
         families.setdefault(group.first.config["algorithm"]["name"], []).append(group)
@@ -50,7 +50,7 @@ def panels(groups: Sequence[SettingRuns]) -> list[SweepPanel]:
 def _swept(
     name: str, family: Sequence[SettingRuns], centre: SettingRuns, key: str, keys: Sequence[str], rest: Sequence[Curve]
 ) -> SweepPanel:
-    """Return the panel of the settings that differ from the centre in `key`."""
+    """Return the panel of `centre`, the settings that differ from it only in `key`, and `rest`."""
     line = [g for g in family if all(g.first.flat.get(k) == centre.first.flat.get(k) for k in keys if k != key)]
     values = {g.label: g.first.flat.get(key) for g in line}
     if all(isinstance(value, int | float) for value in values.values()):

@@ -30,7 +30,7 @@ class StatedClaim:
     """A claim and its test.
 
     source: `paper`; `reimplementation`, an independent, unpublished implementation; `own`, a finding of ours;
-    `control`, our comparison of sharing with servers that send random or Sobol points. published: the published result.
+    `control`, our comparison with servers that send random or Sobol points. published: the published result.
     case: the problem and its size. figure: the figure, table or other subject; all claims about it are tested as one
     family. shows: the message of the figure in a sentence.
     """
@@ -52,7 +52,7 @@ class StatedClaim:
 
     @property
     def tested(self) -> tuple[selection.Case, ClaimTest]:
-        """The case and the test; a claim that shares both with an earlier claim repeats it."""
+        """The case and the test, by which repeated claims are recognised."""
         return replace(self.case, variant=()) if self.test.form == EPSILON else self.case, self.test
 
     def outcome(self, runs: Sequence[Run]) -> Outcome:
@@ -71,12 +71,12 @@ class StatedClaim:
 class JudgedClaim:
     """A claim and its verdict.
 
-    ours: estimate ± standard error; a difference is positive if it supports the claim. standard_errors: the estimate
-    divided by its standard error; for agreement with published numbers, the largest distance in standard errors, with a
-    minus sign. units: number and kind of the independent units. kind: "effect", "agreement", "epsilon", "control" or
-    "own". form: form of the test. repeats: id of an earlier claim with the same case and test or, for findings of ours,
-    with identical runs; may be empty. margin: relative difference within which the verdict is "level". needed: number
-    of units that would decide. p: p-value of the test for "holds".
+    ours: estimate ± standard error; a difference is positive if it supports the claim. standard_errors: as in
+    `claim_tests.Outcome`. units: number and kind of the independent units. kind: "effect", "agreement", "epsilon",
+    "control" or "own". form: form of the test. repeats: id of an earlier claim with the same case and test, or empty; a
+    finding of ours also repeats an earlier one on identical runs. margin: relative difference within which the verdict
+    is "level". needed: estimated number of units that would decide an undecided claim. p: p-value of the test for
+    "holds".
     """
 
     id: str
@@ -99,7 +99,7 @@ class JudgedClaim:
 
     @property
     def in_words(self) -> str:
-        """The verdict, with its margin or the number of units that would decide."""
+        """The verdict, such as `level within 5 %` or `not decided (needs 40)`."""
         if self.verdict == SAME and self.margin is not None:
             return f"level within {100 * self.margin:g} %"
         return f"{self.verdict} (needs {self.needed})" if self.needed else self.verdict
@@ -114,8 +114,8 @@ def all_claims() -> tuple[StatedClaim, ...]:
 def _stated(entry: Mapping[str, Any], inherited: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[StatedClaim]:
     """Yield the claims of a YAML entry, for each combination of the values in its key `for`.
 
-    In texts, {name} stands for a value. `only` restricts an entry to some values. The entries under its key `claims`
-    inherit its other keys.
+    In a text, {name} stands for a value of that name. The key `only` lists the values for which the entry has claims.
+    Entries under the key `claims` inherit all keys of this entry except those in `LEAF`.
     """
     for chosen in _combinations(entry.get("for", {})):
         known = dict(values) | {name: _filled(value, values) for name, value in chosen.items()}
@@ -225,7 +225,7 @@ def published_means(case: str, source: str) -> dict[selection.SettingFilter, dic
 def published_values(groups: Sequence[SettingRuns]) -> dict[str, dict[float, float]]:
     """Return the paper's values of the metric, by the label of our setting and by round.
 
-    A published setting with several matches is left out.
+    A published setting that matches several of ours is left out.
     """
     found: dict[str, dict[float, float]] = {}
     for name in ("landmine_platt", "grid"):

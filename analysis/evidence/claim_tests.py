@@ -25,8 +25,9 @@ AGREEMENT, EPSILON = "agreement", "epsilon"
 class Outcome:
     """The outcome of a test.
 
-    ours: the estimate in words. standard_errors: the least significant estimate divided by its standard error; for
-    agreement with published numbers, the largest distance in standard errors, with a minus sign.
+    ours: the estimate in words. standard_errors: estimate of the test's least significant condition, divided by its
+    standard error; for agreement with published numbers, minus the largest distance of our mean from a published one,
+    in standard errors.
     """
 
     ours: str
@@ -138,9 +139,10 @@ def trend(best_first: Sequence[SettingFilter], measure: Measure, margin: float |
 def control(
     pairs: Sequence[tuple[SettingFilter, Sequence[SettingFilter]]], measure: Measure, margin: float | None = None
 ) -> Comparison:
-    """Test, for each kind of blind server, that the mean over settings is below the mean over their blind servers.
+    """Test that the mean over settings is below the mean over their blind servers, for every kind of server.
 
-    A blind server sends random or Sobol points. pairs: each setting with its blind servers, in the same order of kinds.
+    A blind server sends random or Sobol points. pairs: each setting with one blind server of each kind; the order of
+    the kinds is the same for all settings.
     """
     settings = tuple(dict.fromkeys(where for good, servers in pairs for where in (good, *servers)))
     ends, level = [], list[End]()
@@ -257,7 +259,7 @@ ClaimTest = Comparison | Agreement | PrintedEpsilon
 def with_error(estimate: Estimate, what: str = "differences") -> str:
     """Format an estimate as `0.0209 ± 0.0011`, with two digits of the error.
 
-    what: the numbers that the text calls equal if the error is 0.
+    what: noun for the text `all differences equal`, which replaces an error of 0.
     """
     if estimate.se is None:
         return number(estimate.value, None)

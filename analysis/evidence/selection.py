@@ -39,11 +39,12 @@ def published_yaml(name: str) -> Any:
 
 @dataclass(frozen=True)
 class Case:
-    """A problem with N agents, T rounds and a metric, which selects the runs that a claim is about.
+    """The problem, the number of agents N, the rounds T and the metric of the runs that a claim is about.
 
-    problem: name of the problem, or its beginning if it ends with `_`, such as `digits_`. variant: required settings of
-    the problem. longest: runs of up to this number of rounds are used and cut off after T; by default, only runs of T
-    rounds. margin: relative difference of the metric within which two settings are level.
+    problem: name of the problem; a name that ends with `_`, such as `digits_`, stands for all that begin with it.
+    variant: required settings of the problem. longest: largest number of rounds of a run, by default T; a run of more
+    than T rounds is cut off after round T. margin: relative difference of the metric within which two settings are
+    level.
     """
 
     problem: str

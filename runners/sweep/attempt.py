@@ -62,10 +62,10 @@ def run_trial(
 ) -> dict[str, Any]:
     """Run one trial in a worker of Ray Tune.
 
-    config: its entry `trial` is the pair of the setting's number and the seed. settings: the name and configuration of
-    each setting, by number. cwd: the working directory of the sweep. gpus: the GPUs of the trial; a fraction also
-    limits its GPU memory. every_round: report after every round except the last one, not just once per
-    `REPORT_SECONDS`.
+    config: the entry `trial` holds the setting's number and the seed. settings: the name and configuration of each
+    setting, by number. cwd: the working directory of the sweep. gpus: the number of GPUs of the trial; if it is between
+    0 and 1, the trial's tensors may fill only this share of the GPU's memory. every_round: report after every round
+    except the last one; False to report at most once per `REPORT_SECONDS`.
     """
     from ray import tune
 

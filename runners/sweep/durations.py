@@ -28,17 +28,13 @@ class TrialCost:
 
 
 def kind(config: Mapping[str, Any]) -> str:
-    """Return a key of the problem and algorithm. The time per round mainly depends on these two."""
+    """Return a string that identifies the problem and algorithm. The time per round mainly depends on these two."""
     problem = {key: value for key, value in config["problem"].items() if key not in _NO_COST and "seed" not in key}
     return json.dumps([problem, config["algorithm"]["name"]], sort_keys=True, default=str)
 
 
 class FinishedTrials:
-    """The costs of finished trials. settings: the settings' folders; at most five trials in each are read.
-
-    The cost of a setting is the mean over its finished trials. If it has none, its cost per round is the mean over the
-    finished trials of the same problem and algorithm.
-    """
+    """The costs of finished trials. settings: folders of settings; at most five finished trials in each are read."""
 
     def __init__(self, settings: Iterable[Path]) -> None:
         self._by_setting: dict[str, list[TrialCost]] = {}
@@ -59,7 +55,11 @@ class FinishedTrials:
                 self._by_names.setdefault(names, []).append((path.parent, cost * (1 / max(rounds, 1))))
 
     def cost(self, setting: str, problem: str, config: Mapping[str, Any], rounds: int) -> TrialCost | None:
-        """Predict the cost of a trial of `setting`; None if no finished trial has the same problem and algorithm."""
+        """Predict the cost of a trial of `setting`; None if no finished trial has the same problem and algorithm.
+
+        The prediction is the mean over the setting's finished trials. If there are none, it is `rounds` times the mean
+        cost per round of the finished trials with the same problem and algorithm.
+        """
         if setting in self._by_setting:
             return _mean(self._by_setting[setting])
         wanted = kind(config)
@@ -70,8 +70,8 @@ class FinishedTrials:
     def seconds(self, setting: str, rounds: int | None) -> float | None:
         """Predict the seconds of a trial of `setting`; None if no trial has finished.
 
-        If this setting has no finished trials, the prediction is `rounds` times the mean time per round of all finished
-        trials, or their mean total time if `rounds` is None.
+        The prediction is the mean over the setting's finished trials. If there are none, it is `rounds` times the mean
+        time per round of all finished trials. If `rounds` is None too, it is the mean time of all finished trials.
         """
         if setting in self._by_setting:
             return _mean(self._by_setting[setting]).seconds
@@ -90,9 +90,10 @@ class FinishedTrials:
 
 
 def seconds_left(experiment: Path, trials: Iterable[Trial], states: States) -> float | None:
-    """Predict the seconds until all trials of an experiment have ended, if as many trials run at a time as now.
+    """Predict the seconds until all trials of an experiment have ended.
 
-    Returns None if no trial is running, or if none has finished.
+    The prediction assumes that the number of running trials stays the same. Returns None if no trial is running, or if
+    none has finished.
     """
     running = sum(state.phase == "running" for state in states.values())
     finished = FinishedTrials(experiment.glob("*/")) if running else None

@@ -36,9 +36,9 @@ _START = 10.0  # seconds until the workers of an experiment have imported the li
 class ExperimentEstimate:
     """The estimate for the trials of one experiment.
 
-    to_run: number of trials to run, without those shared with an earlier experiment. unknown: number of these whose
-    cost is unknown; the hours, bytes and seconds leave them out. source: where the costs come from. wall_seconds: time
-    to run all trials on the sweep's resources.
+    to_run: number of trials to run; a trial shared with an earlier experiment counts only there. unknown: number of
+    trials to run whose cost is unknown; the hours, bytes and seconds leave these trials out. source: where the costs
+    come from. wall_seconds: time to run the trials of known cost on the sweep's resources.
     """
 
     experiment: str
@@ -147,7 +147,7 @@ def _resources(sweep: SweepPlan) -> tuple[int, int]:
 
 
 def _gpus_of(sweep: SweepPlan, setting: PlannedSetting) -> float:
-    """Return the number of GPUs that a trial and its actors hold."""
+    """Return the number of GPUs that a trial holds, including those of its actors."""
     executor, own = setting.cfg.executor, sweep.options.gpus_per_trial
     if executor.name != "ray" or not executor.num_gpus:
         return own

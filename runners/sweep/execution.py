@@ -184,7 +184,7 @@ def _wandb(sweep: SweepPlan) -> dict[str, Any]:
 
 
 def _log(sweep: SweepPlan, states: States, console: Console, ended: bool = False) -> None:
-    """Log finished trials, a summary and, if the sweep has ended, an alert to W&B."""
+    """Log finished trials and a summary to W&B. ended: True to send an alert too, if alerts are on."""
     trials = [trial for _, trial in sweep.trials]
     finished = [trial.folder(sweep.folder).path for trial in trials if states[trial.key].phase == "done"]
     counts = progress_table.counts(states) if ended else ""

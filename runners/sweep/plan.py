@@ -1,7 +1,7 @@
 """Plan the trials of a sweep from its command line: every setting, composed and checked, with every seed.
 
 `sweep.settings` and the command line give the settings; overrides with several values yield every combination. With
-`sweep.search`, they define a search space instead, and the settings are those that the search has suggested so far.
+`sweep.search`, the command line gives a search space instead, and the settings are the search's suggestions so far.
 """
 
 import itertools
@@ -73,7 +73,7 @@ class PlannedSetting:
 class SweepOptions:
     """The keys under `sweep` that determine how trials run, with their defaults resolved.
 
-    ray: the arguments of ray.init, from `executor.runtime_env`, `.init` and `.dashboard`.
+    ray: the arguments of ray.init, from `executor.init`, `executor.runtime_env` and `executor.dashboard`.
     """
 
     max_concurrent: int | None
@@ -174,7 +174,7 @@ def plan(
 
 
 class _Settings:
-    """Collects the settings of a sweep, each once, with all overrides that yield it."""
+    """Collects the distinct settings of a sweep; several tuples of overrides may yield the same setting."""
 
     def __init__(
         self, options: SweepOptions, seeds: tuple[int, ...], before: dict[tuple[str, ...], PlannedSetting]
@@ -240,7 +240,8 @@ def _search(settings: _Settings, experiment: Path, space: Space, given: dict[str
 def _suggested(experiment: Path, space: Space, fixed: list[str]) -> list[tuple[str, ...]]:
     """Return the earlier suggestions of a search, as overrides of the keys in `space`.
 
-    They come from the trials in sweep.json whose other overrides are `fixed`.
+    Reads the trials in sweep.json. Skips a trial if its overrides of other keys differ from `fixed`, or if its values
+    are not in `space`.
     """
     found: dict[tuple[str, ...], None] = {}
     for trial in read_plan(experiment):
@@ -268,7 +269,7 @@ def _check_space(space: Space, entries: Any) -> None:
 def _check_comparable(settings: Sequence[PlannedSetting], options: SweepOptions) -> None:
     """Raise SweepError if a requested search or scheduler cannot use these settings.
 
-    Both need simulations of one problem; a scheduler also needs more rounds than its grace period.
+    A search or a scheduler needs simulations of one problem. A scheduler also needs more rounds than its grace period.
     """
     asked = {"sweep.search": options.search, "sweep.scheduler": options.early_stopping}
     for key in (key for key, wanted in asked.items() if wanted is not None):
@@ -325,7 +326,10 @@ def _options(base: DictConfig) -> SweepOptions:
 
 
 def _combinations(entries: Any, given: dict[str, list[str]]) -> list[tuple[str, ...]]:
-    """Return every combination of the values in an entry and in `given`, which replaces the entry's values of a key."""
+    """Return, for each entry of `sweep.settings`, every combination of its values and those in `given`.
+
+    If an entry and `given` have the same key, only the values in `given` count.
+    """
     if entries is not None and (OmegaConf.is_dict(entries) or isinstance(entries, str) or not len(entries)):
         raise SweepError(f"sweep.settings must be a list of settings, got {entries!r}")
     combinations: dict[tuple[str, ...], None] = {}

@@ -57,7 +57,11 @@ class Row:
         return words if done or not words else f"({words})"
 
     def at_round(self) -> str:
-        """Return the rounds that unfinished seeds reached: `12, 30 / 40` for two seeds, `5: 12..30 / 40` for five."""
+        """Return the rounds that running and interrupted seeds have reached.
+
+        `12, 30 / 40` means that two seeds have reached rounds 12 and 30 of 40. `5: 12..30 / 40` means that five seeds
+        have reached rounds between 12 and 30.
+        """
         lines = []
         for phase in _UNDER_WAY:
             at = sorted(state.round or 0 for state in self.of(phase))

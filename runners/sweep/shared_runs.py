@@ -32,7 +32,10 @@ COPIED = ("ledger.jsonl", "rounds.parquet", "server.parquet")
 
 @dataclass(frozen=True)
 class TrialOnce:
-    """A trial, listed under the first experiment that has it. state: "done" if it is done in any experiment."""
+    """A trial that several experiments may share.
+
+    sweep, setting: those of the first experiment that has the trial. state: "done" if any experiment has finished it.
+    """
 
     sweep: SweepPlan
     setting: PlannedSetting
@@ -42,7 +45,9 @@ class TrialOnce:
 def command_lines(arguments: Sequence[str]) -> list[list[str]]:
     """Split a command line that names several experiments, such as experiment=fig2a,fig2b, into one line for each.
 
-    An experiment that lists others in `sweep.experiments` is replaced by them; they get its other options of `sweep`.
+    If a named experiment has a list `sweep.experiments`, the lines name the listed experiments instead. All other
+    `sweep` options of the named experiment are added to these lines.
+
     Raises SweepError if the experiments cannot be combined.
     """
     given = {name_of(a): a.partition("=")[2] for a in arguments}
@@ -100,7 +105,10 @@ def _in_words(missing: Mapping[str, MissingData], data_dir: str | None) -> str:
 
 
 def each_once(sweeps: Sequence[SweepPlan], states: Sequence[States]) -> list[TrialOnce]:
-    """Return every trial of the sweeps once, with its state; an experiment with `sweep.alone` has its own copies."""
+    """Return every trial of the sweeps once, with its state.
+
+    A trial of an experiment with `sweep.alone` is never merged with a trial of another experiment.
+    """
     found: dict[object, TrialOnce] = {}
     for sweep, known in zip(sweeps, states, strict=True):
         for setting, trial in sweep.trials:
@@ -118,7 +126,10 @@ def sharing(sweep: SweepPlan, sweeps: Sequence[SweepPlan]) -> list[SweepPlan]:
 
 
 def _group(name: str) -> tuple[list[str], list[str]]:
-    """Return the experiments that `name` lists (or `name` alone), and the sweep options for them."""
+    """Return the experiments that an experiment lists, and its other options under `sweep`, as overrides.
+
+    For an experiment that lists none, returns its own name and no overrides.
+    """
     file = CONF / "experiment" / f"{name}.yaml"
     own = dict(OmegaConf.select(OmegaConf.load(file), "sweep") or {}) if name and file.is_file() else {}
     parts = own.pop("experiments", None)
@@ -160,9 +171,10 @@ def copy_shared(sweep: SweepPlan, others: Sequence[SweepPlan]) -> None:
 
 
 def copy(source: Path, target: RunFolder) -> None:
-    """Copy the finished run in the folder `source` to `target`, under the name of target's experiment.
+    """Copy the finished run in the folder `source` to `target`.
 
-    The copy replaces an unfinished run. Raises ResultsError if the run's releases are real.
+    Replaces an unfinished run in `target`. The copied files name the experiment of `target`. Raises ResultsError if the
+    noise of the run is real (`privacy.rng` is not `seeded`).
     """
     config = read_yaml(source / "config.yaml")
     summary = json.loads((source / "summary.json").read_bytes())

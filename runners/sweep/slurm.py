@@ -190,7 +190,7 @@ def read(folder: Path) -> SlurmJob | None:
 
 
 def where(results: Path) -> str:
-    """Return ` results_dir=/…`, to append to a command about these results; empty for the default folder."""
+    """Return the argument ` results_dir=RESULTS` for the end of a command; empty if `results` is the default folder."""
     return "" if results == Path("results").absolute() else f" results_dir={results}"
 
 

@@ -1,8 +1,8 @@
 """One task of a sweep's Slurm job: the first task starts a Ray cluster and runs the sweep on it, the others join it.
 
-The tasks find each other through a file in the results folder, which all nodes share. If Slurm asks the job to stop,
-before its time limit or to make room for another job, the job is requeued, and the sweep resumes from its run folders;
-a cancelled job is not requeued.
+The tasks find each other through a file in the results folder, which all nodes share. Slurm may stop the job
+because its time limit is near, or because another job needs its nodes. The first task then requeues an unfinished job,
+at most `--max-requeues` times, and the sweep resumes from its run folders. A cancelled job is not requeued.
 """
 
 import argparse
@@ -100,7 +100,7 @@ def _lead(meeting: Path, args: argparse.Namespace, signals: Sequence[int]) -> in
 
 
 def _end(process: subprocess.Popen[bytes], terminate: bool = True) -> None:
-    """Wait `_END_SECONDS` for a process to end, then kill it. terminate: send SIGTERM first."""
+    """Kill a process that does not end within `_END_SECONDS`. terminate: send it SIGTERM at the start."""
     if terminate:
         process.terminate()
     try:

@@ -2,7 +2,7 @@
 
 results/<experiment>/sweep.json                    the planned trials
 results/<experiment>/<setting>/<seed>/failure.json the error of a trial, until it runs again
-                                     preemptions.jsonl a line for every time that its node or process went away
+                                     preemptions.jsonl a line for every time that the trial's node or process went away
                                      stopped.json      the last round, if `sweep.scheduler` stopped the trial early
 """
 
@@ -52,7 +52,7 @@ class Trial:
     def folder(self, experiment: Path, labelled: Sequence[str] | None = None) -> RunFolder:
         """Return the trial's run folder, given its experiment's folder.
 
-        labelled: names of the folders `LABEL-SETTING` of this setting; None to list them here.
+        labelled: the names of this setting's folders `LABEL-SETTING`; if None, they are looked up in `experiment`.
         """
         if (experiment / self.setting).exists():
             return RunFolder(experiment / self.setting / str(self.seed))
@@ -63,10 +63,11 @@ class Trial:
 class TrialState:
     """The state of a trial; an unknown value is None.
 
-    mean: the mean of the metric over the agents after `round`. epsilon: spent so far, by `accountant`; inf if it is not
-    finite. delta, relation, accountant: known for finished trials. preemptions: the number of times that the trial's
-    node or process went away. quantiles: of the agents' final metric, by percent, for finished trials of many agents.
-    stopped_by: the scheduler that stopped the trial early; the phase is then "interrupted".
+    mean: the mean of the metric over the agents after `round`. epsilon: the epsilon spent so far, computed by
+    `accountant`; it can be inf. delta, relation, accountant: known for finished trials. preemptions: the number of
+    times that the trial's node or process went away. quantiles: the quantiles of the agents' final metric, with
+    percents as keys; only finished trials of many agents have them. stopped_by: the scheduler that stopped the trial
+    early; the phase is then "interrupted".
     """
 
     phase: Phase
@@ -92,7 +93,7 @@ States = dict[tuple[str, int], TrialState]  # by the key of the trial
 
 
 def folders_of(experiment: Path, trials: Iterable[Trial]) -> dict[tuple[str, int], RunFolder]:
-    """Return the run folder of each of an experiment's trials, by the trial's key."""
+    """Map the key of each trial to its run folder."""
     labelled = labelled_folders(experiment)
     return {t.key: t.folder(experiment, labelled.get(t.setting, ())) for t in trials}
 
@@ -178,9 +179,9 @@ def forget_failure(folder: RunFolder) -> None:
 
 
 def write_plan(experiment: Path, trials: Iterable[Trial]) -> None:
-    """Add these trials to sweep.json, which keeps those of earlier sweeps of the experiment.
+    """Add trials to those in sweep.json; a planned trial with the same key is replaced.
 
-    Raises ResultsError if the folder cannot be written.
+    A sweep.json without a valid plan is overwritten. Raises ResultsError if the folder cannot be written.
     """
     merged = {trial.key: trial for trial in (*read_plan(experiment), *trials)}
     content = {"experiment": experiment.name, "trials": [asdict(trial) for trial in merged.values()]}
@@ -192,13 +193,13 @@ def write_plan(experiment: Path, trials: Iterable[Trial]) -> None:
 
 
 def read_plan(experiment: Path) -> list[Trial]:
-    """Return the trials of sweep.json; none if it is missing, unreadable or names a trial outside the experiment."""
+    """Return the trials of sweep.json; none if it is missing or unreadable, or if one of them is invalid."""
     found = _planned(experiment)
     return found if all(map(_names_a_folder, found)) else []
 
 
 def names_no_folders(experiment: Path) -> bool:
-    """Return True if sweep.json names a trial outside the experiment's folder."""
+    """Return True if sweep.json has an invalid trial, such as one whose folder would be outside the experiment."""
     return not all(map(_names_a_folder, _planned(experiment)))
 
 

@@ -43,11 +43,11 @@ Planned = tuple[PlannedSetting, Trial]
 
 @contextmanager
 def cluster(options: SweepOptions) -> Iterator[None]:
-    """Connect to Ray, or start it on this machine, and disconnect or shut it down at the end of the block.
+    """Connect to Ray, or start it on this machine, until the end of the block.
 
-    An existing connection of this process is used and kept. Raises ConnectionError if Ray cannot be reached or started,
-    and ValueError if no node has the CPUs and GPUs of one trial, or if `options.ray` is given for an existing
-    connection.
+    If this process is already connected to Ray, it uses that connection, which stays open after the block. Raises
+    ConnectionError if Ray cannot be reached or started, and ValueError if no node has the CPUs and GPUs of one trial,
+    or if `options.ray` is not empty although the process is already connected.
     """
     if ray.is_initialized():
         if options.ray:
@@ -77,7 +77,7 @@ def cluster(options: SweepOptions) -> Iterator[None]:
 
 
 def run_trials(todo: Sequence[Planned], options: SweepOptions, table: ProgressTable) -> list[str]:
-    """Run the trials, as many at a time as fit, and update the progress table; return their warnings.
+    """Run the trials in parallel and update the progress table; return the trials' warnings, one of each kind.
 
     Raises ConnectionError if the cluster is lost.
     """
@@ -136,7 +136,7 @@ def _scheduler(stopping: EarlyStopping, settings: Sequence[PlannedSetting]) -> T
 
 
 class _SeedBySeed(FIFOScheduler):
-    """A scheduler that compares only trials of the same seed, because an easy seed would win with any setting."""
+    """A scheduler that compares only trials of the same seed, because some seeds are easier than others."""
 
     def __init__(self, make: Callable[[], TrialScheduler]) -> None:
         super().__init__()

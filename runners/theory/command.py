@@ -58,7 +58,7 @@ def totals(content: dict[str, Any], accountant: str) -> dict[str, float | None]:
 
 
 def table(rows: Sequence[dict[str, Any]]) -> Table:
-    """Return a table of means over each setting's runs. rows: `totals` of each run, its `label` and its `n_agents`."""
+    """Return a table of means over each setting's runs. rows: for each run, its `totals`, `label` and `n_agents`."""
     title = "upper bounds up to constants and logarithms; regret measured"
     shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title)
     shown.add_column("setting", overflow="fold")

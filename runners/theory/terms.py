@@ -76,7 +76,10 @@ class RebuiltRun:
         return settings.privacy.seeded and settings.dropout.deadline is None
 
     def history(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the new queries (unit cube, N x k x D) and observations (N x k) before each broadcast."""
+        """Yield queries (unit cube, N x k x D) and observations (N x k), one pair for each broadcast.
+
+        The first pair has the initial queries. Each later pair has the queries since the previous broadcast.
+        """
         first = self.experiment.agents.n_init
         for t in range(len(self.server["round"])):
             rows = slice(0, first) if t == 0 else slice(first + t - 1, first + t)
@@ -158,7 +161,7 @@ def terms(run: RebuiltRun, norm_bound: float, noise_sd: float | None = None, del
     Raises ValueError if the run's records do not fit its settings.
 
     norm_bound: B, a bound on the RKHS norm of every objective. noise_sd: R, the standard deviation of the observation
-    noise; None for the problem's own. If that is unknown or 0, the terms with explicit constants are left out. delta:
+    noise; None for that of the problem. If R is unknown or 0, the terms with explicit constants are left out. delta:
     the probability that the bounds with explicit constants fail.
     """
     e, in_C = run.experiment, clipped_sets(run)
@@ -267,7 +270,7 @@ def _candidates(e: FederatedExperiment) -> Tensor:
 def _disagreement(run: RebuiltRun, u: Tensor) -> tuple[Tensor, bool]:
     """Return N differences `d_n = max_x |f_1(x) - f_n(x)|` over the candidates u, and True if they are exact.
 
-    If the objectives are not known without evaluation, return the range of all observations as each d_n, and False.
+    If the noiseless objectives are unknown, each d_n is the range of all observations, and the second value is False.
     """
     problem = run.experiment.problem
     x, unknown = problem.domain.to_natural(u), torch.full((1, len(u)), torch.nan, dtype=torch.float64)

@@ -61,7 +61,7 @@ def log_experiment(
 
     again: log also runs that were logged before, as new W&B runs. only: folders of the runs to log, None for all; the
     summary covers the whole experiment. console: for a progress bar. settings: `tracker.wandb` for the summary; None
-    for that of the first run. With `artifacts: true` in `settings`, the records of the runs are logged, too. ended:
+    for the settings of the first run. If `settings` has `artifacts: true`, the runs' records are logged, too. ended:
     text of the alert that a sweep ended, empty for none.
     """
     found = LoggedExperiment()

@@ -78,7 +78,10 @@ def backfill(args: argparse.Namespace) -> int:
 
 
 def _with_artifacts(folder: Path) -> dict[str, Any]:
-    """Return an experiment's `tracker.wandb` with artifacts. Raises ValueError if a run may not show them."""
+    """Return `tracker.wandb` of an experiment's first run, with `artifacts: true`.
+
+    Raises ValueError if a run may show only released metrics.
+    """
     found = [run for run in finished_runs(folder) if not run.shown]
     if found:
         raise ValueError(
@@ -137,9 +140,10 @@ def _saved_or_printed(built: Any, args: argparse.Namespace) -> bool:
 
 
 def sweep(args: argparse.Namespace) -> int:
-    """Write a file for `wandb sweep`: W&B chooses values and seeds, with which its agents run `python -m runners.run`.
+    """Write a file for `wandb sweep`.
 
-    Values have the syntax of runners.sweep. With --method random or bayes, all runs must be simulations of one problem.
+    Agents of W&B run `python -m runners.run` with the values and seeds that W&B chooses. Values have the syntax
+    of runners.sweep. With --method random or bayes, all runs must be simulations of one problem.
     """
     from runners.wandb.sweep_file import sweep_file  # imported here, since it loads torch
 

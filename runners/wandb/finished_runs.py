@@ -1,4 +1,4 @@
-"""Read the finished runs of an experiment, and summarise its settings over the seeds."""
+"""Read the finished runs of an experiment, and summarise each setting over its seeds."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -80,7 +80,7 @@ def finished_runs(experiment: Path) -> list[RunOnDisk]:
 def settings_table(runs: Sequence[RunOnDisk]) -> list[dict[str, Any]]:
     """Return a row for each setting, sorted by label.
 
-    Every row has the largest epsilon over the seeds, for each accountant in `runs`; None if a seed has none.
+    `epsilon_<accountant>` in a row is the largest epsilon over the seeds; None if a seed has no such epsilon.
     """
     by_setting: dict[str, list[RunOnDisk]] = {}
     for run in runs:
@@ -91,7 +91,7 @@ def settings_table(runs: Sequence[RunOnDisk]) -> list[dict[str, Any]]:
 
 
 def _row(runs: Sequence[RunOnDisk], accountants: Sequence[str]) -> dict[str, Any]:
-    """Return the row of one setting over its seeds; its final metric is None unless all runs may show it."""
+    """Return the row of one setting. The final metric is None if a run may show only released metrics."""
     s, seeds = runs[0].summary, sorted(run.summary["seed"] for run in runs)
     finals = np.array([run.summary["final"]["mean"] for run in runs], dtype=float)
     errors = finals.std(ddof=1) / len(runs) ** 0.5 if len(runs) > 1 else np.nan

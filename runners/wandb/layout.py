@@ -50,9 +50,9 @@ Metrics = dict[str, float | None]
 
 
 def regret_metrics(mean: float | None, quantiles: Sequence[float]) -> Metrics:
-    """Return the metric's mean and quantiles over the agents after a round, under their names on the dashboard.
+    """Return the metric's `mean` and `quantiles` after a round, under their names on the dashboard.
 
-    quantiles: the values at the levels of `QUANTILES`; empty if no agent has a value.
+    Both are over the agents. quantiles: at the levels of `QUANTILES`; empty if no agent has a value.
     """
     return {REGRET: mean, **(dict(zip(QUANTILES, quantiles, strict=True)) if len(quantiles) else {})}
 
@@ -85,9 +85,10 @@ def released_only(show: str, real: bool) -> bool:
 
 
 def config_of(config: Mapping[str, Any], setting: str, label: str, released_only: bool) -> dict[str, Any]:
-    """Return the settings with `setting`, `method` and `label` added; a setting that the method does not use is null.
+    """Return `config` with `setting`, `method` and `label` added.
 
-    If only released metrics are shown, paths of folders and files are left out.
+    Settings of privacy, sharing and weights that the method does not use are null. released_only: True to leave out
+    paths of folders and files.
     """
     algorithm = config.get("algorithm", {})
     alone = algorithm.get("server", "") is None
@@ -115,7 +116,10 @@ def _nulls(node: Any) -> Any:
 
 
 def row_of(metrics: Mapping[str, float | None], spent: float | None) -> dict[str, float]:
-    """Return the finite metrics of a round as a row. spent: epsilon before the round, None if it is not finite."""
+    """Return the finite metrics of a round as a row, with `spent` as the row's epsilon.
+
+    spent: the epsilon before the round; None if it is not finite, in which case the row has no epsilon.
+    """
     row = _finite({key: value for key, value in metrics.items() if key != "epsilon"})
     if spent is not None:
         row[EPSILON] = spent

@@ -27,8 +27,8 @@ _DISTRIBUTIONS: dict[tuple[bool, bool], dict[str, Any]] = {  # by (integer, loga
 def sweep_file(words: Sequence[str], method: str) -> str:
     """Return the YAML file of a W&B sweep over the values and seeds in `words`, a command line of `runners.sweep`.
 
-    Raises SweepError for words that a W&B sweep does not support, and the errors of `runners.sweep.plan` for invalid
-    ones.
+    Raises SweepError for words that a W&B sweep does not support. Invalid words raise the errors of
+    `runners.sweep.plan`.
     """
     for word in words:
         _check(word)
@@ -91,9 +91,10 @@ def _combinations(space: Space) -> list[tuple[str, ...]]:
 
 
 def _metric(found: Sequence[Composition], method: str) -> dict[str, Any]:
-    """Return the metric that W&B optimises, with its goal; empty if it is hidden or only some runs minimise it.
+    """Return the metric that W&B optimises, with its goal.
 
-    Raises SweepError if random or bayes cannot compare the runs.
+    For the method grid, the result is empty if the metric is hidden, or if the settings have different goals. Another
+    method raises SweepError if the metric is hidden, or if the settings are not comparable.
     """
     problems = [composition.experiment.problem for composition in found]
     if method != "grid":
@@ -114,7 +115,7 @@ def _parameter(values: Interval | tuple[str, ...]) -> dict[str, Any]:
 
 
 def _number(word: str) -> int | float | str:
-    """Return the word as a number if Python prints the number as exactly this word; otherwise return the word."""
+    """Convert a word such as `0.5` to a number; a word that `str` would not give back, such as `1e3`, stays text."""
     try:
         value = json.loads(word)
     except ValueError:

@@ -65,13 +65,15 @@ class WandbTracker:
         epsilon: float | None = 0.0, setting: str = "", label: str = "", folder: Path | None = None,
         refused: bool = False,
     ) -> None:  # fmt: skip
-        """Open the W&B run, and delete the files of the run's earlier attempts that were not uploaded.
+        """Open the W&B run.
+
+        Earlier offline attempts of this run are deleted, unless they were uploaded or `refused` is True.
 
         config: resolved settings. run_dir: the run's folder, which no other process uses. tags: further tags;
         `released` is added if only released metrics are shown, else `simulation`. epsilon: the epsilon before the
         first broadcast of the run; None if it is not finite. setting, label: hash and label of the settings. folder:
-        parent of the folder `wandb`, which runs may share; None for run_dir. refused: True for a run that will not
-        begin; earlier attempts are then kept.
+        parent of the folder `wandb`; None for run_dir. Several runs may share it. refused: True for a run that will
+        not begin.
         """
         if self.mode == "disabled":
             return
@@ -97,8 +99,9 @@ class WandbTracker:
     def log_round(self, round: int, metrics: dict[str, float | None]) -> None:
         """Log the finite metrics of one round at step `round`, without waiting for W&B.
 
-        The logged epsilon covers only the broadcasts before the round. `metrics["epsilon"]` is the epsilon after the
-        broadcast of this round; None or infinity stands for no finite epsilon.
+        The epsilon logged with a round covers only the broadcasts before the round. `metrics["epsilon"]` also covers
+        the broadcast of this round, so it is logged with the next round. If it is None or infinite, no epsilon is
+        logged from this round on.
         """
         if self._actions is None:
             return
@@ -202,7 +205,7 @@ class WandbTracker:
         self._give_up(f"no answer within {seconds:g} s", wait_seconds=0.0)
 
     def _give_up(self, reason: str, wait_seconds: float) -> None:
-        """Stop tracking, with a warning unless the reason is empty or the run is closed."""
+        """Stop tracking and warn with the reason; an empty reason or a closed run gives no warning."""
         with self._ending:
             is_open, self._actions = self._actions is not None, None
         if is_open and reason:
@@ -235,7 +238,7 @@ def open_run(mode: str, folder: Path, **facts: Any) -> wandb.Run:
 
 
 def log_files(run: wandb.Run, name: str, kind: str, files: Sequence[Path]) -> None:
-    """Log files as an artifact of a run, each under its own name."""
+    """Log files as one artifact of a run; each file keeps its name."""
     import wandb
 
     artifact = wandb.Artifact(name, type=kind)
@@ -253,7 +256,7 @@ def table(rows: Sequence[dict[str, Any]]) -> wandb.Table:
 
 
 def _show_end(run: wandb.Run, summary: dict[str, Any]) -> None:
-    """Log the end point of a run, if it is finite, and the best query of each agent."""
+    """Log final regret against final epsilon, if both are finite, and the best query of each agent."""
     import wandb
 
     point = layout.end_point(summary)

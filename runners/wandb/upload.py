@@ -34,7 +34,7 @@ def upload(experiments: Sequence[Path], follow: bool) -> int:
 
 
 def _follow(runs: Sequence[Path]) -> int:
-    """Upload runs while they write, until W&B has all of them or none was active for `GRACE_SECONDS`."""
+    """Upload unfinished runs until W&B has all of them; give up after `GRACE_SECONDS` without an active run."""
     experiments, ids = {run.parents[1] for run in runs}, set(map(_id, runs))
     child, seen = _wandb("beta", "sync", "--live", runs=runs), time.monotonic()
     try:

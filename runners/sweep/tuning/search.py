@@ -82,7 +82,10 @@ def _at_random(seed: int, space: Space, first: int) -> Iterator[Words]:
 def _by_optuna(
     seed: str, space: Space, found: Sequence[tuple[Words, SettingOutcome]], lower_is_better: bool
 ) -> Iterator[Words]:
-    """Yield suggestions of Optuna's TPE sampler. To spread them, earlier ones of the same call count as poor."""
+    """Yield suggestions of Optuna's TPE sampler.
+
+    The sampler assumes poor outcomes for the suggestions of this call, so that later ones tend to differ from them.
+    """
     with needing("optuna", "sweep.search=optuna"):
         import optuna
         from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
