@@ -75,10 +75,11 @@ _KEYS = {
 
 
 def label(config: dict[str, Any]) -> str:
-    """Return a label for a setting: the algorithm, P if it may have sub-regions, z or target epsilon if private.
+    """Return a label for a setting, such as `DP-FTS-DE, P = 2, z = 1`.
 
-    Outsourced settings state the algorithm, the modeler's fit, the number r of released columns, and epsilon, marked as
-    claimed if published without a guarantee.
+    P is stated for algorithms that can have sub-regions; z or the target epsilon is stated for private ones. The label
+    of an outsourced setting states the algorithm, the options of its modeler, the number r of released columns, and
+    epsilon. An epsilon that was published without a guarantee is marked as claimed.
     """
     if is_outsourced(config):
         return _outsourced_label(config)
@@ -133,7 +134,7 @@ def labels(configs: Sequence[dict[str, Any]], flats: Sequence[dict[str, Any]], h
 
 
 def flat(config: dict[str, Any], own_function: bool) -> dict[str, Any]:
-    """Return the configuration by dotted name, without keys that distinguish no settings.
+    """Return the configuration by dotted name, without keys that are no part of the setting, such as the seed.
 
     own_function: True if the seed of the run also draws the objective functions.
     """

@@ -44,17 +44,17 @@ class Run:
 
     @property
     def own_function(self) -> bool:
-        """True if the seed of the run also draws the objective functions."""
+        """True if the seed of the run draws the objective functions."""
         return self.config["problem"].get("function_seed") == self.seed
 
     @property
     def own_sample(self) -> bool:
-        """True if the seed of the run also samples the data from a file."""
+        """True if the seed of the run samples the data from a file."""
         return self.config["problem"].get("subset_seed") == self.seed
 
     @property
     def real(self) -> bool:
-        """True for a run on real data (`privacy.rng=os`), whose records are private."""
+        """True for a run on real data (`privacy.rng=os`); files made from it are private."""
         return bool(self.summary["rng"] != "seeded")
 
     @property
@@ -119,7 +119,7 @@ class SettingRuns:
         return values.groupby(level="round").agg(["mean", "sem"]).rename(columns={"sem": "se"})
 
     def at(self, round: int) -> tuple[float, float | None]:
-        """Return the metric's mean over the seeds after a round and its standard error (None for one seed)."""
+        """Return the metric after a round: its mean over the seeds, and the standard error (None for one seed)."""
         mean, se = self.curve().iloc[round].tolist()
         return mean, None if math.isnan(se) else se
 
@@ -174,7 +174,7 @@ def variant(run: Run) -> tuple[Any, ...]:
 
 
 def trust_in_words(run: Run) -> str:
-    """Return who adds the noise; an empty text if a trusted server does or the run is not private."""
+    """Return the trust in words, such as `local noise`; empty for a trusted server or a run that is not private."""
     privacy = run.config["privacy"]
     if not run.summary["private"] or privacy.get("trust", "server") == "server":
         return ""
@@ -221,7 +221,7 @@ def seeds_phrase(groups: Sequence[SettingRuns]) -> str:
 
 
 def normalised(node: Any) -> Any:
-    """Return the configuration, in which only the class name is left of each `_target_` and of each `server`."""
+    """Return the configuration with each `_target_` and each `server` replaced by its class name."""
     if isinstance(node, list):
         return [normalised(value) for value in node]
     if not isinstance(node, dict):

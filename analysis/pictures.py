@@ -1,7 +1,8 @@
 """The pictures of an experiment, with the numbers behind them.
 
-Each problem and metric has figures of regret against the iteration and, if runs are private, against epsilon. Runs at
-several target epsilons, or of `local` (no sharing) with several numbers of agents, have a single figure instead.
+Each problem and metric has figures of regret against the iteration and, if runs are private, against epsilon. An
+experiment has a single figure instead if its runs have several target epsilons, or if `local` (no sharing) was run with
+several numbers of agents.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +23,10 @@ from analysis.load import Run, SettingRuns, by_metric, settings
 
 @dataclass(frozen=True)
 class Drawn:
-    """A picture, its numbers, the name of its files, and sentences on the judged claims about it."""
+    """A picture and its numbers.
+
+    name: the name of its files, without suffix. claims: sentences with the verdicts on claims about it.
+    """
 
     name: str
     figure: Figure
@@ -35,8 +39,8 @@ def draw_experiment(
 ) -> list[Drawn]:
     """Draw all figures of an experiment, with verdicts on claims if it has a single problem and metric.
 
-    accountant: the accountant by which federated runs state epsilon; not used for gains or target epsilons. Raises
-    LoadError if a figure needs it and no run has an epsilon by it.
+    accountant: the accountant whose epsilon is shown for federated runs. The figures of gains and of target epsilons
+    do not use it. Raises LoadError if a figure needs this accountant and no run has an epsilon by it.
     """
     with mpl.rc_context(style.rc):  # figures without pyplot need no display and no closing
         federated, by_axis = [run for run in runs if not run.outsourced], by_metric(runs)

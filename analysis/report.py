@@ -51,7 +51,7 @@ def experiments(results_dir: Path, names: Sequence[str]) -> list[str]:
 
 
 def judged(sections: Sequence[Section], names: Sequence[str]) -> list[JudgedClaim]:
-    """Judge the claims about the experiments in `names`, or about all if it is empty; skip unreadable experiments."""
+    """Judge the claims about the experiments in `names` (all if `names` is empty); skip unreadable experiments."""
     runs = {s.experiment: s.runs for s in sections}
     wanted = dict.fromkeys(claim.experiment for claim in claims(names or None))
     return judge({name: runs.get(name, ()) for name in wanted if name not in runs or runs[name]})
@@ -94,7 +94,7 @@ def _by_experiment(found: Sequence[JudgedClaim]) -> dict[str, list[JudgedClaim]]
 
 
 def _commits(runs: Sequence[Run]) -> list[tuple[str, bool, int]]:
-    """Return the commits of the code as (first 12 characters, True with uncommitted changes, number of runs)."""
+    """Count the runs by commit: (first 12 characters, True if the code had uncommitted changes, number of runs)."""
     counts = Counter(run.summary.get("commit") or "" for run in runs)
     return [(name.rstrip("+")[:12], name.endswith("+"), n) for name, n in counts.most_common()]
 

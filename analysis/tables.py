@@ -75,7 +75,7 @@ def participants(groups: Sequence[SettingRuns]) -> str:
 
 
 def no_guarantees(groups: Sequence[SettingRuns]) -> list[str]:
-    """Return the distinct reasons why published epsilons are no guarantee."""
+    """Return the distinct reasons why claimed epsilons are no guarantee."""
     said = [g.first.summary["published_claim"] for g in groups if g.first.claimed_epsilon is not None]
     return list(dict.fromkeys(text.partition("; ")[2] or text for text in said))
 
@@ -112,9 +112,9 @@ def accountants(groups: Sequence[SettingRuns]) -> dict[str, str]:
 
 
 def epsilons_in_words(group: SettingRuns, names: Iterable[str]) -> str:
-    """Return epsilon by each accountant, separated by ` / `; or words if epsilon is claimed, absent or 0.
+    """Return epsilon by each accountant, separated by ` / `, with – for an accountant that does not apply.
 
-    An accountant that does not apply gets –.
+    An epsilon that is claimed, absent or 0 is told in words instead.
     """
     known = group.first.summary["epsilon"]
     values = [group.epsilon(name) for name in known]

@@ -95,8 +95,8 @@ class Case:
 class SettingFilter:
     """A filter that selects the runs of a setting by values of its configuration.
 
-    words: name of the setting; keys: required values, by dotted name; free: keys that may have any value. Other keys
-    must have the values of the paper or the problem's preset, if any.
+    words: name of the setting; keys: required values, by dotted name; free: keys that may have any value. All other
+    keys must have their default value, if the paper or the problem's preset gives one.
     """
 
     words: str = field(compare=False)
@@ -153,9 +153,9 @@ def _entry(known: dict[str, Any], name: str, text: str) -> Any:
 
 
 def blind_server(kind: str, text: str) -> SettingFilter:
-    """Return the control of the setting `text`: a server of `kind`, which sends random or Sobol points.
+    """Return the control of the setting `text`: a server that sends random or Sobol points, as `kind` says.
 
-    The control keeps the options that apply to it.
+    The control keeps those options of `text` that also apply to such a server.
     """
     shared = published_yaml("settings.yaml")["blind_options"]
     options = " ".join(part for part in text.split() if part.partition("=")[0] in shared)
@@ -235,7 +235,10 @@ def units_in_words(n: int, runs: Sequence[Run]) -> str:
 
 
 def _defaults(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the values that paper and preset give to keys, by dotted name; `_ABSENT` if the preset lacks one."""
+    """Return default values by dotted name, from the paper and the problem's preset.
+
+    If the preset should give a value but lacks it, the value is `_ABSENT`.
+    """
     known, preset = published_yaml("settings.yaml"), _value(config, "problem.preset")
     P, S = _value(config, "algorithm.P"), _value(preset, "S")
     by_P = S.get(P, S.get("default", _ABSENT)) if isinstance(S, dict) else _ABSENT

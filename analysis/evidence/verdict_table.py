@@ -68,7 +68,8 @@ REIMPLEMENTED = (
 def distinct(found: Sequence[JudgedClaim]) -> list[JudgedClaim]:
     """Return one claim of each group of repeated claims, the one with the most evidence.
 
-    A claim that was run comes first, then one with more estimates that have an error, then one with more units.
+    A claim that was run has more evidence than one that was not. Ties are decided by the number of estimates with a
+    standard error, and then by the number of units.
     """
     best: dict[str, JudgedClaim] = {}
     for f in found:

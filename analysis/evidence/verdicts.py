@@ -34,7 +34,7 @@ ROUNDING = 1e-12  # relative to the largest summand: smaller differences count a
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over n units with its standard error and degrees of freedom, which are None for one unit."""
+    """A mean over n units with its standard error and degrees of freedom, both None for one unit."""
 
     value: float
     se: float | None
@@ -65,7 +65,10 @@ class Estimate:
         return Estimate(-self.value, self.se, self.df, self.n)
 
     def units_needed(self, level: float) -> float:
-        """Return the number of units that gives a one-sided test at `level` the power `POWER`, if `value` is exact."""
+        """Return the number of units at which a one-sided test at `level` has about the power `POWER`.
+
+        `value` and `se` are taken to be exact. Returns infinity if no test is possible or `value` is not positive.
+        """
         from scipy.special import ndtri
 
         if not self.se or self.n < FEWEST or self.value <= 0:
@@ -77,8 +80,8 @@ class Estimate:
 class PublishedMean:
     """A published mean, with which our mean is compared.
 
-    se: standard error of the mean; None if not published, and our spread is used. runs: the number of independent runs;
-    if our units are functions, all published runs on one function count as one.
+    se: standard error of the mean; None if not published. runs: the number of independent runs; if our units are
+    functions, all published runs on one function count as one.
     """
 
     value: float
@@ -104,8 +107,8 @@ def mean_of(values: Sequence[float]) -> Estimate:
 def contrast(weights: Sequence[float], values: Sequence[Mapping[int, float]], constant: float = 0.0) -> Estimate | None:
     """Return the mean of `sum_k weight_k y_k[unit] + constant` over the units that all y_k share.
 
-    Returns None if they share no unit. A standard error below `ROUNDING` times the largest summand counts as 0. If the
-    error is 0 or missing, a mean within this limit counts as 0, too. The constant is added afterwards.
+    Returns None if they share no unit. A standard error below `ROUNDING` times the largest summand is set to 0. Where
+    the error is 0 or missing, a mean (without `constant`) that is smaller than this limit is also set to 0.
     """
     shared = sorted(set.intersection(*map(set, values)))
     if not shared:
@@ -133,7 +136,12 @@ class Evidence:
 
     @property
     def p(self) -> dict[str, float]:
-        """The p-value of each verdict: the largest p of its tests if all are needed, Bonferroni's if one suffices."""
+        """The p-value of each verdict that has a test.
+
+        "holds" and "level" need all of their tests to be significant, so their p-value is the largest one. "contrary"
+        needs only one estimate in `holds` that is significantly below 0. Its p-value is the smallest one, with
+        Bonferroni's correction. If `excluded` is given, it is the p-value of "contrary" instead.
+        """
         found = {}
         if self.holds:
             found[HOLDS] = max(d.p for d in self.holds)
@@ -145,7 +153,10 @@ class Evidence:
         return found
 
     def units_needed(self, level: float) -> int | None:
-        """Return the least number of units at which a test decides with `POWER`, if estimates are exact."""
+        """Return the least number of units at which each test that a verdict needs has about the power `POWER`.
+
+        The estimates are taken to be exact. Returns None if no number is known.
+        """
         wanted = [max(d.units_needed(level) for d in ds) for ds in (self.holds, self.level) if ds]
         wanted += [d.negated().units_needed(level / len(self.holds)) for d in self.holds]
         least = min(wanted, default=math.inf)
@@ -153,9 +164,10 @@ class Evidence:
 
 
 def family_verdicts(family: Sequence[Evidence]) -> list[tuple[str, int | None]]:
-    """Return for each claim of a family the verdict and, if not decided, the number of units that would decide.
+    """Return the verdict on each claim of a family and, for an undecided claim, the number of units needed.
 
-    All tests of the family share Holm's correction. A claim has the first significant verdict of `VERDICTS`.
+    A number is None if the claim is decided or the number is unknown. All tests of the family share Holm's correction.
+    If several verdicts of a claim are significant, the first in `VERDICTS` counts.
     """
     level = LEVEL / LOOKS
     tests = sorted((p, k, verdict) for k, claim in enumerate(family) for verdict, p in claim.p.items())
@@ -172,11 +184,11 @@ def family_verdicts(family: Sequence[Evidence]) -> list[tuple[str, int | None]]:
 
 
 def deviation(ours: Estimate, published: PublishedMean) -> tuple[float | None, float | None]:
-    """Return (ours - published) in standard errors of the difference, and its degrees of freedom.
+    """Return (ours - published) in standard errors of the difference, and the degrees of freedom.
 
     Both are None if our error is missing or 0. A missing published error is replaced by our standard deviation divided
-    by the square root of the published number of runs. The degrees of freedom are ours or, if an error was published,
-    the smaller of ours and the published mean's.
+    by `sqrt(published.runs)`; the degrees of freedom are then ours. If an error was published, they are the smaller of
+    ours and `published.runs - 1`.
     """
     if not ours.se or ours.df is None:
         return None, None
@@ -201,11 +213,11 @@ def exclusion(pairs: Sequence[tuple[Estimate, PublishedMean]]) -> float | None:
 
 
 def agrees(pairs: Sequence[tuple[Estimate, PublishedMean]]) -> bool:
-    """Return True if all published numbers are reproduced; `exclusion` must test separately that none is excluded.
+    """Return True if all published numbers are reproduced; the test by `exclusion` is not included.
 
-    Each deviation must be at most `NEAR` standard errors. Each of our means must be over at least as many units as the
-    published one, and have at most twice its error. If no error is published, the standard error of the difference must
-    be below `SHARP` times the published number.
+    Each deviation must be at most `NEAR` standard errors. Each of our means must be over at least as many units as
+    there are published runs. Our error must be at most twice the published one. If no error was published, the
+    standard error of the difference must be below `SHARP` times the published number.
     """
     return all(_near(*pair) and _as_precise(*pair) for pair in pairs)
 

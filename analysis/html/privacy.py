@@ -32,7 +32,10 @@ def row(group: SettingRuns) -> dict[str, str]:
 
 
 def table(by_experiment: Sequence[tuple[str, Sequence[dict[str, str]]]]) -> TextTable | None:
-    """Return the table of all rows, grouped by experiment; columns constant in each group move to its heading."""
+    """Return the table of all rows, grouped by experiment.
+
+    Columns that are constant within every group move to the headings, except `COLUMNS` and the epsilons.
+    """
     if not by_experiment:
         return None
     found = pd.concat([pd.DataFrame(rows).assign(experiment=name) for name, rows in by_experiment], ignore_index=True)

@@ -96,8 +96,8 @@ def infer(values: Tensor, b: Tensor, noise: float, sums: DesignSums, features: N
     """Infer the posterior of the shared function from a released sum.
 
     Args:
-        values: The release, 1 x M, which is stored in the result.
-        b: The noisy sum of all messages, M.
+        values: The released numbers, 1 x M, for the result; the inference uses b.
+        b: The noisy sum of all messages, M, computed from the released numbers.
         noise: The standard deviation of the noise in b.
         sums: The public sums over all designs.
         features: The map of the M features.

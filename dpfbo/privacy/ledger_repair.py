@@ -24,7 +24,7 @@ class RepairedLedger:
 
     content, charges: the new file and its charges. raised: the readable charges whose chained digest is missing or
     wrong, as line numbers in the damaged file. unreadable: the unreadable lines, also as line numbers in the damaged
-    file. missing: the rounds without a line. torn: True if an incomplete last line was left out; its broadcast was
+    file. missing: the rounds without a line. torn: True if an incomplete last line was left out, whose broadcast was
     never sent. unbound: True if the damaged file named a run and the new file names none.
     """
 

@@ -55,7 +55,7 @@ def is_packet(data: bytes) -> bool:
 
 
 def decoded(data: bytes, study: str, largest: int) -> Packet:
-    """Decode a message or a broadcast. Raises WireError for other bytes.
+    """Decode a message or a broadcast. Raises WireError for anything else.
 
     study: the digest of the expected study. largest: the maximum number of entries of all arrays together.
     """
@@ -136,7 +136,7 @@ def broadcast(study: str, round: int, sent: Broadcast | None) -> bytes:
 
 
 def read_message(data: bytes, study: str, size: int) -> tuple[int, int, Tensor]:
-    """Decode a message of `size` numbers to (round, agent, values). Raises WireError for other bytes."""
+    """Decode a message of `size` numbers to (round, agent, values). Raises WireError for anything else."""
     packet = decoded(data, study, size)
     if packet.kind != "message" or packet.agent is None or list(packet.arrays) != ["values"]:
         raise WireError(f"the bytes must be an agent's message, got a {packet.kind}")
@@ -147,7 +147,7 @@ def read_message(data: bytes, study: str, size: int) -> tuple[int, int, Tensor]:
 
 
 def read_broadcast(data: bytes, study: str, largest: int) -> tuple[int, Broadcast | None]:
-    """Decode a broadcast to (round, broadcast). Raises WireError for other bytes."""
+    """Decode a broadcast to (round, broadcast). Raises WireError for anything else."""
     packet = decoded(data, study, largest)
     if packet.kind == "nothing":
         return packet.round, None

@@ -80,7 +80,7 @@ class AttackResult:
 def claim_of(transform: Transform, table: Table) -> Claim:
     """Return the claim of one release: the accountant's epsilon, or the published one for `random_projection`.
 
-    Raises ValueError for a transform that claims nothing.
+    Raises ValueError for a transform without a guarantee.
     """
     if isinstance(transform, RandomProjection):
         epsilon, delta = transform.epsilon, transform.delta
@@ -122,7 +122,7 @@ def told_apart(
     """Release an attack's two tables `trials` times each and bound epsilon from below by the scores.
 
     system: True for randomness from the operating system instead of a seed. on_trial: called after one release of each
-    table. Raises ValueError for fewer than 20 trials or a transform that claims nothing.
+    table. Raises ValueError for fewer than 20 trials or a transform without a guarantee.
     """
     checks.integer("trials", trials, minimum=FEWEST)
     claim, scores, score, contained = claim_of(transform, attack.table), np.zeros((2, trials)), attack.score, True

@@ -24,8 +24,9 @@ EpsilonOf = Callable[[float], float]
 def noise_multiplier(epsilon_of: EpsilonOf, target: float, least: float = 1.0) -> float:
     """Return the least noise multiplier z, to `DIGITS` digits, whose epsilon is at most the target.
 
-    A round's multiplier is z times a factor, and never below `SMALLEST_NOISE`. least: the smallest factor of all
-    rounds; 1 if every round uses z itself. Raises ValueError if no multiplier meets the target.
+    Each round multiplies z by its own factor. z is large enough for every round to have a multiplier of at least
+    `SMALLEST_NOISE`. least: the smallest factor; 1 if every round uses z itself. Raises ValueError if no multiplier
+    meets the target.
     """
     checks.positive("epsilon", target)
     smallest = _smallest(least)
