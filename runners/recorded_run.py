@@ -58,7 +58,7 @@ def record_run(
     single: bool = False,
     identity: RunIdentity | None = None,
 ) -> Recorded:
-    """Run and record an experiment; do nothing if it is finished, and resume it if it was interrupted.
+    """Run and record an experiment. Resume an interrupted run; return a finished one unless `again` is set.
 
     on_round: called for every round, including those before a resumption. single: True outside a sweep: the name
     of a new folder starts with the run's label, and an earlier run is continued if it differs only in having fewer

@@ -108,7 +108,7 @@ def contrast(weights: Sequence[float], values: Sequence[Mapping[int, float]], co
     """Return the mean of `sum_k weight_k y_k[unit] + constant` over the units that all y_k share.
 
     Returns None if they share no unit. A standard error below `ROUNDING` times the largest summand is set to 0. Where
-    the error is 0 or missing, a mean (without `constant`) that is smaller than this limit is also set to 0.
+    the error is 0 or missing, a mean (without `constant`) that is closer to 0 than this limit is also set to 0.
     """
     shared = sorted(set.intersection(*map(set, values)))
     if not shared:
@@ -166,8 +166,8 @@ class Evidence:
 def family_verdicts(family: Sequence[Evidence]) -> list[tuple[str, int | None]]:
     """Return the verdict on each claim of a family and, for an undecided claim, the number of units needed.
 
-    A number is None if the claim is decided or the number is unknown. All tests of the family share Holm's correction.
-    If several verdicts of a claim are significant, the first in `VERDICTS` counts.
+    The number is None for all other claims, and if it is unknown. All tests of the family share Holm's correction. If
+    several verdicts of a claim are significant, the first in `VERDICTS` counts.
     """
     level = LEVEL / LOOKS
     tests = sorted((p, k, verdict) for k, claim in enumerate(family) for verdict, p in claim.p.items())

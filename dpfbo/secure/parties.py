@@ -228,7 +228,7 @@ class SecureCoordinator:
         return finite_or_none(self.study.plan.epsilon(self.ledger.events()))
 
     def requests(self) -> dict[int, bytes]:
-        """Return the bytes to send to each site that has not answered in the current phase."""
+        """Return the bytes to send, by site: the requests of the current phase that have no answer yet."""
         sent = self.broadcast
         if sent is not None:
             return {site: sent for site in range(self.study.n_agents) if site not in self._received}

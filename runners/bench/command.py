@@ -1,4 +1,4 @@
-"""python -m runners.bench SUITE: measure times and memory, and compare them with lower bounds, called floors.
+"""python -m runners.bench SUITE: measure times and memory, and compare the times with floors.
 
 docs/results/speed.md says what a floor is. Every measurement is made in a fresh process; times are medians over
 repeats. The command prints tables, and writes SUITE.json and, if a size varies, SUITE.png.

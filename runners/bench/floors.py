@@ -142,9 +142,9 @@ def own_draw(n: int, s: RunShape) -> Work:
     return drawn + matheron(n, s.F) + values
 
 
-def acquisition(n: int, s: RunShape) -> Work:
-    """Count the operations for a query that follows the server. On a grid, all agents share one search."""
-    return work(flops=2 * s.P * s.M * s.G / s.N, bytes=_WORD * s.D) if s.G else search(s, s.M)
+def followed(s: RunShape) -> Work:
+    """Count the operations of the one search that serves all agents which follow the server, divided by N."""
+    return work(flops=2 * s.P * s.M * s.G / s.N, bytes=_WORD * s.D) if s.G else search(s, s.M) / s.N
 
 
 def fit(n: int, s: RunShape) -> Work:
@@ -177,7 +177,7 @@ def server(s: RunShape) -> Work:
 # Work of one agent in round t >= 1 with n observations
 PHASES: dict[str, Callable[[int, int, RunShape], Work]] = {
     "own_draw": lambda t, n, s: work() if s.kernels else s.own[t] * own_draw(n, s),
-    "acquisition": lambda t, n, s: improvement(n, s) if s.kernels else s.server[t] * acquisition(n, s),
+    "acquisition": lambda t, n, s: improvement(n, s) if s.kernels else (s.server[t] > 0) * followed(s),
     "fit": lambda t, n, s: work() if s.kernels else fit(n, s),
 }
 

@@ -40,7 +40,7 @@ class Repeats:
 class Timed:
     """The repeats of a measurement.
 
-    runs: for each repeat, the seconds by phase, with `total` and `cpu`. floors: the least possible seconds by phase.
+    runs: for each repeat, the seconds by phase, with `total` and `cpu`. floors: the floors in seconds, by phase.
     start_mb, peak_mb: the peak memory of the process before and after the measurement. gpu_mb: the peak memory of
     tensors on the GPU; None if no GPU was used.
     """

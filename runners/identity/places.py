@@ -56,7 +56,7 @@ def trial_folder(
 def find_run(experiment: Path, setting: str, seed: int, labelled: Sequence[str] | None = None) -> Path | None:
     """Find the folder `SETTING/SEED` or `LABEL-SETTING/SEED` of an experiment; None if neither exists.
 
-    labelled: names of the folders `LABEL-SETTING` (`labelled_folders`); None to list them here.
+    labelled: names of the folders `LABEL-SETTING` (`labelled_folders`); None to list the folders now.
     """
     exact = experiment / setting / str(seed)
     if exact.exists():

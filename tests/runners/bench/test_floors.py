@@ -137,6 +137,14 @@ def test_floors_of_a_run_are_of_its_phases(shape: RunShape, phases: set[str]) ->
     assert set(found) == phases and min(found.values()) > 0
 
 
+def test_one_search_a_round_serves_all_agents_that_follow() -> None:
+    search = floor_seconds(4 * floors.search(BOX, BOX.M), RATES)
+    for share in (0.1, 1.0):
+        assert of_run(replace(BOX, server=[0] + 4 * [share]), RATES)["acquisition"] == pytest.approx(search)
+    once = of_run(replace(BOX, server=[0, 0, 0.5, 0, 0]), RATES)["acquisition"]
+    assert once == pytest.approx(search / 4)
+
+
 def test_floors_of_a_run_are_sums_over_its_rounds_and_agents() -> None:
     found = of_run(BOX, RATES)
     draws = sum(0.5 * floors.own_draw(n, BOX) for n in range(5, 9))
