@@ -49,7 +49,7 @@ class Run:
 
     @property
     def own_sample(self) -> bool:
-        """True if the seed of the run samples the data from a file."""
+        """True if the run's data are a random sample of a file, which depends on the run's seed."""
         return self.config["problem"].get("subset_seed") == self.seed
 
     @property

@@ -23,7 +23,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class SweepPanel:
-    """Settings on one pair of axes. title: empty if it is the only panel."""
+    """The curves of a panel, one for each setting. title: empty if it is the only panel."""
 
     title: str
     curves: tuple[Curve, ...]

@@ -9,8 +9,9 @@ nothing is clipped:
 The model of agent n's objective is linear in the features, with the weights `g + h_n`. All agents share g, with prior
 covariance `rho kappa_l D_l`; h_n is the agent's own, with covariance `(1 - rho) kappa_l D_l`. The number rho is the
 shared fraction of the variance. D_l is the covariance of the weights of GP draws with the SE kernel of length-scale l.
-Let `A_n = Psi_n' H Psi_n`, `A = sum_n A_n` and `Q_l = sum_n A_n D_l A_n`; with `kappa_l = N / tr(Q_l)`, the messages'
-mean squared norm is 1. The model of the released sum b, with noise of sd s, is
+Let `A_n = Psi_n' H Psi_n`, `A = sum_n A_n` and `Q_l = sum_n A_n D_l A_n`. In this model, the agents' messages are
+`A_n (g + h_n)`, and `kappa_l = N / tr(Q_l)` makes their mean squared norm 1. The model of the released sum b, with
+noise of sd s, is
 
     b ~ N(0, V),    V = kappa_l (rho A D_l A + (1 - rho) Q_l) + s^2 I
 

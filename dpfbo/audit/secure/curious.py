@@ -60,7 +60,7 @@ def masked_numbers(target: SumTarget) -> str:
 def masks(target: SumTarget) -> str:
     """Check that each pair of sites shares a mask, each site has a mask of its own, and no two masks are the same.
 
-    The masks are those of two attempts at a sum. The mask of a pair is found with all other sites as colluders.
+    The masks are those of two attempts at a sum. To find the mask of a pair, the check lets all other sites collude.
     """
     size, N = target.size_for(NUMBERS), target.n_sites
     run = SumRun(target, size, attempts=2)
