@@ -42,7 +42,9 @@ def require(holds: bool, words: str) -> str:
 
 
 def likely(p: Mapping[str, float], words: str) -> str:
-    """Return `words` and the test with the least p; raise ClaimBroken if this p is NaN or below ERROR / len(p).
+    """Return `words` and the test with the least p-value.
+
+    Raises ClaimBroken if that p-value is NaN or below ERROR / n, where n is the number of tests.
 
     p: p-values by name of the test. ERROR: the largest false-alarm probability of a check on a sound server.
     """

@@ -167,7 +167,7 @@ class AveragedGP:
 
         Observed rows are excluded. Returns the rows (n) and `Fitted.shared` (n). A row is -1 if the compiled code finds
         none; use tensor operations for such an agent. Returns None if the acquisition is `ts`, if the grid has more
-        than 2048 points, or if there is no compiled code for these tensors (`computes`).
+        than 2048 points, or if there is no compiled code for these tensors.
 
         index: n x t, grid rows of the observations; psi: G x M, features of the grid.
         """
