@@ -149,7 +149,7 @@ def warn_of_a_weak_release(experiment: Any) -> None:
 
 
 def start(arguments: list[str]) -> None:
-    """Compose the command line and run it; exit with one sentence if it does not compose."""
+    """Run what a command line describes; exit with a one-sentence error message if Hydra cannot compose it."""
     try:
         options, unknown = parse_command_line(arguments)
     except ValueError as error:
