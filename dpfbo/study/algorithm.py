@@ -139,7 +139,7 @@ class Algorithm:
 
     @property
     def has_prior(self) -> bool:
-        """True if the server infers a prior of the function that all objectives share."""
+        """True if the server infers a prior for all objectives."""
         return self.server is PriorServer
 
     @property

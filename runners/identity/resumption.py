@@ -23,12 +23,12 @@ def resumed(
 ) -> tuple[int, float | None, int]:
     """Prepare a run to start or resume; return the number of finished rounds, earlier epsilon, number of broadcasts.
 
-    The ledger holds all broadcasts of the finished rounds. A shorter run sends nothing in its last round. When a
-    longer run continues the shorter one, this round does not count as finished. The round is repeated with the same
+    The ledger holds all broadcasts of the finished rounds. Nothing is sent in the last round of a run. If the run
+    continues with more rounds, its former last round does not count as finished, and is repeated with the same
     observations, which are put into `result.observed`.
 
-    The earlier epsilon covers all charges in the ledger except those of the finished rounds. In a simulation, it covers
-    no charges. The number of broadcasts is that of the whole run, including the finished rounds.
+    The earlier epsilon covers the charges in the ledger that do not belong to the finished rounds; in a simulation, it
+    covers none. The number of broadcasts is that of the whole run, including the finished rounds.
 
     run: the run's identity, which is written to an empty ledger if the run has releases to charge. Raises LedgerError
     if the ledger names another run.

@@ -30,7 +30,7 @@ R = TypeVar("R")
 
 
 class Block:
-    """Agents `ids` with their state, which one thread computes together.
+    """Agents `ids` and their state; a single thread computes all of them together.
 
     clock: the seconds spent in each phase of a step.
     """
