@@ -147,7 +147,7 @@ class Checkpoint:
             yield kept.round
 
     def record(self, t: int) -> RoundRecord:
-        """Read the queries of round t, which this object must have read or written before. Raises OSError if its file cannot be read."""
+        """Read the queries of round t, which this object has read or written before. Raises OSError if that fails."""
         return self._read_known(t).round.agents
 
     def _read(self, t: int) -> "_KeptRound | None":
