@@ -67,7 +67,8 @@ def judge(runs: Mapping[str, Sequence[Run] | LoadError]) -> list[JudgedClaim]:
         families.setdefault(claim.figure, []).append(k)
     verdicts = dict[int, tuple[str, int | None]]()
     for ks in families.values():
-        verdicts |= dict(zip(ks, family_verdicts([outcomes[k].evidence for k in ks]), strict=True))
+        looks = max(stated[k].looks for k in ks)
+        verdicts |= dict(zip(ks, family_verdicts([outcomes[k].evidence for k in ks], looks), strict=True))
         for k in ks:
             if verdicts[k][0] == HOLDS and stated[k].test.form == AGREEMENT and _other_sign(k, ks, stated, outcomes):
                 verdicts[k] = OPEN, None

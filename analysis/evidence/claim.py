@@ -10,7 +10,7 @@ from typing import Any
 
 from analysis.evidence import claim_tests, selection
 from analysis.evidence.claim_tests import EPSILON, Agreement, ClaimTest, Comparison, Outcome, PrintedEpsilon
-from analysis.evidence.verdicts import NOT_RUN, OPEN, SAME, Evidence, PublishedMean
+from analysis.evidence.verdicts import LOOKS, NOT_RUN, OPEN, SAME, Evidence, PublishedMean
 from analysis.load import Run, SettingRuns
 
 PAPER, REIMPLEMENTATION, CONTROL, OWN = "paper", "reimplementation", "control", "own"
@@ -54,6 +54,11 @@ class StatedClaim:
     def tested(self) -> tuple[selection.Case, ClaimTest]:
         """The case and the test, by which repeated claims are recognised."""
         return replace(self.case, variant=()) if self.test.form == EPSILON else self.case, self.test
+
+    @property
+    def looks(self) -> int:
+        """The number of times that the claims about the experiment may be judged."""
+        return int(selection.published_yaml("settings.yaml")["looks"].get(self.experiment, LOOKS))
 
     def outcome(self, runs: Sequence[Run]) -> Outcome:
         """Test the claim: "not run" if a setting has no run, "not decided" if the runs are ambiguous."""

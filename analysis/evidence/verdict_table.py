@@ -30,9 +30,10 @@ COLOURS = {HOLDS: "green", CONTRARY: "red", SAME: "cyan", OPEN: "yellow", NOT_RU
 
 FAMILIES = f"""The claims about one figure or table are a family: the chance that any of its verdicts is wrong is at
 most {100 * LEVEL:g} % (Holm's correction at {100 * LEVEL / LOOKS:g} %, because seeds may be added once for claims that
-were not decided). "Holds" and "contrary" are significant differences in the claimed or the opposite direction; "level
-within m" is a difference that is significantly smaller than the fraction m of the number that was to be beaten. All
-else is "not decided", with the number of seeds or functions that would decide it with 80 % power."""
+were not decided; at a third or a quarter of {100 * LEVEL:g} % if the experiment was judged three or four times).
+"Holds" and "contrary" are significant differences in the claimed or the opposite direction; "level within m" is a
+difference that is significantly smaller than the fraction m of the number that was to be beaten. All else is "not
+decided", with the number of seeds or functions that would decide it with 80 % power."""
 RULE = f"""Tests are one-sided t tests of differences between settings, seed by seed. The independent unit is a
 function, or a seed with its own split of real data; the number of a unit is the mean over its agents. A slope per step
 is the least-squares slope over the ranks of the settings, the best as claimed first; it is level if the whole change
@@ -44,8 +45,8 @@ one of its points is excluded (two-sided). It holds if all points are within {NE
 (from both errors; a missing published one is replaced by our spread over the published number of runs), if ours are as
 precise (as many units, and at most twice the published error or, without one, an error of the difference of less than
 {100 * SHARP:g} % of the number), and if no published effect of its setting has the other sign here. Fewer than three
-units decide nothing. Seeds are added at most once: as many as the undecided claims need, up to {MOST_ADDED} times the
-planned number. With this rule the second test errs less often than its level allows. Units that are all equal decide
+units decide nothing. The seeds of the last test are as many as the undecided claims need, up to {MOST_ADDED} times the
+earlier number. With this rule the last test errs less often than its level allows. Units that are all equal decide
 only claims of no harm. Standard errors: the estimate divided by its own, positive in support of the claim; for a margin
 or a band, the distance to the nearer end; for a published number, minus the distance."""
 

@@ -5,7 +5,8 @@ settings, computed for each unit that all settings share. Its mean `d` over `n` 
 s / sqrt(n)`, where s is the standard deviation. `d / se` is tested one-sided by Student's t with `n - 1` degrees of
 freedom. Fewer than `FEWEST` units, or units that are all equal, decide nothing. The claims about one figure are a
 family, whose family-wise error rate is at most `LEVEL`. A family is judged at most `LOOKS` times, as seeds may be added
-once. Each time, it is tested by Holm's procedure (1979) at an equal share of `LEVEL` (Bonferroni).
+once; `looks` in `published/settings.yaml` lists the exceptions. Each time, it is tested by Holm's procedure (1979) at
+an equal share of `LEVEL` (Bonferroni).
 """
 
 import math
@@ -15,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 LEVEL = 0.05  # family-wise error rate: chance of any wrong verdict in a family
-LOOKS = 2  # most times that a family is judged: with the seeds it was planned with, and with added ones
+LOOKS = 2  # times that a family may be judged: with the seeds it was planned with, and with added ones
 MOST_ADDED = 10  # most units of the second look, as a multiple of the planned ones; whoever adds seeds keeps to it
 POWER = 0.8  # chance of a verdict with the reported number of needed units
 FEWEST = 3  # least number of units that can decide
@@ -163,13 +164,14 @@ class Evidence:
         return math.ceil(least) if math.isfinite(least) else None
 
 
-def family_verdicts(family: Sequence[Evidence]) -> list[tuple[str, int | None]]:
+def family_verdicts(family: Sequence[Evidence], looks: int = LOOKS) -> list[tuple[str, int | None]]:
     """Return the verdict on each claim of a family and, for an undecided claim, the number of units needed.
 
     The number is None for all other claims, and if it is unknown. All tests of the family share Holm's correction. If
-    several verdicts of a claim are significant, the first in `VERDICTS` counts.
+    several verdicts of a claim are significant, the first in `VERDICTS` counts. looks: number of times that the family
+    may be judged, this one included.
     """
-    level = LEVEL / LOOKS
+    level = LEVEL / looks
     tests = sorted((p, k, verdict) for k, claim in enumerate(family) for verdict, p in claim.p.items())
     stand = set[tuple[int, str]]()
     for rank, (p, k, verdict) in enumerate(tests):

@@ -15,10 +15,11 @@ from analysis import claims
 from analysis.evidence import verdict_table
 from analysis.evidence.claim import PAPER, published_means
 from analysis.evidence.claim_tests import Comparison, cheaper, control, level, with_error
-from analysis.evidence.selection import MEASURES, Case, SettingFilter, Unclear, blind_server
+from analysis.evidence.selection import MEASURES, Case, SettingFilter, Unclear, blind_server, published_yaml
 from analysis.evidence.verdicts import (
     CONTRARY,
     HOLDS,
+    LOOKS,
     NOT_RUN,
     OPEN,
     SAME,
@@ -105,6 +106,17 @@ def test_an_effect_is_found_seed_by_seed(tmp_path, gain, expected):
     assert found.units == "10 functions"
     if gain:
         assert np.sign(found.standard_errors) == np.sign(gain) and abs(found.standard_errors) > 5
+
+
+def test_an_experiment_that_was_judged_often_needs_a_clearer_effect(tmp_path, monkeypatch):
+    base = spread()
+    write(tmp_path, "fig2a", base)
+    write(tmp_path, "fig2a", shifted(base, -0.05), server="Server")
+    looks = published_yaml("settings.yaml")["looks"]
+    assert set(looks) <= {claim.experiment for claim in claims.claims()} and min(looks.values()) > LOOKS
+    for count, expected in ((LOOKS, HOLDS), (10**9, OPEN)):
+        monkeypatch.setitem(looks, "fig2a", count)
+        assert verdict(tmp_path, "fig2a.fts_beats_ts").verdict == expected
 
 
 def test_without_pairs_nothing_is_decided(tmp_path):

@@ -75,6 +75,14 @@ def test_equal_differences():
         assert agreement((mean_of([0.1] * 5), published)) == OPEN
 
 
+@pytest.mark.parametrize("looks", [2, 3, 4])
+def test_every_look_has_an_equal_share_of_the_level(looks):
+    level = LEVEL / looks / 2  # tests of "holds" and of "contrary"
+    for p, verdict in ((0.999 * level, HOLDS), (1.001 * level, OPEN)):
+        d = Estimate(float(stats.t.isf(p, 99)), 1.0, 99, 100)
+        assert family_verdicts([Evidence((d,))], looks)[0][0] == verdict
+
+
 @pytest.mark.parametrize("tests", [1, 18, 60])
 def test_choosing_the_added_units_by_the_first_look_keeps_its_level(tests):
     """At the number of units that the first look asks for, the second one errs less often than a look may.
