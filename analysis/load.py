@@ -39,7 +39,7 @@ class Run:
 
     @property
     def curve(self) -> list[float]:
-        """Mean over the agents of the metric after rounds 0..T."""
+        """The metric after rounds 0..T, averaged over the agents."""
         return self.summary["curve"]["mean"]
 
     @property
@@ -151,7 +151,7 @@ def finished_experiments(results_dir: Path) -> list[str]:
 
 
 def with_parts(results_dir: Path, names: Iterable[str]) -> list[str]:
-    """Replace each name without finished runs by the finished experiments `<name>_*`, if any."""
+    """Replace names that have no finished runs by those of the finished experiments `<name>_*`, if there are any."""
     finished, found = finished_experiments(results_dir), list[str]()
     for name in names:
         parts = [] if name in finished else [other for other in finished if other.startswith(f"{name}_")]

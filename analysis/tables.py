@@ -112,9 +112,9 @@ def accountants(groups: Sequence[SettingRuns]) -> dict[str, str]:
 
 
 def epsilons_in_words(group: SettingRuns, names: Iterable[str]) -> str:
-    """Return epsilon by each accountant, separated by ` / `, with – for an accountant that does not apply.
+    """Return epsilon by each accountant, separated by ` / `; a dash stands for an accountant that does not apply.
 
-    An epsilon that is claimed, absent or 0 is told in words instead.
+    Words stand for an epsilon that is 0, that is not known, or that is claimed without a guarantee.
     """
     known = group.first.summary["epsilon"]
     values = [group.epsilon(name) for name in known]

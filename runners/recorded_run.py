@@ -60,8 +60,8 @@ def record_run(
 ) -> Recorded:
     """Run and record an experiment. Resume an interrupted run; return a finished one unless `again` is set.
 
-    on_round: called for every round, including those before a resumption. single: True outside a sweep: the name
-    of a new folder starts with the run's label, and an earlier run is continued if it differs only in having fewer
+    on_round: called for every round, including those before a resumption. single: True outside a sweep. Then the name
+    of a new folder starts with the run's label, and this run continues an earlier one that differs only in having fewer
     rounds. identity: the identity of the run; None to compute it from `composition`. Raises ResultsError before any
     work starts if the folder cannot be written.
     """

@@ -194,7 +194,7 @@ def _panel(
 
 
 def _sends_queries(run: Run) -> bool:
-    """Return True if the run's server sends weight vectors over the shared features."""
+    """Return True if the run's server sends vectors that agents maximise for queries, not a shared prior."""
     return run.config["algorithm"].get("server") in ("Server", "PeerExchange")
 
 

@@ -30,7 +30,7 @@ class CurveFamily:
 
 @dataclass(frozen=True)
 class CurveFamilies:
-    """Settings grouped by the number in which they differ.
+    """Settings grouped by the numerical key in which they differ.
 
     references: settings without an epsilon; claimed, columns, guaranteed: families over claimed epsilon, released
     columns and guaranteed epsilon; left_out: labels of settings with a claimed epsilon that are in neither

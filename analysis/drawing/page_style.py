@@ -54,7 +54,7 @@ class PageStyle:
         }
 
     def of_width(self, width: float | None) -> "PageStyle":
-        """Return this style with pages of `width`. Raises ValueError unless it is from `least` to `WIDEST`."""
+        """Return this style with pages of `width`. Raises ValueError if it is below `least` or above `WIDEST`."""
         if width is None:
             return self
         if not self.least <= width <= WIDEST:

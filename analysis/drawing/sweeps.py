@@ -69,7 +69,7 @@ def _swept(
 def _centre(family: Sequence[SettingRuns], keys: Sequence[str]) -> SettingRuns | None:
     """Return the setting from which all others differ in exactly one of `keys`; None if there is none.
 
-    For each key, at least `SWEPT` settings must differ from the centre.
+    For each key, at least `SWEPT` settings must differ from the centre in this key.
     """
     for candidate in family:
         at = candidate.first.flat

@@ -78,8 +78,8 @@ class JudgedClaim:
 
     ours: estimate ± standard error; a difference is positive if it supports the claim. standard_errors: as in
     `claim_tests.Outcome`. units: number and kind of the independent units. kind: "effect", "agreement", "epsilon",
-    "control" or "own". form: form of the test. repeats: id of an earlier claim with the same case and test, or empty; a
-    finding of ours also repeats an earlier one on identical runs. margin: relative difference within which the verdict
+    "control" or "own". form: form of the test. repeats: id of an earlier claim with the same case and test, or, for
+    findings of ours, with identical runs; empty if there is none. margin: relative difference within which the verdict
     is "level". needed: estimated number of units that would decide an undecided claim. p: p-value of the test for
     "holds".
     """

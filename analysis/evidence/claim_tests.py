@@ -25,9 +25,9 @@ AGREEMENT, EPSILON = "agreement", "epsilon"
 class Outcome:
     """The outcome of a test.
 
-    ours: the estimate in words. standard_errors: estimate of the test's least significant condition, divided by its
-    standard error; for agreement with published numbers, minus the largest distance of our mean from a published one,
-    in standard errors.
+    ours: the estimate in words. standard_errors: the estimate of the test's least significant condition, divided by its
+    standard error. For agreement with published numbers, it is the largest distance of our mean from a published one,
+    in standard errors and with a minus sign.
     """
 
     ours: str

@@ -95,8 +95,8 @@ class Case:
 class SettingFilter:
     """A filter that selects the runs of a setting by values of its configuration.
 
-    words: name of the setting; keys: required values, by dotted name; free: keys that may have any value. All other
-    keys must have their default value, if the paper or the problem's preset gives one.
+    words: name of the setting; keys: required values, by dotted name; free: keys that may have any value. Other keys
+    are compared with the defaults of the paper and of the problem's preset; keys without a default are free.
     """
 
     words: str = field(compare=False)
@@ -220,7 +220,7 @@ def at(t: int) -> Measure:
 
 
 def unit(run: Run) -> int:
-    """Return a run's independent unit: the seed of its function if the problem draws one, else its seed."""
+    """Return the number of a run's independent unit: the seed of its function, or the run's seed if none is drawn."""
     seed = run.config["problem"].get("function_seed")
     return run.seed if seed is None else int(seed)
 

@@ -1,12 +1,12 @@
 """The rule that turns estimates and their standard errors into verdicts on claims.
 
-The independent unit is a function, or a seed on the same data, but never an agent. A claim is a linear contrast of
-settings, computed for each unit that all settings share. Its mean `d` over `n` units has the standard error `se =
-s / sqrt(n)`, where s is the standard deviation. `d / se` is tested one-sided by Student's t with `n - 1` degrees of
-freedom. Fewer than `FEWEST` units, or units that are all equal, decide nothing. The claims about one figure are a
-family, whose family-wise error rate is at most `LEVEL`. A family is judged at most `LOOKS` times, as seeds may be added
-once; `looks` in `published/settings.yaml` lists the exceptions. Each time, it is tested by Holm's procedure (1979) at
-an equal share of `LEVEL` (Bonferroni).
+The independent unit is never an agent: it is a function if each seed draws another one, else a seed. A claim is a
+linear contrast of settings, computed for each unit that all settings share. Its mean `d` over `n` units has the
+standard error `se = s / sqrt(n)`, where s is the standard deviation. `d / se` is tested one-sided by Student's t with
+`n - 1` degrees of freedom. Fewer than `FEWEST` units, or units that are all equal, decide nothing. The claims about one
+figure are a family, whose family-wise error rate is at most `LEVEL`. A family is judged at most `LOOKS` times, as seeds
+may be added once; `looks` in `published/settings.yaml` lists the exceptions. Each time, it is tested by Holm's
+procedure (1979) at an equal share of `LEVEL` (Bonferroni).
 """
 
 import math
@@ -108,8 +108,8 @@ def mean_of(values: Sequence[float]) -> Estimate:
 def contrast(weights: Sequence[float], values: Sequence[Mapping[int, float]], constant: float = 0.0) -> Estimate | None:
     """Return the mean of `sum_k weight_k y_k[unit] + constant` over the units that all y_k share.
 
-    Returns None if they share no unit. A standard error below `ROUNDING` times the largest summand is set to 0. Where
-    the error is 0 or missing, a mean (without `constant`) that is closer to 0 than this limit is also set to 0.
+    Returns None if they share no unit. A standard error below `ROUNDING` times the largest summand is set to 0. If the
+    error is then 0 or missing, a mean below the same limit is also set to 0, before `constant` is added.
     """
     shared = sorted(set.intersection(*map(set, values)))
     if not shared:
@@ -126,8 +126,8 @@ class Evidence:
     """The tests of a claim, by the verdict that each supports.
 
     holds: estimates that are all above 0 if the claim is true. level: estimates that are all above 0 if the settings
-    are level within the margin. excluded: p-value of the test that rejects a published number. otherwise: the verdict
-    if no test is significant.
+    differ by less than the margin. excluded: p-value of the test that rejects a published number. otherwise: the
+    verdict if no test is significant.
     """
 
     holds: tuple[Estimate, ...] = ()
@@ -156,7 +156,7 @@ class Evidence:
     def units_needed(self, level: float) -> int | None:
         """Return the least number of units at which each test that a verdict needs has about the power `POWER`.
 
-        The estimates are taken to be exact. Returns None if no number is known.
+        The estimates are taken to be exact. Returns None if this number is not finite.
         """
         wanted = [max(d.units_needed(level) for d in ds) for ds in (self.holds, self.level) if ds]
         wanted += [d.negated().units_needed(level / len(self.holds)) for d in self.holds]

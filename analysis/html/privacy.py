@@ -62,7 +62,7 @@ def _listed(row: Mapping[Hashable, str], keys: Sequence[str]) -> str:
 
 
 def _published(group: SettingRuns) -> str:
-    """Return the epsilon that the paper prints for this setting; – if it prints none."""
+    """Return the epsilon that the paper prints for this setting, or a dash."""
     s, p = group.first.summary, group.first.config["privacy"]
     if p.get("sampling", "poisson") != "poisson" or s["n_charges"] != s["rounds"]:
         return "–"

@@ -43,7 +43,7 @@ class Profile:
         return np.maximum(np.maximum(left, right).max(-1), 0.0)
 
     def broken(self, fpr: float, fnr: float) -> tuple[float, float] | None:
-        """Return the pair that a test disproves by the largest margin; None if it disproves none.
+        """Return the pair (epsilon, delta) that a test disproves by the largest margin; None if it disproves none.
 
         The test has error rates of at most `fpr` and `fnr`.
         """

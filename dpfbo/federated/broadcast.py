@@ -23,7 +23,7 @@ class AgentVectors:
 
 @dataclass(frozen=True)
 class Points:
-    """One query per agent, which control servers send. values: N x D unit-cube points."""
+    """One query per agent, sent by the servers of controls. values: N x D unit-cube points."""
 
     values: Tensor
 

@@ -75,8 +75,8 @@ def run(
         rounds: T.
         on_round: A function that is called with each finished round, 0..T.
         result: The finished rounds of a resumed run, to which this call adds the rest; None for a new run.
-        broadcasts: The largest number of broadcasts; None for T. After a round without a broadcast, agents follow
-            no earlier broadcast except a `SharedPrior`.
+        broadcasts: The largest number of broadcasts; None for T. After a round without a broadcast,
+            agents drop the earlier one, unless it is a `SharedPrior`, which they keep.
 
     Returns:
         All rounds, with the broadcast that the agents may follow next.

@@ -126,12 +126,13 @@ class SubsampledGaussian(Mechanism):
 
     Guarantee:
         Neighbouring relation: all messages of one agent, in all rounds, are replaced by zero vectors (zero-out,
-        dp-accounting's REPLACE_SPECIAL; N is public). With `fixed_size`, any other messages replace them (replace-one).
-        Event: each round is charged as one sampled Gaussian (`dp_event`), because the P vectors are one joint vector.
-        Sensitivity: `sensitivity()` bounds how much one agent's message adds to the sum, and sigma is z_t times this
-        bound. Under replace-one, the sum may change by twice this bound; the event then has half the multiplier. The
-        sum is divided by q, never by |S_t|. Messages that are missing, not finite or of the wrong shape count as zero
-        vectors, and an empty S_t gives a zero sum; noise is added in these cases, too.
+        dp-accounting's REPLACE_SPECIAL; N is public). With `fixed_size`, the agent's messages are replaced by any
+        messages, not only by zero vectors (replace-one). Event: each round is charged as one sampled Gaussian
+        (`dp_event`), because the P vectors are one joint vector. Sensitivity: `sensitivity()` bounds how much one
+        agent's message adds to the sum, and sigma is z_t times this bound. Under replace-one, the sum may change by
+        twice this bound; the event then has half the multiplier. The sum is divided by q, never by |S_t|. Messages that
+        are missing, not finite or of the wrong shape count as zero vectors, and an empty S_t gives a zero sum; noise is
+        added in these cases, too.
 
     Raises:
         SettingError: q is outside [1e-12, 1], z_t is negative or in (0, 0.01), S is not positive, or a name is unknown.

@@ -22,9 +22,9 @@ from dpfbo.gp.nystrom import NystromFeatures
 class PriorServer(ServerKind):
     """The server that broadcasts the posterior of the agents' shared function, given the noisy sum of their messages.
 
-    A lost or unusable message counts as zero in the release. The agent's initial points still count in the public sums
-    over all designs, because it is secret which agents sent a message. The inferred mean is therefore too small by
-    about the fraction of lost messages.
+    A lost or unusable message counts as zero in the release. The public sums over all designs still contain the initial
+    points of an agent whose message was lost, because it is secret which agents sent a message. The inferred mean is
+    therefore too small by about the fraction of lost messages.
 
     Args:
         server: The aggregating server; its weights must be uniform.

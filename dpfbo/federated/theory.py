@@ -80,7 +80,7 @@ def feature_error(K: Tensor, Phi: Tensor) -> float:
 
 
 def clipped(messages: Tensor, norm: float) -> Tensor:
-    """Return C_t, ... x N booleans: True for agents whose messages (... x N x M) exceed the norm `S / sqrt(P)`."""
+    """Return the set C_t as booleans (... x N): True for agents whose messages (... x N x M) exceed `S / sqrt(P)`."""
     return messages.norm(dim=-1) > norm
 
 

@@ -65,7 +65,7 @@ class BoxCandidates:
         return points if self.conditional is None else self.conditional.imputed(points)
 
     def starts(self, values: Tensor, n: int) -> Tensor:
-        """Return the indices of the best candidates of the n best cells, one for each cell, B x k, best first.
+        """Return the index of the best candidate in each of the n best cells, B x k, the best cell first.
 
         values: B x ab, the values of B functions at `points`. k is n, or the number of cells if that is smaller.
         """

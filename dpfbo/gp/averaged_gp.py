@@ -163,7 +163,7 @@ class AveragedGP:
     def maximizers_on_grid(
         self, grid: Grid, index: Tensor, y: Tensor, known: KnownMean | None = None, psi: Tensor | None = None
     ) -> tuple[Tensor, Tensor] | None:
-        """Find each agent's grid row of largest expected improvement by compiled code.
+        """Find, by compiled code, the grid row at which each agent's expected improvement is largest.
 
         Observed rows are excluded. Returns the rows (n) and `Fitted.shared` (n). A row is -1 if the compiled code finds
         none; use tensor operations for such an agent. Returns None if the acquisition is `ts`, if the grid has more
@@ -189,7 +189,8 @@ class AveragedGP:
     def kernels(self, a: Places, b: Places, known: KnownMean | None) -> Tensor:
         """Return the covariances of a and b under all kernels, n x C x s x t.
 
-        The C kernels are the SE kernels k_l and, with a known mean, the kernels `own k_l + psi(a)' covariance psi(b)`.
+        The C kernels are the SE kernels k_l and, with a known mean, also `s k_l + psi(a)' C psi(b)` with the mean's
+        `own` as s and its `covariance` as C.
         """
         plain = scaled_kernels(a.x, b.x, self.lengthscales)
         if known is None or a.psi is None or b.psi is None:

@@ -126,7 +126,7 @@ def terms(lengthscale: Tensor, eta: Tensor, D2: Tensor, y: Tensor) -> Terms:
 
 
 def log_likelihood(k: Terms, variance: Tensor, t: int) -> tuple[Tensor, Tensor]:
-    """Return `L / t`, N, and its gradient in the logs of length-scale, variance and noise, N x 3.
+    """Return `L / t` (N) and its gradient in the logs of length-scale, variance and noise (N x 3).
 
     L is the log likelihood of t observations. `L / t` is -inf where `k.ok` is False.
     """

@@ -24,8 +24,8 @@ TINY = 1e-300
 class Limits:
     """The limits at which a problem ends.
 
-    decrease: a problem ends if its next step is predicted to lower the value by at most this much. evaluations: the
-    largest number of steps.
+    decrease: a problem is finished when its next step is predicted to lower the value by this much or less.
+    evaluations: the largest number of steps.
     """
 
     decrease: float
@@ -135,7 +135,7 @@ def _step(x: Tensor, g: Tensor, H: Tensor, radius: Tensor, fixed: Tensor) -> tup
 
 
 def solved(H: Tensor, g: Tensor, held: Tensor) -> Tensor:
-    """Compute `|H|^-1 g` (see `minimize`), b x D, from the coordinates where `held` is False; the others get 0."""
+    """Compute `|H|^-1 g` (see `minimize`), b x D, over the coordinates that are not `held`; held ones get 0."""
     values, vectors = optimize.eigh(H.masked_fill(held[:, :, None] | held[:, None, :], 0.0))
     values = values.abs_()
     values = torch.maximum(values, FLATTEST * values.amax(1, keepdim=True)).clamp_(min=TINY)

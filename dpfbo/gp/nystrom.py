@@ -102,7 +102,7 @@ class NystromFeatures:
         return torch.linalg.solve_triangular(self.root, half.mT, upper=False)
 
     def mean_variance(self, covariances: Tensor) -> Tensor:
-        """Return the variance of the values `psi . w` at the points U, in expectation over w ~ N(0, C), L numbers.
+        """Return L numbers: the variance of `psi . w` over the points U, averaged over w ~ N(0, C).
 
         covariances: L x M x M, one matrix C for each result.
         """

@@ -52,8 +52,8 @@ class Curator:
     Guarantee:
         Only the transform's release and the measurements leave the curator. The release is charged to the ledger (on
         disk if the ledger has a path) before `release` returns it; the transform states the neighbouring relation and
-        the sensitivity. The charge does not cover measurements. Each measurement reveals the objective at a row of the
-        measured candidate.
+        the sensitivity. The charge does not cover measurements. Each measurement reveals the objective at one of the
+        rows that the measured candidate stands for.
 
     Raises:
         LedgerError: `release` cannot charge the ledger.

@@ -30,7 +30,8 @@ class SeenFile:
     """The state of a ledger's file when it was last read or written.
 
     status: device, inode, modification time in ns, size in bytes. end: the length of the complete lines in bytes.
-    ended: False if the last complete line lacks only its newline. tip: the chained digest of the last complete line.
+    ended: False if the last line has all its characters but the newline; it counts as complete. tip: the chained digest
+    of the last complete line.
     """
 
     status: tuple[int, int, int, int]

@@ -100,7 +100,7 @@ def entries_of(line: bytes, number: int) -> dict[str, Any] | None:
 def is_torn(line: bytes) -> bool:
     """Return True if an unreadable line may come from an interrupted write.
 
-    A charge has a "}" only as its last character. So an unreadable charge (it has "digest") with a "}" was written in
+    A charge has "digest" in it, and a "}" only as its last character. So an unreadable line with both was written in
     full.
     """
     return len(line) <= LONGEST and not (b'"digest"' in line and b"}" in line)

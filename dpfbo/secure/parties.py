@@ -224,7 +224,7 @@ class SecureCoordinator:
 
     @property
     def epsilon(self) -> float | None:
-        """Epsilon of the release, for what the server and up to `colluders` sites see; None if infinite."""
+        """Epsilon against the server and up to `colluders` sites together; None if infinite."""
         return finite_or_none(self.study.plan.epsilon(self.ledger.events()))
 
     def requests(self) -> dict[int, bytes]:

@@ -19,8 +19,8 @@ EDGE = {torch.float64: 1e-9, torch.float32: 1e-6}  # distance of a corner from a
 class Regions:
     """P disjoint boxes of equal volume that cover the unit cube of D axes.
 
-    The prime factors of P, largest first, each divide the axis that has the fewest parts so far. A box holds its lower
-    faces; it holds its upper faces only at the upper end of the cube, so every point lies in exactly one box.
+    For each prime factor p of P, largest first, the axis with the fewest parts so far gets p times as many. A box holds
+    its lower faces; it holds its upper faces only at the upper end of the cube, so every point lies in exactly one box.
 
     Args:
         P: The number of regions.

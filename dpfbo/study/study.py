@@ -149,7 +149,8 @@ class Study:
 
         With a trusted server, the only key is `broadcasts`, which everybody sees. Otherwise, the keys are those of
         `DistributedGaussian.multipliers`: `server` (the server together with up to `mechanism.colluders` sites), `site`
-        (one site, or up to that many sites together) and `outsider` (somebody who sees only the broadcasts).
+        (one site, or up to `mechanism.colluders` sites together) and `outsider` (somebody who sees only the
+        broadcasts).
         """
         if not isinstance(self.mechanism, DistributedGaussian):
             return {"broadcasts": self.plan.epsilon()}

@@ -1,4 +1,4 @@
-"""Search every file of a real run for secret numbers: functions of a sum without its noise.
+"""Search every file of a real run for secret numbers, which are computed from a sum before noise is added.
 
 Two runs with privacy.rng=os release the same fixed numbers (`FixedRelease`). The sums of two federated runs differ,
 because the second run loses many messages. No file may have a private column, or a number that `_secrets`
@@ -110,7 +110,7 @@ def search(overrides: Sequence[str], rounds: int = ROUNDS, on_step: Callable[[],
 
 
 def _left(cfg: DictConfig, place: Path, lossy: bool, on_step: Callable[[], None]) -> Path:
-    """Make one run; return a folder with the run's sums in `notes` and its files in `results`."""
+    """Make one run; return a folder with the server's sums in `notes` and the run's files in `results`."""
     folder, results = place / ("lossy" if lossy else "whole"), place / "results"
     (folder / "notes").mkdir(parents=True)
     world = _with_fixed_release(Composition.of(cfg), folder / "notes", lossy)

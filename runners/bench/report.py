@@ -61,7 +61,7 @@ def _digits(value: float | None, n: int = 3) -> str:
 
 
 def draw(title: str, unit: str, entries: Sequence[dict[str, Any]], path: Path) -> None:
-    """Plot times, floors (dashed) and peak memory against one size.
+    """Plot times, their lower bounds (floors, dashed) and peak memory against one size.
 
     The horizontal axis is the first size that varies within a series. If no size varies, no file is written.
     """

@@ -19,8 +19,9 @@ RFF = "algorithm.own_draw.method=rff"  # the plain loop's own draws
 class BenchCase:
     """One measurement.
 
-    what: its series. size: its sizes by name. prepare: a function that returns the run to time. units: the factor from
-    seconds to the suite's unit. records_mb: the size of the run's records in MB; None if unknown.
+    what: the name of its series of measurements. size: the sizes of the problem, by name. prepare: a function that
+    returns the run to time. units: the factor from seconds to the suite's unit. records_mb: the size of the run's
+    records in MB; None if unknown.
     """
 
     what: str

@@ -46,8 +46,8 @@ class BoardData:
     def best(self, key: str, name: str) -> dict[str, Any] | None:
         """Return each agent's best query in a setting, at most `MOST_ROWS` rows; None if no experiment has this key.
 
-        The entry `words` explains missing rows and may be empty. On a board without private records, real releases have
-        no rows.
+        The entry `words` explains missing rows and may be empty. A board that hides private records has no rows of real
+        releases.
         """
         with self._lock:
             folder = next((folder for folder in self._experiments() if folder.key == key), None)

@@ -72,7 +72,7 @@ def _first(override: Override) -> str:
 
 
 class Composer:
-    """A faster `hydra.compose` for many configurations that differ in values; use it within `composing`."""
+    """A faster `hydra.compose` for many configurations that differ only in values; use it within `composing`."""
 
     def __init__(self) -> None:
         self._groups, self._bases, self._values = set(groups()), {}, {}  # type: ignore[var-annotated]

@@ -1,7 +1,7 @@
 """Find the folder of a run: results/EXPERIMENT/LABEL-SETTING/SEED/, or SETTING/SEED/ for a trial of a sweep.
 
-A run's `lineage.json` holds digests of its setting without the rounds. By these digests, the run is found again when
-its number of rounds changes.
+A run's `lineage.json` holds digests of its setting, which leave out the number of rounds. So the run is found again
+when this number changes.
 """
 
 import json

@@ -136,9 +136,9 @@ def plan(
 ) -> SweepPlan:
     """Compose and check all settings that the overrides of a command line describe.
 
-    say: called with a message at every step. composed: settings from earlier calls, by overrides, to reuse; new
-    settings are added. Raises HydraException or OmegaConfBaseException for overrides that do not compose, and the
-    errors of `Composition` for settings that cannot run.
+    say: called with a message at every step. composed: settings from earlier calls, which are reused; the keys are
+    their overrides, and new settings are added. Raises HydraException or OmegaConfBaseException for overrides that do
+    not compose, and the errors of `Composition` for settings that cannot run.
     """
     seeds = [a.partition("=")[2] for a in arguments if name_of(a) == "seeds"]
     rest = [a for a in arguments if name_of(a) != "seeds"]

@@ -1,7 +1,7 @@
 """Log finished runs to W&B from their files, as a tracker would have logged them while they ran.
 
-Only the seconds of each round and the predicted seconds left are missing. As in a live run, `tracker.wandb.show`
-determines the metrics that are hidden.
+Only two numbers are missing: the seconds of each round, and the predicted seconds to the end. As in a live run,
+`tracker.wandb.show` determines the metrics that are hidden.
 """
 
 import importlib.util

@@ -58,7 +58,7 @@ def regret_metrics(mean: float | None, quantiles: Sequence[float]) -> Metrics:
 
 
 def server_metrics(row: Mapping[str, float | int | None]) -> Metrics:
-    """Return a row of server.parquet without its round: `epsilon`, and other columns as `server/<column>`."""
+    """Return `epsilon` and, as `server/<column>`, the other columns of a row of server.parquet, except its round."""
     return {name if name == "epsilon" else SERVER + name: row[name] for name in row if name != "round"}
 
 

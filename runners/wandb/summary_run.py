@@ -33,7 +33,8 @@ def log_summary(
     If a file is damaged or W&B fails, logs a warning and returns None.
 
     settings: `tracker.wandb`. again: log also an unchanged summary. ended: text of an alert at the end of a sweep;
-    empty for none. It is sent only if it differs from the last alert. Sending it logs an unchanged summary too.
+    empty for none. It is sent only if it differs from the last alert. If an alert is sent, the summary is logged even
+    if it is unchanged.
     """
     known = read_object(experiment / "wandb" / NOTE) or {}  # id, digest of the content, and alert of the last summary
     alert = ended if settings.get("alerts") and ended != known.get("alert") else ""

@@ -93,8 +93,9 @@ def _combinations(space: Space) -> list[tuple[str, ...]]:
 def _metric(found: Sequence[Composition], method: str) -> dict[str, Any]:
     """Return the metric that W&B optimises, with its goal.
 
-    For the method grid, the result is empty if the metric is hidden, or if the settings have different goals. Another
-    method raises SweepError if the metric is hidden, or if the settings are not comparable.
+    With `method=grid`, the result is empty if `tracker.wandb.show` hides the metric, or if it is minimised in some
+    settings and maximised in others. With other methods, SweepError is raised if the metric is hidden, or if it cannot
+    be compared between the settings.
     """
     problems = [composition.experiment.problem for composition in found]
     if method != "grid":

@@ -74,7 +74,7 @@ def row_order(releases: Sequence[Made], rows: Tensor) -> str:
 
 
 def _order_against(order: Sequence[int], values: Tensor, rows: Tensor) -> Tensor:
-    """Return correlations of the rows' places in a release with their place in the table, their values and noise."""
+    """Correlate the rows' places in a release with their places in the table, with their values and with the noise."""
     there = torch.tensor(order)
     noise, place = values - rows[there], torch.arange(len(rows), dtype=torch.float64)
     flat = noise.flatten()

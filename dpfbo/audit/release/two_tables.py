@@ -94,8 +94,8 @@ def claim_of(transform: Transform, table: Table) -> Claim:
 def attacks(transform: Transform, table: Table, move: float = MOVE) -> list[Attack]:
     """Return the attacks that apply to a transform.
 
-    move: the distance that one row moves in the column-space attack. In its unit, neighbours are at most 1 apart.
-    Raises ValueError for a move outside (0, 1], or if the neighbours have the same noiseless release.
+    move: the distance that one row moves in the column-space attack, in units of the largest distance between
+    neighbours. Raises ValueError for a move outside (0, 1], or if the neighbours have the same noiseless release.
     """
     checks.positive("move", move)
     if move > FARTHEST:

@@ -1,4 +1,4 @@
-"""Checks that sites of a secure sum resist a server that may send anything and restore a site from a copy."""
+"""Checks of a secure sum against a server that may send anything, and may reset a site to an older copy."""
 
 import numpy as np
 
@@ -90,8 +90,8 @@ def signed_keys(target: SumTarget) -> str:
 def one_vector(target: SumTarget) -> str:
     """Check that a key masks only one vector: a site sends the same one after a restart or a restore from a copy.
 
-    If one of the sites is left out, a restored site must use other masks. With the same masks, the difference of its
-    two vectors would reveal the mask that it shares with the site left out.
+    If the shares of one site are then withheld from a restored site, it must use other masks than before. With the same
+    masks, the difference of its two masked vectors would reveal the mask that it shares with that site.
     """
     run, N = SumRun(target).until("masked"), target.n_sites
     copies = [journal.copied() for journal in run.journals]

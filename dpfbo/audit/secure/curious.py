@@ -60,7 +60,8 @@ def masked_numbers(target: SumTarget) -> str:
 def masks(target: SumTarget) -> str:
     """Check that each pair of sites shares a mask, each site has a mask of its own, and no two masks are the same.
 
-    The masks are those of two attempts at a sum. To find the mask of a pair, the check lets all other sites collude.
+    The sum is tried twice, and the masks of both attempts are compared. To find the mask of a pair, the check lets all
+    other sites collude.
     """
     size, N = target.size_for(NUMBERS), target.n_sites
     run = SumRun(target, size, attempts=2)
@@ -90,7 +91,8 @@ def masks(target: SumTarget) -> str:
 def _left_of_pairs(run: SumRun) -> tuple[dict[tuple[int, int], np.ndarray], np.ndarray]:
     """Return the masks of pairs of sites, by (n, v), and the masks of single sites, N x M.
 
-    The mask at (n, v) is what is left of site n's masked vector without the vector and all other masks in it.
+    The mask at (n, v) is site n's masked vector, minus the vector itself and minus the masks that n does not share with
+    v.
     """
     N, attempt = run.target.n_sites, run.server.attempt
     adverts = {n: Advert.of(run.answers[attempt, "keys", n].payload) for n in range(N)}

@@ -44,7 +44,7 @@ class HeldSum(DistributedGaussian):
 
 
 def worst_case(target: Target) -> Target:
-    """Return the target as a server and its colluders see it; the target itself if the server is trusted."""
+    """Return what a server and its colluders see of the target; the target itself if the server is trusted."""
     if not isinstance(target.mechanism, DistributedGaussian):
         return target
     return target.with_mechanism(_as(ColludersView, target.mechanism))

@@ -39,7 +39,7 @@ def examine(
 ) -> list[CheckResult]:
     """Run the named checks and return their results. on_check: called after each. thorough: see `RepeatedRounds`.
 
-    Raises ValueError if no round to check is charged.
+    Raises ValueError if none of the rounds to check has a charge.
     """
     with torch.inference_mode():
         rounds = RepeatedRounds(target, seed, thorough)

@@ -60,7 +60,7 @@ def _entropy(rounds: RepeatedRounds, label: str) -> Entropy:
 
 
 def choices_needed(q: float, n_agents: int, thorough: bool = False) -> int:
-    """Return how many draws of S_t detect, with probability 0.99, that q is too large by 2 % (thorough: 0.5 %).
+    """Return how many draws of S_t detect a true q that is 2 % (thorough: 0.5 %) too large, with probability 0.99.
 
     S_t is the set of agents chosen in a round, each with probability q. The number is at least 200. It is capped for
     speed and memory; if the cap lowers it, the probability is below 0.99.
@@ -70,7 +70,7 @@ def choices_needed(q: float, n_agents: int, thorough: bool = False) -> int:
 
 
 def excess_found(q: float, n_agents: int, draws: int) -> float:
-    """Return the relative excess of q that `draws` draws of S_t (the chosen agents) detect with probability 0.99."""
+    """Return the relative error of q that `draws` draws of S_t detect with probability 0.99."""
     shift = float(stats.norm.isf(ERROR / _TESTS / 2) + stats.norm.ppf(_POWER))
     return shift * math.sqrt((1 - q) / (q * n_agents * draws))
 
@@ -183,7 +183,7 @@ def _sent(target: Target) -> Iterator[tuple[str, Target, Tensor, Tensor | None, 
 
 
 def _deviation(name: str, values: Tensor) -> dict[str, float]:
-    """Return p-values for standard deviation 1 of noise (draws x P x M), by region and by feature."""
+    """Test that noise (draws x P x M) has standard deviation 1 in each region and for each feature; return p-values."""
     squares, p = values.square().numpy(), dict[str, float]()
     for axes, place in (((0, 2), "region {}"), ((0,), "region {}, feature {}")):
         sums = squares.sum(axes)
@@ -196,7 +196,7 @@ def _deviation(name: str, values: Tensor) -> dict[str, float]:
 
 
 def law_of_noise(rounds: RepeatedRounds) -> str:
-    """Check that the noise is Gaussian with the charged deviation: moments, bins, tails and largest sample."""
+    """Check that the noise is Gaussian with the standard deviation charged: moments, bins, tails, largest sample."""
     n, total, squares, largest = 0, 0.0, 0.0, 0.0
     bins, beyond = np.zeros(_BINS), np.zeros(len(_TAILS))
     for x in _numbers(rounds, "law"):

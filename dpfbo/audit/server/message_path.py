@@ -53,7 +53,7 @@ def _worlds(rounds: RepeatedRounds) -> Iterator[tuple[int, str, Change]]:
 def public_design(rounds: RepeatedRounds) -> str:
     """Check that the points of round 0, and the server's sums over them, follow from public settings alone.
 
-    The sums are the server's `DesignSums`. Audited agents must query these points, whatever one of them observes.
+    The sums are the server's `DesignSums`. Audited agents must query these points, whatever an agent observes.
     """
     target, tried = rounds.target, 0
     if not isinstance(target.server, PriorServer):
@@ -83,7 +83,7 @@ def _check_server(server: PriorServer, public: PriorServer, points: Tensor) -> N
 
 
 def own_data(rounds: RepeatedRounds) -> str:
-    """Check that an agent's observations leave other messages alone and move the release by no more than claimed."""
+    """Check that an agent's observations change no other message, and the release by no more than claimed."""
     target, worst, words = rounds.target, 0.0, "no agent was ever in S_t"
     if target.agents is None:
         return f"{_NOT_ASKED}: their messages may be anything"

@@ -71,7 +71,7 @@ def moved(rounds: RepeatedRounds) -> str:
 
 
 def _one_agent_sends(rounds: RepeatedRounds, t: int) -> Iterator[tuple[int, int, str, Tensor, Tensor | None]]:
-    """Yield (agent, seed, name, message, others) for each comparison of `moved` in round t."""
+    """Yield (agent, seed, name, message, others) for each comparison in round t, the arguments of `moved`."""
     first = rounds.three_agents(t)
     for agent in dict.fromkeys([*first, *rounds.agents_by_weight(t)[:_AGENTS]]):
         for seed in rounds.seeds_with(t, agent, 1):

@@ -45,7 +45,7 @@ def holding(mechanism: SubsampledGaussian, values: Tensor) -> SubsampledGaussian
 
 
 def public_server(server: PriorServer) -> PriorServer:
-    """Return a server of the private prior with design and features rebuilt from public settings."""
+    """Return a private prior's server whose design and features are rebuilt from public settings."""
     d, f = server.design, server.features
     design = Design(d.domain, d.regions, d.streams, d.n_init, d.kind)
     return PriorServer(server.server, design, NystromFeatures.of(d.domain, f.size, f.lengthscales))

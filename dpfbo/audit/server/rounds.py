@@ -39,7 +39,7 @@ class RepeatedRounds:
 
     @cached_property
     def examined(self) -> list[int]:
-        """The rounds to check: the first two, the middle one and the last, each if charged."""
+        """The rounds to check: the first two, the middle one and the last, without those that have no charge."""
         T = self.target.rounds
         return [t for t in sorted({0, min(1, T - 1), T // 2, T - 1}) if t in self._charges]
 

@@ -71,8 +71,8 @@ class Agents:
         message_center: True to subtract an agent's mean observation before its message is computed.
         local_initialisation: True for initial points in the agent's own region (the paper).
         design_kind: The design of the initial points, `uniform` or `sobol`.
-        averaged_gp: The models by which agents choose their queries, in place of `own_gp` and `follow`. A broadcast
-            `SharedPrior` adds models that use its mean function.
+        averaged_gp: The models by which agents choose their queries, in place of `own_gp` and `follow`. When the
+            server broadcasts a `SharedPrior`, models with its mean function are added.
 
     Raises:
         SettingError: An argument is out of range, or contradicts the domain or the private prior.

@@ -120,9 +120,8 @@ class GridColumns:
     With `Grid.screening`, the cluster centres come first, then the points of each cluster; otherwise the columns are
     all points of the grid. Some points are repeated as padding.
 
-    rows: for each of the W columns, its grid row; columns: for each of the G grid rows, a column that stands for it;
-    coarse: the number of columns before the first cluster; width: the number of columns of each cluster, 0 without
-    screening.
+    rows: W indices, the grid point of each column; columns: G indices, a column of each grid point; coarse: the number
+    of columns before the first cluster; width: the number of columns of each cluster, 0 without screening.
     """
 
     rows: Tensor
@@ -158,8 +157,8 @@ def grid_improvements(
 
     order: the W columns of the tables; plain: L x G x W, SE kernels of L length-scales; common: the shared function's
     covariances, G x W, and variances, W, or None; mean: W, the known mean; prior: J x R, log prior weights, for J pairs
-    of kernel and noise variance and R factors; index: n x t, rows of the grid; z: n x t, observations after
-    `AveragedGP.transformed`; improvement: 8193 values of `phi(u) + u Phi(u)`, u in [-16, 16].
+    (kernel, noise variance) and the R entries of `factors`; index: n x t, rows of the grid; z: n x t, observations
+    after `AveragedGP.transformed`; improvement: 8193 values of `phi(u) + u Phi(u)`, u in [-16, 16].
     """
     (n, t), (L, G, W) = index.shape, plain.shape
     if index.min() < 0 or index.max() >= G:

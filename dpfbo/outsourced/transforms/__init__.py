@@ -36,7 +36,7 @@ class Candidates:
 
     Attributes:
         points: m x r.
-        input_variance: r, the variance in each column of the difference between a point and the measured (scaled) row;
+        input_variance: r variances, one per column, of the difference between a point and the measured (scaled) row;
             None to assume no difference.
         fresh: True if the measurements of one candidate may be at different rows, False if all are at the same row.
         counts: m, the estimated number of rows near each candidate; None if unknown.
@@ -60,7 +60,7 @@ class Unreleased:
 
 
 class CandidateRows(Protocol):
-    """The rows of the table at which each candidate may be measured; only the curator knows these rows."""
+    """For each candidate, the rows of the table that it stands for; only the curator knows them."""
 
     def __len__(self) -> int: ...
 

@@ -85,7 +85,7 @@ class RandomProjection(AsRows):
         return self.raised(rows) @ M / math.sqrt(self.r)
 
     def raised(self, rows: Tensor) -> Tensor:
-        """Return the rows, n x d; if a singular value is below w, all singular values are raised to at least w."""
+        """Return the rows, n x d; if a singular value is below w, all are increased, to at least w."""
         w = threshold(self.r, self.epsilon, self.delta)
         U, s, Vt = torch.linalg.svd(rows, full_matrices=False)  # thin: n x d, never n x n
         if float(s.min()) >= w:

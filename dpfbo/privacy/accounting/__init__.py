@@ -147,7 +147,7 @@ def sampled_gaussian(event: dp_accounting.DpEvent) -> tuple[float, float]:
 
 
 def kinds_of(events: Sequence[dp_accounting.DpEvent]) -> list[tuple[float, float]]:
-    """Return (q, z) of each event as `sampled_gaussian` does."""
+    """Return the pair (q, z) of each event, read by `sampled_gaussian`."""
     known = {id(event): event for event in events}
     kinds = {i: sampled_gaussian(event) for i, event in known.items()}
     return [kinds[id(event)] for event in events]

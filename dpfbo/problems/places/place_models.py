@@ -21,8 +21,8 @@ class PlaceRecords:
     fetch: the file's name for `runners.fetch`. place: the column with a record's place. target: the column to predict.
     numbers: numeric features. texts: features in text such as `04 TO 06`, of which the first number is used. logs:
     columns that are replaced by log(1 + value). fewest: places with fewer records are left out. most: if a place has
-    more records, a random choice of this size is used. classes: how the target's text ends in the positive
-    class and in the negative class; () for a regression.
+    more records, a random choice of this size is used. classes: the endings by which the target's text marks the
+    positive and the negative class; () for a regression.
     """
 
     file: str

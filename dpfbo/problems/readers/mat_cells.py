@@ -61,7 +61,7 @@ def _elements(data: memoryview, order: str) -> Iterator[tuple[int, memoryview]]:
 
 
 def _check_variable(kind: int, payload: memoryview, order: str, names: Sequence[str]) -> None:
-    """Raise ValueError unless an element is a matrix.
+    """Raise ValueError unless the element with this kind and payload is a matrix.
 
     A variable in `names` must be a cell array of numeric matrices.
     """

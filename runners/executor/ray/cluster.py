@@ -103,8 +103,8 @@ class Layout:
 def layout(executor: RayExecutor, experiment: FederatedExperiment) -> Layout:
     """Divide N agents among actors that fit on the cluster. Raises ExecutorError if they do not fit.
 
-    With `aggregation=auto`, the actors add up the messages if the algorithm needs sums, and if N x M is over 2 million,
-    with M values in a message. Addition by the actors can change the last digits of the sums.
+    A message has M values. With `aggregation=auto`, the actors add up the messages if the algorithm needs sums and N x
+    M is over 2 million. Addition by the actors can change the last digits of the sums.
     """
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     cpus, gpus, memory = (sum(node.get(kind, 0.0) for node in nodes) for kind in ("CPU", "GPU", "memory"))
