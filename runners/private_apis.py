@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 def parse_command_line(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Parse a command line of `hydra.main`, and return the unknown options separately. hydra-core 1.3.8.
+    """Parse a command line of `hydra.main`, and return the unknown options separately. Checked with hydra-core 1.3.8.
 
     Overrides and options may be in any order. Raises ValueError for an option with a missing or wrong value.
     """
@@ -44,7 +44,7 @@ def parse_command_line(arguments: Sequence[str]) -> tuple[argparse.Namespace, li
 
 
 def complete_overrides(conf: Path, words: Sequence[str]) -> list[str]:
-    """Return completions of the override `words[-1]`. conf: the folder of config.yaml. hydra-core 1.3.8."""
+    """Return completions of the override `words[-1]`. conf: folder of config.yaml. Checked with hydra-core 1.3.8."""
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from hydra.plugins.completion_plugin import DefaultCompletionPlugin
@@ -55,7 +55,7 @@ def complete_overrides(conf: Path, words: Sequence[str]) -> list[str]:
 
 
 def parse_overrides(overrides: Sequence[str]) -> list[Override]:
-    """Parse overrides, also with several values (`a=1,2`); call it while Hydra is initialised. hydra-core 1.3.8."""
+    """Parse overrides, also `a=1,2`; call it while Hydra is initialised. Checked with hydra-core 1.3.8."""
     from hydra.core.global_hydra import GlobalHydra
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
@@ -64,7 +64,7 @@ def parse_overrides(overrides: Sequence[str]) -> list[Override]:
 
 
 def run_composed(task: Callable[[DictConfig], None], cfg: DictConfig) -> None:
-    """Run a task on a composed configuration, without composing it again. hydra-core 1.3.8."""
+    """Run a task on a composed configuration, without composing it again. Checked with hydra-core 1.3.8."""
     from hydra._internal.callbacks import Callbacks
     from hydra.core.global_hydra import GlobalHydra
     from hydra.core.utils import run_job
@@ -80,7 +80,7 @@ def run_composed(task: Callable[[DictConfig], None], cfg: DictConfig) -> None:
 
 
 def run_each(task: Callable[[DictConfig], Any], overrides: Sequence[str]) -> list[Any]:
-    """Start the runs of `-m` and return the JobReturn of each; call it while Hydra is initialised. hydra-core 1.3.8.
+    """Start the runs of `-m` while Hydra is initialised; return the JobReturn of each. Checked with hydra-core 1.3.8.
 
     Raises an error of the launcher, of a task, or of the composition of a run.
     """
@@ -91,7 +91,7 @@ def run_each(task: Callable[[DictConfig], Any], overrides: Sequence[str]) -> lis
 
 
 def resolve_ray_address(address: str | None) -> str | None:
-    """Return the address that ray.init would use, from RAY_ADDRESS or `ray start` on this machine. ray 2.60.0."""
+    """Return the address that ray.init would use: RAY_ADDRESS, or a Ray on this machine. Checked with ray 2.60.0."""
     try:
         from ray._private.services import canonicalize_bootstrap_address  # no public function reads Ray's file
     except ImportError:
@@ -100,7 +100,7 @@ def resolve_ray_address(address: str | None) -> str | None:
 
 
 def let_ray_choose_its_ports() -> None:
-    """Make the next Ray that starts here take a free port for its dashboard agent. ray 2.60.0.
+    """Make the next Ray that starts here take a free port for its dashboard agent. Checked with ray 2.60.0.
 
     Otherwise `ray.init` waits 3 s if another Ray on this machine holds port 52365.
     """
@@ -113,21 +113,21 @@ def let_ray_choose_its_ports() -> None:
 
 
 def shrink_tune_trial(trial: Any) -> None:
-    """Drop the metric statistics of an ended Tune trial; Tune would keep them until the sweep ends. ray 2.60.0."""
+    """Drop the metric statistics of an ended Tune trial, which Tune would keep. Checked with ray 2.60.0."""
     metadata = getattr(trial, "run_metadata", None)
     for name in ("metric_analysis", "metric_n_steps"):
         getattr(metadata, name, {}).clear()
 
 
 def wandb_settings_without_machine() -> dict[str, Any]:
-    """Return settings that keep W&B from collecting hardware, load, packages and the command line. wandb 0.31.0."""
+    """Return settings that keep W&B from collecting facts about the machine. Checked with wandb 0.31.0."""
     import wandb
 
     return {name: value for name, value in WANDB_UNWANTED.items() if name in wandb.Settings.model_fields}
 
 
 def drop_wandb_service(wait_seconds: float) -> None:
-    """Drop W&B's service process, so that the next run starts a new one. wandb 0.31.0.
+    """Drop W&B's service process, so that the next run starts a new one. Checked with wandb 0.31.0.
 
     wait_seconds: longest wait for W&B's teardown, which may hang.
     """
