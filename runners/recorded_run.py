@@ -165,7 +165,8 @@ def _origin(experiment: Experiment) -> RunOrigin:
 def _coverage(experiment: Experiment, run: RunIdentity) -> LedgerCoverage:
     """Return the first line of the run's ledger.
 
-    For real releases, the line has no fingerprint of the data: a digest of private data would let others test guesses.
+    If noise is not seeded (a real release), the line has no fingerprint of the data: a digest of private data would let
+    others test guesses.
     """
     seeded = run.settings.privacy.seeded
     data, seed = (data_fingerprint(experiment.problem), run.settings.seed) if seeded else (None, None)

@@ -89,7 +89,7 @@ def regret_by_epsilon(
 
 
 def table(groups: Sequence[SettingRuns], t: int, accountant: str = captions.ACCOUNTANT) -> pd.DataFrame:
-    """Return the numbers of the picture, with a row for each setting and each published value."""
+    """Return the numbers of the picture, with a row for each setting and each value of the paper."""
     check_accountant(groups, accountant)
     known, rows = published_values(groups), list[dict[str, object]]()
     for group in groups:

@@ -79,7 +79,7 @@ def releases_by_columns(groups: Sequence[SettingRuns], t: int, style: PageStyle 
 
 
 def table(groups: Sequence[SettingRuns], t: int) -> pd.DataFrame:
-    """Return a row of numbers for each setting and published value; r is the number of released columns."""
+    """Return a row for each setting and a row for each value of the paper; r is the number of released columns."""
     known, rows = published_values(groups), []
     for g in groups:
         mean, se = g.at(t)

@@ -50,7 +50,7 @@ def panels(groups: Sequence[SettingRuns]) -> list[SweepPanel]:
 def _swept(
     name: str, family: Sequence[SettingRuns], centre: SettingRuns, key: str, keys: Sequence[str], rest: Sequence[Curve]
 ) -> SweepPanel:
-    """Return the panel of `centre`, the settings that differ from it only in `key`, and `rest`."""
+    """Return the panel of `centre`, of `rest`, and of the settings that differ from `centre` only in `key`."""
     line = [g for g in family if all(g.first.flat.get(k) == centre.first.flat.get(k) for k in keys if k != key)]
     values = {g.label: g.first.flat.get(key) for g in line}
     if all(isinstance(value, int | float) for value in values.values()):

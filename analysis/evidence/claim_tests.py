@@ -229,7 +229,7 @@ class Agreement:
 
 @dataclass(frozen=True)
 class PrintedEpsilon:
-    """An exact check that the moments accountant gives the printed epsilon, to two decimals."""
+    """A check that the moments accountant gives the printed epsilon to two decimals; it needs no statistics."""
 
     form: ClassVar[str] = EPSILON
     words: ClassVar[str] = "moments accountant, δ = N^−1.1"

@@ -153,7 +153,7 @@ def _entry(known: dict[str, Any], name: str, text: str) -> Any:
 
 
 def blind_server(kind: str, text: str) -> SettingFilter:
-    """Return the control of the setting `text`: a server that sends random or Sobol points, as `kind` says.
+    """Return the setting with which `text` is compared: its server sends random or Sobol points, as `kind` says.
 
     The control keeps those options of `text` that also apply to such a server.
     """
@@ -174,7 +174,7 @@ class Measure:
     ratio: bool = False
 
     def by_unit(self, runs: Sequence[Run]) -> dict[int, float]:
-        """Return the mean over the runs of each independent unit, or its logarithm if `ratio` is set.
+        """For each independent unit, return the mean over its runs, or the logarithm of this mean if `ratio` is set.
 
         Raises Unclear if a run lacks the number, or if `ratio` is set and a mean is not positive.
         """

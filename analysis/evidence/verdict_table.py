@@ -70,7 +70,7 @@ def distinct(found: Sequence[JudgedClaim]) -> list[JudgedClaim]:
     """Return one claim of each group of repeated claims, the one with the most evidence.
 
     A claim that was run has more evidence than one that was not. Ties are decided by the number of estimates with a
-    standard error, and then by the number of units.
+    standard error, and then by the number of independent units.
     """
     best: dict[str, JudgedClaim] = {}
     for f in found:

@@ -66,7 +66,7 @@ class Estimate:
         return Estimate(-self.value, self.se, self.df, self.n)
 
     def units_needed(self, level: float) -> float:
-        """Return the number of units at which a one-sided test at `level` has about the power `POWER`.
+        """Return the number of independent units at which a one-sided test at `level` has about the power `POWER`.
 
         `value` and `se` are taken to be exact. Returns infinity if no test is possible or `value` is not positive.
         """

@@ -36,7 +36,7 @@ class Profile:
     deltas: np.ndarray
 
     def tradeoff(self, fpr: np.ndarray) -> np.ndarray:
-        """Return the lower bound that the pairs set on the false-negative rate, for each `fpr` (any shape)."""
+        """Return the least false-negative rate that all (epsilon, delta) together allow, for each `fpr` (any shape)."""
         alpha = np.asarray(fpr, dtype=float)[..., None]
         left = 1 - self.deltas - self._grown * alpha
         right = np.exp(-self.epsilons) * (1 - self.deltas - alpha)

@@ -61,8 +61,8 @@ def averaged(previous: Broadcast | None, new: Broadcast | None, momentum: float)
     """Return the agents' running average of broadcasts, `momentum * previous + (1 - momentum) * new`.
 
     The average is a post-processing of public vectors and costs no privacy. Only region vectors are averaged; any other
-    broadcast replaces the previous one. If `new` is None, a previous `SharedPrior` stays; any other broadcast is
-    dropped.
+    broadcast replaces the previous one. If `new` is None, a previous `SharedPrior` stays; a previous broadcast of
+    another kind is dropped.
     """
     if new is None and isinstance(previous, SharedPrior):
         return previous

@@ -130,11 +130,12 @@ def explicit_agent_errors(
                     + sqrt(M) + sqrt(2 log(8 N T / delta))                                 |phi^T (omega_n - nu_n)|
                     + d_n                                                                  |f_n - f_1|
 
-    The derivation is our own, after Lemma 3, whose constants may differ. Line 1: if the kernel changes by at
-    most eps, then the vector of kernel values between x and the k observed points changes by at most `eps sqrt(k)` in
-    norm, and the kernel matrix by at most `eps k`; also, `|y_i| <= B + |noise_i|`. Line 2: Theorem 2 of Chowdhury and
-    Gopalan (2017), with posterior deviations of at most 1. Line 3: the covariance of omega_n is `lam Sigma^-1 <= I`,
-    and M standard normals have a norm above `sqrt(M) + u` with a probability of at most `exp(-u^2 / 2)`.
+    The derivation is our own, modelled on Lemma 3; the constants of the paper may differ. Line 1: if the kernel changes
+    by at most eps, then the vector of kernel values between x and the k observed points changes by at most `eps
+    sqrt(k)` in norm, and the kernel matrix by at most `eps k`; also, `|y_i| <= B + |noise_i|`. Line 2: Theorem 2 of
+    Chowdhury and Gopalan (2017), with posterior deviations of at most 1. Line 3: the covariance of omega_n is `lam
+    Sigma^-1 <= I`, and M standard normals have a norm above `sqrt(M) + u` with a probability of at most `exp(-u^2 /
+    2)`.
 
     gamma, n_observations: T; entry t is for the messages of round t - 1. confidence: B, R, delta. d: N.
     """

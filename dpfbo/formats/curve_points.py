@@ -1,4 +1,4 @@
-"""The rounds of a long run that a curve shows, and the epsilon spent before each of these rounds."""
+"""The rounds at which the curve of a long run has points, and the epsilon spent before each of these rounds."""
 
 from bisect import bisect_left
 from collections.abc import Sequence

@@ -97,7 +97,7 @@ class FeatureFunction:
         return max(len(self.features.frequencies), len(self.weights))
 
     def __call__(self, u: Tensor) -> Tensor:
-        """Evaluate at unit-cube points, `B x k x D -> B x k`; all functions share points of shape `1 x k x D`."""
+        """Evaluate at unit-cube points, `B x k x D -> B x k`; points of shape `1 x k x D` serve all functions."""
         if len(u) == len(self.features.frequencies) == 1:
             return self._values(u, self.features, self.weights)
         numbers = u.shape[1] * self.features.frequencies.shape[1]

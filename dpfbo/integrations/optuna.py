@@ -27,7 +27,8 @@ class AgentSampler(BaseSampler):
     """Chooses the parameters of a site's Optuna study with the site's `dpfbo.Agent`.
 
     The agent also learns of completed trials that the Optuna study already contains. A pruned or failed trial counts as
-    the worst value so far, unless it was enqueued. The value of an enqueued trial counts for the enqueued parameters.
+    the worst value so far; an enqueued one does not count. The agent records the value of an enqueued trial at the
+    enqueued parameters.
 
     Trials in state RUNNING have different points, with one exception: while the last initial points are running, a new
     trial repeats one of them. The trials of a process that has died stay in state RUNNING, so end them (by Optuna's

@@ -89,8 +89,8 @@ def lowest(ranks: np.ndarray, n_rows: int | None, problem: str) -> np.ndarray:
     Raises SettingError if there are fewer than n_rows ranks.
 
     Suppose that each row of a table is one of the chosen records, and that a record's rank does not depend on the other
-    records. Replacing one record of the file then replaces at most one row. With n_rows=None, the replacement may
-    add or remove a row instead.
+    records. Replacing one record of the file then replaces at most one row. With n_rows=None, the replaced record may
+    also enter or leave the chosen ones, which adds or removes a row.
     """
     if n_rows is not None and n_rows > len(ranks):
         raise SettingError("n_rows", f"must be at most {len(ranks)} for {problem}, got {n_rows}")

@@ -101,8 +101,8 @@ class Schools:
 
             |validation - K* a|^2 / |validation|^2,   a = (K + ridge I)^-1 train
 
-        The kernel is K_ij = exp(-sum_f gamma_f d_f(i, j)^2), where d_1 is the distance of two students over the ability
-        band, and d_2 over the other features. K* is the kernel between validation and training students. ridge: N;
+        The kernel is K_ij = exp(-sum_f gamma_f d_f(i, j)^2), where d_1 is the distance of two students in their ability
+        band, and d_2 in their other features. K* is the kernel between validation and training students. ridge: N;
         gamma: N x 2; both positive.
         """
         K = _kernel(self.within, gamma)  # N x t x t

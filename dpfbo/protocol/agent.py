@@ -164,8 +164,8 @@ class Agent:
             n: The length of the list, for evaluation in parallel. None returns one configuration instead of a list.
 
         Raises:
-            StateError: All initial points were returned, but one of them is pending or the message of round 0 is due.
-                Or some initial points are left, but fewer than n.
+            StateError: `ask` has returned all initial points, but one of them has no value yet, or the message of round
+                0 is due. Or some initial points are left, but fewer than n.
         """
         if n is None:
             return self._ask()

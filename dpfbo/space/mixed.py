@@ -151,7 +151,7 @@ class MixedBox:
         """Return k copies of each point that vary on the discrete axis i, `n x D -> n x k x D`.
 
         If the axis has at most 20 values, there is one copy for each value. Otherwise the copies have the point's own
-        value and the values 1, 2, 4, .., 512 steps from it; steps beyond an end of the axis stop there.
+        value and the values that lie 1, 2, 4, .., 512 steps away; steps beyond an end of the axis stop there.
         """
         axis = self.axes[i]
         assert axis.size is not None

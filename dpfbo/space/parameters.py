@@ -140,8 +140,8 @@ class Space:
     def natural(self, configuration: Mapping[str, Value]) -> Tensor:
         """Return the point of a configuration, D numbers in natural units.
 
-        Fixed parameters may be left out of the configuration, and inactive ones must be left out. The point lies in the
-        middle of inactive axes.
+        Fixed parameters may be left out of the configuration, and inactive ones must be left out. On the axis of an
+        inactive parameter, the point lies in the middle.
 
         Raises:
             SettingError: A value is missing, outside the space, or given for an inactive parameter.

@@ -342,8 +342,8 @@ class Study:
 def _canonical(value: Any) -> str:
     """Return a text that determines a value. Raises SettingError for an unsupported type.
 
-    The text leaves out a field that has `named` in its metadata and its default value. Adding such a field to a class
-    thus changes no earlier digest.
+    The text leaves out a field whose metadata has `named`, if the field has its default value. Adding such a field to a
+    class thus changes no earlier digest.
     """
     for kind in (bool, int, float, str):
         if isinstance(value, kind):

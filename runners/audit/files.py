@@ -50,7 +50,7 @@ _DURING = "during"  # folder of copies that were made before the last round ende
 
 @dataclass(frozen=True)
 class FixedRelease(Gaussian):
-    """A stand-in for the noise: the release depends on sigma and the round, not on the sum.
+    """Noise for the audit that ignores the sum: the release depends on sigma and the round alone.
 
     notes: the folder in which each round's sum, release, sigma and sensitivity are saved.
     """

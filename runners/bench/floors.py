@@ -183,7 +183,7 @@ PHASES: dict[str, Callable[[int, int, RunShape], Work]] = {
 
 
 def of_run(s: RunShape, rates: Rates) -> dict[str, float]:
-    """Return the floors of a whole run by phase, in seconds."""
+    """Return lower bounds (floors) on the time of each phase of a run, in seconds."""
     observed = range(s.n_init, s.n_init + s.T)  # an agent's observations before each query of rounds 1..T
     totals = {
         phase: sum((count(t, n, s) for t, n in enumerate(observed, start=1)), work()) for phase, count in PHASES.items()

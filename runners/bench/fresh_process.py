@@ -40,9 +40,9 @@ class Repeats:
 class Timed:
     """The repeats of a measurement.
 
-    runs: for each repeat, the seconds by phase, with `total` and `cpu`. floors: the floors in seconds, by phase.
-    start_mb, peak_mb: the peak memory of the process before and after the measurement. gpu_mb: the peak memory of
-    tensors on the GPU; None if no GPU was used.
+    runs: for each repeat, the seconds by phase, with `total` and `cpu`. floors: lower bounds on the time of each phase,
+    in seconds. start_mb, peak_mb: the peak memory of the process before and after the measurement. gpu_mb: the peak
+    memory of tensors on the GPU; None if no GPU was used.
     """
 
     runs: list[dict[str, float]]

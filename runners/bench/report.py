@@ -37,7 +37,7 @@ def entry(case: BenchCase, timed: Timed) -> dict[str, Any]:
 def tables(entries: Sequence[dict[str, Any]]) -> str:
     """Return a table of the measurements and, if there are phases, a table of the times by phase.
 
-    In the second table, brackets hold a phase's time divided by its floor.
+    In the second table, brackets hold a phase's time divided by its lower bound (floor).
     """
     rows, phases = [], []
     for e in entries:

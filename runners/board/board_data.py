@@ -17,7 +17,7 @@ MOST_ROWS = 200  # best configurations in one answer
 
 
 class BoardData:
-    """The experiments in some folders. private: True to show also the private records of real releases."""
+    """The experiments in some folders. private: True to show private records of real releases (noise not seeded)."""
 
     def __init__(self, folders: Sequence[Path], private: bool = False) -> None:
         self.folders, self.private = list(folders), private

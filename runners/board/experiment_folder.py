@@ -63,7 +63,7 @@ class ExperimentFolder:
         return found
 
     def completed(self, setting: ReadSetting) -> ReadSetting:
-        """Return the setting, completed by its finished trials' limits of epsilon and epsilon by round.
+        """Add to the setting, from its finished trials, the limits of epsilon and epsilon by round.
 
         `read` leaves these out because they take longer to read.
         """

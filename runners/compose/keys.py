@@ -31,7 +31,7 @@ def about_key(error: SettingError, group: str, **others: str) -> ValueError:
 
 @contextmanager
 def keys(group: str, **others: str) -> Iterator[None]:
-    """Convert a SettingError that the block raises, as `about_key` does."""
+    """If the block raises a SettingError, convert it as `about_key` does."""
     try:
         yield
     except SettingError as error:

@@ -113,7 +113,7 @@ def expanded(overrides: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def check_comparable(key: str, rngs: Iterable[str], problems: Iterable[tuple[object, ...]]) -> None:
-    """Raise SweepError unless a search or scheduler compares only simulations of one problem.
+    """Raise SweepError if a search or scheduler would compare real releases, or runs of different problems.
 
     key: the key or option of the search or scheduler. rngs: the `privacy.rng` of each compared setting. problems: the
     name, metric and function of each setting's problem.

@@ -36,7 +36,7 @@ def summary_of(folder: RunFolder, rounds: int = 1) -> dict[str, Any] | None:
 
 
 def settled(folder: RunFolder) -> bool:
-    """Return False if a finished run was killed before it removed its temporary files."""
+    """Return False if the process of a finished run was killed before it removed its temporary files."""
     return not ((folder.path / SUMMARY).exists() and folder.untidy())
 
 

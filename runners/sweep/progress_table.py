@@ -43,7 +43,7 @@ class Row:
         return f"{fmean(values):.4f}{error}"
 
     def spread(self) -> str:
-        """Return quantiles of the agents' final metric, averaged over the finished seeds; empty for few agents."""
+        """Return the final metric's quantiles over agents, averaged over the finished seeds; empty for few agents."""
         known = [state.quantiles for state in self.of("done") if state.quantiles]
         if not known or any(known[0].keys() != other.keys() for other in known):
             return ""

@@ -90,8 +90,8 @@ def read(folder: Path, data_dir: Path | None = None, allow: Sequence[str] = ()) 
     """Rebuild the finished private run in `folder`.
 
     data_dir: folder of the problem's data; None for the folder in the run's settings. allow: packages and modules whose
-    classes and functions its config.yaml may name (`compose.instantiate`). Raises NoTerms if the bound does not apply
-    to the run.
+    classes and functions its config.yaml may name (`compose.instantiate`). Raises NoTerms if the regret bound does not
+    apply to the run.
     """
     cfg, summary = recorded(folder, allow, "--allow {}")
     if not summary["private"]:

@@ -80,7 +80,7 @@ def backfill(args: argparse.Namespace) -> int:
 def _with_artifacts(folder: Path) -> dict[str, Any]:
     """Return `tracker.wandb` of an experiment's first run, with `artifacts: true`.
 
-    Raises ValueError if a run may show only released metrics.
+    Raises ValueError if a run hides metrics that were not released.
     """
     found = [run for run in finished_runs(folder) if not run.shown]
     if found:

@@ -41,10 +41,10 @@ class Reconstruction:
 def reconstructions(values: Tensor, rows: Tensor) -> tuple[Reconstruction, ...]:
     """Return the rows as three attackers reconstruct them from released values (n x r).
 
-    The first attacker knows d + 1 of the rows (n x d). With them, it fits an affine map from up to d principal
-    components of the release to the rows. Without noise and with r >= d, the map is exact. If r < d, d - r directions
-    stay unknown. The second attacker knows the affine map with the least mean square error over all rows. The third
-    takes the mean row for every row.
+    The first attacker knows d + 1 of the n rows. With them, it fits an affine map from up to d principal components of
+    the release to the rows. Without noise and with r >= d, the map is exact. If r < d, d - r directions stay unknown.
+    The second attacker knows the affine map with the least mean square error over all rows. The third takes the mean
+    row for every row.
     """
     known, nothing = far_apart(rows), torch.arange(0)
     U, s, _ = torch.linalg.svd(values - values.mean(0), full_matrices=False)

@@ -173,7 +173,7 @@ def _longest_row_pair(table: Table, distance: float) -> tuple[Table, Table]:
 
 
 def _mirrored(table: Table) -> Table:
-    """Return the table with its longest row mirrored at the centre of the public box."""
+    """Return the table with its row of largest norm mirrored at the centre of the public box."""
     which = int(table.rows.square().sum(1).argmax())
     rows = table.rows.clone()
     rows[which] = torch.tensor([table.lower, table.upper], dtype=rows.dtype).sum(0) - rows[which]

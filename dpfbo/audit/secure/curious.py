@@ -30,7 +30,7 @@ _POWER = 0.99  # probability of detecting shares of variance sigma^2 / N, unless
 
 
 def right_sum(target: SumTarget) -> str:
-    """Check that the server learns the right sum, with no site and with `max_dropouts` sites missing."""
+    """Check that the server learns the right sum if no site is missing, and if `max_dropouts` sites are."""
     for gone in {0, target.noise.max_dropouts}:
         run = SumRun(target).until("masked").until(None, absent=range(gone))
         total = sum(run.vectors[1, n] for n in run.server.survivors)

@@ -41,7 +41,7 @@ _EMPTY = 1e-9  # sampling probability at which S_t is empty
 
 @dataclass(frozen=True)
 class _OneStream:
-    """Entropy whose calls all continue one generator."""
+    """An `Entropy` of which each call draws the next numbers of one generator."""
 
     generator: np.random.Generator
     reproducible: bool = True

@@ -57,7 +57,7 @@ def unusable_messages(rounds: RepeatedRounds) -> dict[str, object]:
 
 
 def moved(rounds: RepeatedRounds) -> str:
-    """Check that no message changes a release by more than the claimed sensitivity: charged sigma / z."""
+    """Check that no message changes a release by more than the claimed sensitivity, which is sigma / z as charged."""
     worst, words = 0.0, _NEVER
     for t in rounds.examined:
         limit = rounds.claimed_sensitivity(t)

@@ -51,7 +51,7 @@ class Replay:
 def replay(target: Target, trials: int, seed: int = 0, on_trial: Callable[[], None] = lambda: None) -> Replay:
     """Run the server `trials` times with and without one agent's messages, and judge the privacy claim of its ledger.
 
-    on_trial: called after one run in each world. Raises ValueError for fewer than 20 trials.
+    on_trial: called after each pair of runs, one in each world. Raises ValueError for fewer than 20 trials.
     """
     checks.integer("trials", trials, minimum=FEWEST)
     system = isinstance(target.summing.entropy, SystemEntropy) or not target.seedable
@@ -74,7 +74,7 @@ def replay(target: Target, trials: int, seed: int = 0, on_trial: Callable[[], No
 
 
 def _message(target: Target, seed: int) -> Tensor:
-    """Return all agents' messages, N x M: a long one of the canary, zero vectors of the others."""
+    """Return all agents' messages, N x M: the canary sends a vector of large norm, all others zero vectors."""
     N, _, M = target.shape
     agent = int(torch.stack([target.weights(t).square().sum(0) for t in range(target.rounds)]).sum(0).argmax())
     direction = torch.from_numpy(np.random.Generator(np.random.PCG64(seed)).standard_normal((N, M))[agent])

@@ -75,7 +75,7 @@ def standard_noise(rounds: RepeatedRounds, seed: int, t: int) -> Tensor:
 
 
 def _messages(rounds: RepeatedRounds, turn: int) -> tuple[Tensor, Tensor]:
-    """Return one of three sets of all agents' messages, N x M, and N booleans, True for each missing message."""
+    """Return all agents' messages in one of three variants (N x M), and N booleans, True for each missing message."""
     N, _, M = rounds.target.shape
     every = torch.arange(N)
     if turn % 3:

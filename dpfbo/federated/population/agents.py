@@ -319,7 +319,7 @@ class Agents:
         return self._argmax(weights, regions, ids, t)
 
     def followed(self, broadcast: Broadcast, ids: Tensor, t: int) -> Broadcast:
-        """Turn region vectors into `Points`: the maximiser of the function that the vectors define, for every agent.
+        """Turn region vectors into `Points`: for each agent, a maximiser of the function that the vectors define.
 
         Other broadcasts are returned unchanged.
         """

@@ -15,7 +15,7 @@ Weighting = Callable[[int, Tensor, int], Tensor]
 def level_of(weighting: Weighting, round: int) -> float:
     """Return the level of a round; rounds of equal level have equal weights.
 
-    The method `level` must be defined in the same class as `__call__`; otherwise the level is the round itself.
+    The method `level` is used only if the class that defines `__call__` defines it; otherwise the level is the round.
     """
     computing = next((kind for kind in type(weighting).__mro__ if "__call__" in vars(kind)), object)
     level = vars(computing).get("level")

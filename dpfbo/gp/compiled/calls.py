@@ -28,7 +28,7 @@ def _longs(*names: str) -> list[tuple[str, Any]]:
 
 
 class Rules(ctypes.Structure):
-    """The constants of the search in a box, named as in `newton` and `acquisition`; edge: see `Regions.bounds`."""
+    """The constants of the search in a box, named as in `newton` and `acquisition`, and `edge` of `Regions.bounds`."""
 
     _fields_ = [*((name, ctypes.c_double) for name in _NUMBERS), *_longs("evaluations", "n_starts", "cells")]
 

@@ -219,7 +219,7 @@ def scaled_to_norm(rows: Tensor) -> Tensor:
 
 
 def centred(rows: Tensor) -> Tensor:
-    """Subtract the mean of the rows, which depends on secret data."""
+    """Subtract the mean of the rows; this mean depends on secret data."""
     return rows - rows.mean(0)
 
 

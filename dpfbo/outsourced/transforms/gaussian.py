@@ -24,12 +24,12 @@ class GaussianNoise(WithNoise):
         noise: The sampler of the noise.
 
     Guarantee:
-        Neighbouring relation: two tables of n rows, in any order, differ in one row by a norm of at most 1. The norm is
-        taken after a public scaling, under which the farthest corner of the public box has norm 25 (the adjacency of
-        the paper). Event: the release of Z is (eps, delta)-private. Sensitivity: it is 1, because rows outside the box
-        are moved to the nearest point of the box, which never increases the distance of two rows. The random order
-        hides each row's place in the table. Rows are scaled and centred by the public box, not by the data.
-        Measurements are not covered.
+        Neighbouring relation: two tables of n rows differ in one row, by a norm of at most 1; the order of rows does
+        not matter. The norm is taken after a public scaling, under which the farthest corner of the public box has norm
+        25 (the adjacency of the paper). Event: the release of Z is (eps, delta)-private. Sensitivity: it is 1, because
+        rows outside the box are moved to the nearest point of the box, which never increases the distance of two rows.
+        The random order hides each row's place in the table. Rows are scaled and centred by the public box, not by the
+        data. Measurements are not covered.
 
     Raises:
         SettingError: epsilon is not positive, or delta lies outside (0, 1).

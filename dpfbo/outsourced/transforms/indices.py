@@ -1,4 +1,4 @@
-"""A control that releases only the number of rows."""
+"""A baseline that releases only the number of rows."""
 
 from dataclasses import dataclass
 

@@ -129,8 +129,8 @@ def accounted_multiplier(z: float) -> float:
 def sampled_gaussian(event: dp_accounting.DpEvent) -> tuple[float, float]:
     """Return (q, z) of a Poisson-sampled Gaussian event, or (1, 0) of an event without noise.
 
-    q is the sampling probability, and z the noise multiplier after `accounted_multiplier`. Raises UnsupportedEvent for
-    any other event.
+    q is the sampling probability, and z the noise multiplier that `accounted_multiplier` returns. Raises
+    UnsupportedEvent for any other event.
     """
     import dp_accounting  # here: it imports SciPy, and an agent's process needs neither
 

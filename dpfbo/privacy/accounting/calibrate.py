@@ -107,13 +107,13 @@ def rounds(epsilon_of: Callable[[int], float], target: float, most: int = MOST_R
 
 
 def _number(place: int) -> float:
-    """Return the number `place` steps above 1 in the ascending sequence of all numbers of `DIGITS` digits."""
+    """Return number `place` of the ascending sequence of numbers with `DIGITS` digits; 1 has place 0."""
     decade, step = divmod(place, _DECADE)
     return float(f"{_DECADE // 9 + step}e{decade - DIGITS + 1}")
 
 
 def _place(value: float) -> int:
-    """Return the place (see `_number`) of the value, rounded up to `DIGITS` digits."""
+    """Round the value up to `DIGITS` digits and return the place of the result, see `_number`."""
     digits, decade = f"{value:.{DIGITS - 1}e}".split("e")
     nearest = _DECADE * int(decade) + int(digits.replace(".", "")) - _DECADE // 9
     return nearest + (_number(nearest) < value * (1 - _SAME))

@@ -137,7 +137,7 @@ def _losses(q: float, z: float) -> list[_SampledGaussian]:
 
 
 def _interval(losses: Sequence[_SampledGaussian]) -> float:
-    """Return the interval of the grid: small if q / z is small, but larger if the losses span a wide range."""
+    """Return the spacing of the grid: small if q / z is small, but larger if the losses span a wide range."""
     fine = min([_INTERVAL, *(0.05 * loss.sampling_prob / loss.standard_deviation for loss in losses)])
     coarse = [_INTERVAL / (2 * loss.standard_deviation) ** 2 for loss in losses if loss.standard_deviation < 0.5]
     return max([fine, _FINEST, *coarse, *((loss.span[1] - loss.span[0]) / _MOST_POINTS for loss in losses)])
