@@ -94,7 +94,7 @@ def label(config: dict[str, Any]) -> str:
 
 
 def claimed_epsilon(config: dict[str, Any]) -> float | None:
-    """Return the epsilon published without a guarantee for an outsourced release; None if there is none."""
+    """Return the epsilon that is claimed, without a guarantee, for an outsourced release; None if none is claimed."""
     return None if config["algorithm"]["private"] else config["transform"].get("epsilon")
 
 

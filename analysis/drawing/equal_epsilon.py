@@ -93,7 +93,7 @@ def figure(found: pd.DataFrame, aside: str = "", style: PageStyle = SCREEN) -> F
 def _rows(runs: Sequence[Run], t: int | None) -> list[dict[str, object]]:
     """Return the rows of `table` for T = t; None is the last round that all runs of a variant have.
 
-    Runs whose server sends no weight vectors are in the rows of each length-scale.
+    Runs whose server sends no weight vectors have no length-scale, so they are repeated for each one.
     """
     variants: dict[tuple[object, ...], list[Run]] = {}
     for run in runs:

@@ -1,13 +1,13 @@
 """A lower bound on epsilon, with 95 % confidence, from trials without and with the message of one agent.
 
-A test decides that the message was sent if the score of a trial exceeds a threshold. Thresholds are chosen on the
-first half of the trials. On the second half, the test's false-positive rate `FPR` and false-negative rate `FNR` get
+A test decides that the message was sent if the score of a trial exceeds a threshold. The first half of the trials
+chooses two thresholds. On the second half, each test's false-positive rate `FPR` and false-negative rate `FNR` get
 Clopper-Pearson upper bounds. Every (eps, delta)-private mechanism satisfies, for any score,
 
     1 - delta - FNR <= e^eps FPR    and    1 - delta - FPR <= e^eps FNR          (Kairouz, Oh, Viswanath 2015)
 
-so that `eps >= log((1 - delta - FNR) / FPR)`. One threshold maximises the bound on epsilon. At the other, `FNR` lies
-farthest below the trade-off curve of the claim. All bounds hold at once.
+so that `eps >= log((1 - delta - FNR) / FPR)`. The first threshold maximises this bound on epsilon. At the second, `FNR`
+lies farthest below the trade-off curve of the claimed (eps, delta). All bounds hold at once.
 """
 
 from collections.abc import Sequence

@@ -43,7 +43,7 @@ class PartialSum:
 
 @runtime_checkable
 class Contributions(Protocol):
-    """Messages that stay with their holders, who clip them and add them up; the server receives only the P x M sum."""
+    """Messages that their holders clip and add up together, so that the server receives only the sum, P x M."""
 
     def add_up(self, mechanism: Mechanism, chosen: Tensor, weights: Tensor, n_features: int) -> PartialSum:
         """Return the result of `mechanism.add_up` for the sampled agents. chosen: k ids; weights: P x N."""

@@ -72,7 +72,7 @@ class DesignSums:
 
     @property
     def kappa(self) -> Tensor:
-        """The L factors kappa_l of the prior covariance; they give the model's messages a mean squared norm of 1."""
+        """The L factors kappa_l of the prior covariance, by which messages have a mean squared norm of 1."""
         return self.n_agents / self.Q.diagonal(dim1=1, dim2=2).sum(1)
 
     @staticmethod
@@ -97,7 +97,7 @@ def infer(values: Tensor, b: Tensor, noise: float, sums: DesignSums, features: N
     """Infer the posterior of the shared function from a released sum.
 
     Args:
-        values: The released numbers, 1 x M, for the result; the inference uses b.
+        values: The released numbers, 1 x M, which are stored in the result; the inference uses b.
         b: The noisy sum of all messages, M, computed from the released numbers.
         noise: The standard deviation of the noise in b.
         sums: The public sums over all designs.

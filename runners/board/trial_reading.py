@@ -145,8 +145,8 @@ def limits_in_config(path: Path) -> dict[str, float | None]:
 def epsilon_curve(path: Path, rounds: int, n_charges: int | None) -> list[float | None]:
     """Return the epsilon before each of the `shown_rounds` of a finished run, from its server.parquet.
 
-    The epsilon before the first release is 0. It is None if `n_charges` exceeds the number of the run's releases,
-    because the ledger also has charges of earlier runs. Raises UnreadableFile if the file cannot be read.
+    The epsilon before the first release is 0, or None if `n_charges` exceeds the number of the run's releases: then the
+    ledger has charges of earlier runs, too. Raises UnreadableFile if the file cannot be read.
     """
     try:
         if path.stat().st_size > MOST_BYTES:

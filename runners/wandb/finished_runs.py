@@ -78,7 +78,7 @@ def finished_runs(experiment: Path) -> list[RunOnDisk]:
 
 
 def settings_table(runs: Sequence[RunOnDisk]) -> list[dict[str, Any]]:
-    """Return a row for the runs that differ only in their seeds, sorted by label.
+    """Return the rows of a table, sorted by label; each row is for runs that differ only in their seeds.
 
     `epsilon_<accountant>` in a row is the largest epsilon over the seeds; None if a seed has no such epsilon.
     """

@@ -36,8 +36,8 @@ _GAP = 1e3  # least ratio of a release's distances from the two column spaces th
 class Attack:
     """Two neighbouring tables, and a score that is larger if the neighbour was released.
 
-    words: how the neighbour differs. table: the curator's table, or a copy in which long rows are shortened so that one
-    row is longer than all others.
+    words: how the neighbour differs. table: the curator's table, or a copy in which one row has the largest norm
+    because others were shortened.
     """
 
     words: str

@@ -53,7 +53,7 @@ class _OneStream:
 def _entropy(rounds: RepeatedRounds, label: str) -> Entropy:
     """Return an entropy source for many draws.
 
-    It is seeded if a seed can repeat the noise. If not, it is the operating system's source.
+    It is seeded if the audited noise can be repeated from a seed. If not, it is the operating system's source.
     """
     generator = seeded(label, rounds.seed).streams.generator("law")
     return _OneStream(generator) if rounds.audited.seedable else SystemEntropy()

@@ -50,7 +50,7 @@ class RepeatedRounds:
         return self._charges[t]
 
     def claimed_sensitivity(self, t: int) -> float:
-        """Return the norm by which one agent may change the release of round t: charged sigma / z."""
+        """Return the norm by which one agent may change the release of round t, which is sigma / z as charged."""
         charge = self.charge(t)
         return charge.sigma / charge.z if charge.z else math.inf
 

@@ -24,9 +24,9 @@ EpsilonOf = Callable[[float], float]
 def noise_multiplier(epsilon_of: EpsilonOf, target: float, least: float = 1.0) -> float:
     """Return the least noise multiplier z, to `DIGITS` digits, whose epsilon is at most the target.
 
-    Each round multiplies z by its own factor. z is large enough for every round to have a multiplier of at least
-    `SMALLEST_NOISE`. least: the smallest factor; 1 if every round uses z itself. Raises ValueError if no multiplier
-    meets the target.
+    Round t has the multiplier z times a factor of its own. z is large enough for every round to have a multiplier of at
+    least `SMALLEST_NOISE`. least: the smallest factor; 1 if every round uses z itself. Raises ValueError if no
+    multiplier meets the target.
     """
     checks.positive("epsilon", target)
     smallest = _smallest(least)

@@ -33,7 +33,7 @@ class EarlyStopping:
 
     @staticmethod
     def of(scheduler: str | None, options: Mapping[str, Any]) -> "EarlyStopping | None":
-        """Create the options; return None if there is no scheduler."""
+        """Create an `EarlyStopping` from a scheduler's options; return None if there is no scheduler."""
         for key in options:
             checks.one_of("a key of sweep.scheduler_options", key, [f.name for f in fields(EarlyStopping)[1:]])
         return None if scheduler is None else EarlyStopping(scheduler, **options)
