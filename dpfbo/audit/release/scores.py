@@ -1,7 +1,7 @@
 """Scores by which an adversary decides which of two tables a curator has released.
 
-A score takes the released rows in the table's order. The adversary can restore this order because it knows the secret
-order of the release.
+A score takes the released rows in the table's order. A curator releases them in a secret order, which this adversary is
+assumed to know.
 """
 
 import math

@@ -60,7 +60,7 @@ class Unreleased:
 
 
 class CandidateRows(Protocol):
-    """For each candidate, the rows of the table that it stands for; only the curator knows them."""
+    """The rows of the table that each candidate stands for; only the curator knows these rows."""
 
     def __len__(self) -> int: ...
 
