@@ -147,7 +147,7 @@ class Checkpoint:
             yield kept.round
 
     def record(self, t: int) -> RoundRecord:
-        """Read the queries of round t, which this object has read or written before. Raises OSError if that fails."""
+        """Read the queries of round t, which must be known to this object. Raises OSError if they cannot be read."""
         return self._read_known(t).round.agents
 
     def _read(self, t: int) -> "_KeptRound | None":
@@ -172,7 +172,7 @@ class Checkpoint:
     def forget_from(self, t: int, released: int | None = None) -> None:
         """Delete the files of rounds t and later.
 
-        Also delete release.npz, unless it holds the release of round `released` (of round t if `released` is None).
+        Also delete release.npz, unless it holds the release of round `released`, which is t by default.
         """
         for path in self.folder.glob("round-*.npz"):
             if int(path.stem.partition("-")[2]) >= t:

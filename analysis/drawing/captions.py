@@ -150,9 +150,9 @@ def left_out(labels: Sequence[str]) -> str:
 
 
 def verdicts(findings: Sequence[JudgedClaim]) -> list[str]:
-    """Return a line for each of at most 6 decided claims, those of the paper first, and a line that counts the others.
+    """Return a line for each of up to 6 decided claims, the paper's first, and a line that counts the other claims.
 
-    Claims that were not run and repeated claims are left out. A line reads `FTS beats TS; mean regret over rounds 1 to
+    Repeated claims and claims that were not run are left out. A line reads `FTS beats TS; mean regret over rounds 1 to
     40: holds (5.1 standard errors, 20 functions).`
     """
     ids = {f.id for f in findings}

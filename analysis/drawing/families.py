@@ -51,7 +51,7 @@ class CurveFamilies:
 
 
 def families(groups: Sequence[SettingRuns]) -> CurveFamilies:
-    """Group the settings by the number in which they differ."""
+    """Group the settings by the numerical key in which they differ."""
     claimed = [g for g in groups if g.first.claimed_epsilon is not None]
     by_epsilon, by_r = _swept(claimed)
     shown = {c.setting.label for family in (*by_epsilon, *by_r) for c in family.curves}

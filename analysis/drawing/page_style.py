@@ -35,7 +35,7 @@ class PageStyle:
 
     @property
     def unit(self) -> float:
-        """The factor for lengths that are given for axes with text of 10 points."""
+        """The factor for lengths, which are designed for text of 10 points."""
         return self.font / 10
 
     @property

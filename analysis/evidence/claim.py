@@ -119,8 +119,8 @@ def all_claims() -> tuple[StatedClaim, ...]:
 def _stated(entry: Mapping[str, Any], inherited: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[StatedClaim]:
     """Yield the claims of a YAML entry, for each combination of the values in its key `for`.
 
-    In a text, {name} stands for a value of that name. The key `only` lists the values for which the entry has claims.
-    Entries under the key `claims` inherit all keys of this entry except those in `LEAF`.
+    In a text, {name} stands for a value of that name. The key `only` restricts the values: other combinations have no
+    claim. Entries under the key `claims` inherit all keys of this entry except those in `LEAF`.
     """
     for chosen in _combinations(entry.get("for", {})):
         known = dict(values) | {name: _filled(value, values) for name, value in chosen.items()}

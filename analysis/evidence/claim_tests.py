@@ -50,7 +50,8 @@ class Comparison:
     """A test that linear conditions (`ends`) on the settings' measures hold.
 
     Differences are taken within each independent unit (a function or a seed). weights: weights of the printed estimate.
-    level: conditions that together mean "level within `margin`". before, after: texts around the words of the measure.
+    level: conditions that together mean that the settings differ by less than `margin`. before, after: texts around the
+    words of the measure.
     """
 
     form: str

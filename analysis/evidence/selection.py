@@ -42,9 +42,8 @@ class Case:
     """The problem, the number of agents N, the rounds T and the metric of the runs that a claim is about.
 
     problem: name of the problem; a name that ends with `_`, such as `digits_`, stands for all that begin with it.
-    variant: required settings of the problem. longest: largest number of rounds of a run, by default T; a run of more
-    than T rounds is cut off after round T. margin: relative difference of the metric within which two settings are
-    level.
+    variant: required settings of the problem. longest: runs of T to this many rounds belong to the case, by default of
+    T alone; rounds after T are cut off. margin: relative difference of the metric within which two settings are level.
     """
 
     problem: str

@@ -23,7 +23,7 @@ class FederatedResult(Result):
 
     Attributes:
         momentum: The weight of earlier broadcasts in the running average of region vectors, in [0, 1).
-        broadcast: The last broadcast, or the running average of region vectors; None before the first broadcast. After
+        broadcast: The last broadcast; for region vectors, their running average. None before the first broadcast. After
             a round without a broadcast, a `SharedPrior` stays, and any other broadcast is reset to None.
 
     Raises:

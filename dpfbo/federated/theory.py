@@ -137,7 +137,8 @@ def explicit_agent_errors(
     Sigma^-1 <= I`, and M standard normals have a norm above `sqrt(M) + u` with a probability of at most `exp(-u^2 /
     2)`.
 
-    gamma, n_observations: T; entry t is for the messages of round t - 1. confidence: B, R, delta. d: N.
+    gamma, n_observations: T numbers; the t-th, t = 1..T, is for the messages of round t - 1. confidence: B, R, delta.
+    d: N.
     """
     k, N, scale = n_observations, len(d), confidence
     largest = scale.norm_bound + scale.noise_sd * math.sqrt(2 * math.log(16 * N * float(k.max()) / scale.delta))

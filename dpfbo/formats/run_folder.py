@@ -192,7 +192,7 @@ class RunFolder:
     def _remove_empty(self, folders: Sequence[Path]) -> None:
         """Remove `folders` in order, and stop at the first that is not empty.
 
-        If the run has no other files and no charges, ledger.jsonl and lineage.json are deleted first.
+        Before, ledger.jsonl and lineage.json are deleted if they are the run's only files and the ledger has no charge.
         """
         names = {path.name for path in self.path.iterdir()}
         if names <= {"ledger.jsonl", "lineage.json"} and not self._is_charged():

@@ -30,9 +30,9 @@ class AgentSampler(BaseSampler):
     the worst value so far; an enqueued one does not count. The agent records the value of an enqueued trial at the
     enqueued parameters.
 
-    Trials in state RUNNING have different points, with one exception: while the last initial points are running, a new
-    trial repeats one of them. The trials of a process that has died stay in state RUNNING, so end them (by Optuna's
-    heartbeats or by `study.tell(number, state=FAIL)`).
+    Trials in state RUNNING have different points. There is one exception: if all initial points are given out and some
+    are still running, a new trial repeats a running one. The trials of a process that has died stay in state RUNNING,
+    so end them (by Optuna's heartbeats or by `study.tell(number, state=FAIL)`).
 
     Args:
         agent: The site's agent. If it has a folder, a restarted process continues from there.

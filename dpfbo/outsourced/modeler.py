@@ -32,8 +32,8 @@ class Policy:
         delta_ucb: An upper bound on the probability that GP-UCB's confidence bounds ever fail.
         noise_aware: True if the kernel accounts for the difference between a candidate and the measured row
             (`Candidates.input_variance`). A fit by `ml` replaces this kernel by one that ignores the difference.
-        repeat: False to limit each candidate to one measurement. True to limit it to `Candidates.counts` measurements
-            (rounded, at least 1); there is no limit if the counts are unknown. The limits end when all candidates have
+        repeat: False for at most one measurement of each candidate. True for at most as many as `Candidates.counts`
+            (rounded, at least 1), or without a limit if the counts are unknown. The limits end when all candidates have
             reached them.
         fit: `given` to keep the belief's hyper-parameters; or `ml` to fit them by maximum likelihood at the released
             (noisy) points.

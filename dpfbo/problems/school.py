@@ -97,7 +97,7 @@ class Schools:
         return Schools(*(part.to(rows.device) for part in kept))
 
     def normalised_mse(self, ridge: Tensor, gamma: Tensor) -> Tensor:
-        """Return each school's error of kernel ridge regression, divided by the error of its training mean; N values.
+        """Return N ratios: a school's error of kernel ridge regression, to that of predicting its training mean.
 
             |validation - K* a|^2 / |validation|^2,   a = (K + ridge I)^-1 train
 

@@ -48,14 +48,14 @@ class Axis(Conditional, ABC):
 
     @abstractmethod
     def natural(self, u: Tensor) -> Tensor:
-        """Return the number, in natural units, of the value at each coordinate in u."""
+        """Return, for each coordinate in u, the number in natural units that stands for the value there."""
 
     @abstractmethod
     def unit(self, x: Tensor) -> Tensor:
         """Return the coordinates of numbers x in natural units, elementwise."""
 
     def nth(self, k: Tensor) -> Tensor:
-        """Return the number of the k-th value, k = 0, 1, .., elementwise; only for a discrete axis."""
+        """Return the number that stands for the k-th value (k = 0, 1, ..) of a discrete axis, elementwise."""
         return k
 
     def rank(self, x: Tensor) -> Tensor:
@@ -64,11 +64,11 @@ class Axis(Conditional, ABC):
 
     @abstractmethod
     def value(self, number: float) -> Value:
-        """Return the value that has this number."""
+        """Return the parameter's value for a number in natural units."""
 
     @abstractmethod
     def number(self, value: Value) -> float:
-        """Return a value's number in natural units. Raises SettingError if the axis does not have the value."""
+        """Return the number in natural units that stands for a value. Raises SettingError if the axis lacks it."""
 
 
 @dataclass(frozen=True, repr=False)

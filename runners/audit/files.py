@@ -127,7 +127,7 @@ def _left(cfg: DictConfig, place: Path, lossy: bool, on_step: Callable[[], None]
 
 
 def _secrets(notes: Path) -> np.ndarray:
-    """Return sorted absolute values of the entries and statistics of each saved sum s and its noise n = release - s.
+    """Return, sorted, the entries and statistics of all saved sums s and of their noise, as absolute values.
 
     Integers are left out, and so are values that nearly equal a number in a release, its sigma or its sensitivity.
     """

@@ -143,7 +143,7 @@ def own_draw(n: int, s: RunShape) -> Work:
 
 
 def followed(s: RunShape) -> Work:
-    """Count the operations of the one search that serves all agents which follow the server, divided by N."""
+    """All agents that follow the server share one search; return its operations, divided by N."""
     return work(flops=2 * s.P * s.M * s.G / s.N, bytes=_WORD * s.D) if s.G else search(s, s.M) / s.N
 
 

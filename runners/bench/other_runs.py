@@ -96,7 +96,7 @@ def modeler(rows: int, columns: int, rounds: int, seed: int, refit: bool) -> Tim
     call: Callable[[], object] = refitted if refit else measured_rows
 
     def floors(rates: Mapping[str, float]) -> dict[str, float]:
-        """Count, for each measurement, the covariances, one new row of V = L^-1 K, and the new means and variances."""
+        """Count operations per measurement: covariances, one new row of V = L^-1 K, new means and variances."""
         steps = range(rounds + 1)
         flops, numbers = sum(2 * columns + 2 * t + 8 for t in steps), sum(t + columns + 1 for t in steps)
         counts = work(flops=rows * flops, exp=rows * len(steps), bytes=8 * rows * numbers)

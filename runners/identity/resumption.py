@@ -27,8 +27,8 @@ def resumed(
     continues with more rounds, its former last round does not count as finished, and is repeated with the same
     observations, which are put into `result.observed`.
 
-    The earlier epsilon covers the charges in the ledger that do not belong to the finished rounds; in a simulation, it
-    covers none. The number of broadcasts is that of the whole run, including the finished rounds.
+    The earlier epsilon is that of all charges in the ledger that do not belong to the finished rounds; in a simulation,
+    there are none. The number of broadcasts is that of the whole run, including the finished rounds.
 
     run: the run's identity, which is written to an empty ledger if the run has releases to charge. Raises LedgerError
     if the ledger names another run.

@@ -126,7 +126,7 @@ def sharing(sweep: SweepPlan, sweeps: Sequence[SweepPlan]) -> list[SweepPlan]:
 
 
 def _group(name: str) -> tuple[list[str], list[str]]:
-    """Return the experiments that an experiment lists, and its other options under `sweep`, as overrides.
+    """Return the names of the experiments that an experiment lists, and overrides for its other `sweep` options.
 
     For an experiment that lists none, returns its own name and no overrides.
     """

@@ -52,7 +52,8 @@ class Trial:
     def folder(self, experiment: Path, labelled: Sequence[str] | None = None) -> RunFolder:
         """Return the trial's run folder, given its experiment's folder.
 
-        labelled: the names of this setting's folders `LABEL-SETTING`; if None, they are looked up in `experiment`.
+        labelled: names of folders `LABEL-SETTING` of this setting, with any label; None to look them up in
+        `experiment`.
         """
         if (experiment / self.setting).exists():
             return RunFolder(experiment / self.setting / str(self.seed))

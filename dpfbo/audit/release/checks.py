@@ -1,7 +1,7 @@
 """Checks of 30 releases of one table: every entry has noise, and the order of the rows is secret.
 
-If the transform is sound, a number raises a false alarm with probability at most 4e-13, and a correlation with
-probability about 2e-9.
+If the transform is sound, each number checked for noise gives a false alarm with probability at most 4e-13, and each
+correlation with probability about 2e-9.
 """
 
 import math

@@ -146,7 +146,7 @@ def key_streams(target: SumTarget) -> str:
 def one_share_each(target: SumTarget) -> str:
     """Check that a site shows one share of each survivor's mask and of each missing site's key, but no other share.
 
-    Afterwards, the site must refuse any other list of survivors.
+    Afterwards, the site must refuse every list of survivors that differs from the first.
     """
     noise, N = target.noise, target.n_sites
     gone = list(range(noise.max_dropouts))

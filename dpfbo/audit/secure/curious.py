@@ -234,7 +234,7 @@ def _same_law(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def _share_near(rows: np.ndarray) -> np.ndarray:
-    """Count the numbers near zero, modulo 2^32, in each row of uint32."""
+    """Count the numbers that are near zero modulo 2^32 in each row of uint32."""
     return np.count_nonzero(rows + np.uint32(_NEAR // 2) < np.uint32(_NEAR), axis=1)
 
 

@@ -167,9 +167,9 @@ def _released(target: Target, t: int, messages: Tensor, late: Tensor | None = No
 
 
 def _sent(target: Target) -> Iterator[tuple[str, Target, Tensor, Tensor | None, int]]:
-    """Yield (name, target, messages, late, first) of rounds whose noise must be the same.
+    """Yield (name, target, messages, late, first) of rounds whose noise must have the same law.
 
-    first: the index of the first feature that is noise alone; so are all later ones.
+    first: an index; this feature and all later ones are noise alone.
     """
     N, _, M = target.shape
     loud = torch.zeros(N, M, dtype=torch.float64)

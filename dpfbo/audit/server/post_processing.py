@@ -29,7 +29,7 @@ _NAME = "post-processing"
 
 @dataclass(frozen=True)
 class HeldRelease(Gaussian):
-    """Noise that replaces every sum by `values`."""
+    """A stand-in for the noise, which releases `values` whatever the sum is."""
 
     values: Tensor
 

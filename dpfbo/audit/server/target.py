@@ -86,8 +86,8 @@ class _ChangedData:
 class Target:
     """A server under audit, with the accountant and the delta of its claim.
 
-    rounds: the number of audited rounds, from round 0. server: replays run copies of it, with another entropy source
-    and ledger. agents: the agents of a server of the private prior, or None if the audit leaves them out.
+    rounds: the number of audited rounds, from round 0. server: copied by each replay, with another entropy source and
+    ledger. agents: the agents of a server of the private prior, or None if the audit leaves them out.
 
     Raises ValueError for a server without a private mechanism or without noise, rounds < 1 or delta outside (0, 1).
     """
@@ -198,7 +198,7 @@ class Target:
     def whole_round(
         self, entropy: Entropy, t: int, messages: Messages | None, late: Tensor | None = None
     ) -> tuple[Broadcast | None, Ledger]:
-        """Run round t alone, with inference of any shared prior; return the whole broadcast and the ledger."""
+        """Run round t alone, and infer the shared prior, if any; return the whole broadcast and the ledger."""
         ledger = Ledger()
         return self.copy(entropy, ledger, inference=True).round(t, messages, late)[0], ledger
 

@@ -1,7 +1,7 @@
 """Checks of whole runs: every release follows from its charge, weights and messages, and no randomness is repeated.
 
-Some checks draw the chosen agents and the noise directly, without running a round. `every_round` checks that the
-release of a round contains the same draws.
+Some checks call the random choice of agents and the noise directly, without running a round. `every_round` checks that
+the release of a round contains the same draws.
 """
 
 import math
@@ -122,7 +122,7 @@ def _correlated(values: tuple[np.ndarray, np.ndarray], axis: int) -> float:
 
 
 def _twice(noise: np.ndarray, step: float) -> float:
-    """Return the p-value of the number of samples with equal absolute values.
+    """Count the samples whose absolute value occurs more than once; return the p-value of this number.
 
     step: the distance of neighbouring values of discrete noise, in standard deviations; 0 for continuous noise.
     """

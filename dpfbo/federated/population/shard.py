@@ -63,7 +63,7 @@ class Block:
         return self._agents.expected_gains(self.state, broadcast, t)[: len(self.ids)]
 
     def believing(self, u: Sequence[list[float]]) -> "Block":
-        """Return a block whose agents have also observed their mean value at the pending points u (constant liar).
+        """Return a block with the pending points u added, each with its agent's mean value (constant liar).
 
         The block itself is returned if the agents draw from their own GPs.
         """

@@ -1,8 +1,8 @@
 """Run a federated experiment on Ray: actors with some agents each, and a server actor, any of which may die.
 
 The driver replaces a dead actor and repeats the round in progress. The records are the same as without deaths:
-settings and seed determine the repeated round. The server saves a release with unseeded noise, and sends the
-saved release in the repeated round.
+settings and seed determine the repeated round. If the noise of a release is not seeded, the server saves the release,
+and sends it again in the repeated round.
 """
 
 import logging

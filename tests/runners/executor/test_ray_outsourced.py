@@ -167,9 +167,10 @@ def test_the_modeler_never_receives_the_rows(placed, tmp_path, algorithm):
 
 @needs_proc
 def test_without_a_transform_it_does(placed, tmp_path):
-    counts, _, _ = scanned(placed, tmp_path, "gp_ucb")
+    counts, shared, _ = scanned(placed, tmp_path, "gp_ucb")
     assert counts["centred"].min() > 0
-    assert counts["natural"].max() == counts["values"].max() == counts["seed"].max() == 0
+    in_shared_memory = {kind: shared[kind] for kind in ("natural", "values", "seed")}
+    assert counts["natural"].max() == counts["values"].max() == counts["seed"].max() == 0, in_shared_memory
 
 
 # The same records.
