@@ -62,9 +62,9 @@ def accountant_in_words(name: str) -> str:
 def with_epsilon(label: str, group: SettingRuns, epsilon: float | None, wanted: str = ACCOUNTANT) -> str:
     """Return a legend entry such as `DP-FTS, z = 1 (ε = 7.05)`; labels of settings without privacy are unchanged.
 
-    wanted: the accountant of the picture. If the setting's own accountant is the same, the epsilon is left out when
-    it is 98 % to 100 % of the setting's target epsilon. If the setting has no epsilon by `wanted`, the entry names the
-    setting's own accountant.
+    wanted: the accountant of the picture. An epsilon by the setting's own accountant is left out if it is 98 % to 100 %
+    of the setting's target epsilon. If the setting has no epsilon by `wanted`, the entry names the setting's own
+    accountant.
     """
     if not group.private:
         return label

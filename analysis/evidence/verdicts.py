@@ -141,7 +141,7 @@ class Evidence:
 
         "holds" and "level" need all of their tests to be significant, so their p-value is the largest one. "contrary"
         needs only one estimate in `holds` that is significantly below 0. Its p-value is the smallest one, with
-        Bonferroni's correction. If `excluded` is given, it is the p-value of "contrary" instead.
+        Bonferroni's correction. If `excluded` is given, `excluded` itself is the p-value of "contrary".
         """
         found = {}
         if self.holds:

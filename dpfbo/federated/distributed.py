@@ -77,7 +77,7 @@ class DistributedGaussian(SubsampledGaussian):
         return {view: z * math.sqrt((noise.survivors - k) / noise.honest) for view, k in known.items()}
 
     def scale(self, n_agents: int, M: int, round: int) -> float:
-        """Return the noise multiplier times the sum's sensitivity, in steps g: `z_t (C + g sqrt(M) / 2) / g`.
+        """Return the noise multiplier times the sum's sensitivity, in units of g: `z_t (C + g sqrt(M) / 2) / g`.
 
         M: the message length. Raises ValueError if noise of this standard deviation cannot be drawn.
         """

@@ -57,4 +57,4 @@ class KeptRelease(Protocol):
         """
 
     def save(self, round: int, release: Release, order: Sequence[int] | None = None) -> None:
-        """Write a release to durable storage; arguments as `load` returns them."""
+        """Write a release to durable storage; the arguments are what `load` returns."""

@@ -1,7 +1,7 @@
 """Checks of whole runs: every release follows from its charge, weights and messages, and no randomness is repeated.
 
-Some checks call the random choice of agents and the noise directly, without running a round. `every_round` checks that
-the release of a round contains the same draws.
+Some checks call the random choice of agents and the noise directly, without running a round. `every_round` then
+compares these draws with the release of a whole round.
 """
 
 import math

@@ -23,8 +23,8 @@ class Histogram(WithNoise, OverCells):
     """Releases `counts + sigma N(0, I)`, m x 1, the noisy numbers of rows in m public cells.
 
     The candidates are the centres of the cells whose noisy counts exceed a threshold. A measurement of a candidate
-    takes a random row of its cell, if possible a row that was not measured before. If the cell is empty, the row
-    nearest to its centre is taken.
+    takes a random row of its cell, if possible a row that was not measured before. If the cell has no row, in spite of
+    its noisy count, the row nearest to its centre is taken.
 
     Args:
         epsilon: The epsilon of the release.
