@@ -233,7 +233,7 @@ def _basis(grid: Tensor, octave: int) -> tuple[float, Tensor]:
 
 
 def _spectrum(hyper: Hyperparameters, circle: float, harmonics: int) -> Tensor:
-    """Return the SE kernel's Fourier coefficients for `[1, cos.., sin..]` with period `circle`, n x (1 + 2 harmonics)."""
+    """Return the SE kernel's Fourier coefficients for `[1, cos.., sin..]` of period `circle`, n x (1 + 2 harmonics)."""
     l = hyper.lengthscale[:, None]
     j = torch.arange(harmonics + 1, dtype=l.dtype, device=l.device)
     a = math.sqrt(2 * math.pi) * l / circle * torch.exp(-0.5 * (2 * math.pi * j * l / circle) ** 2)
