@@ -210,7 +210,10 @@ def _order(group: Sequence[Run]) -> tuple[Any, ...]:
 
 
 def seeds_phrase(groups: Sequence[SettingRuns]) -> str:
-    """Return the number of seeds in words, such as `3 seeds, each another function`, if each seed draws a function."""
+    """Return the number of seeds in words, such as `3 seeds`.
+
+    If each of several seeds draws its own objective function or its own sample of a file, the words say so.
+    """
     counts = sorted({len(g.runs) for g in groups})
     phrase = f"{counts[0]} to {counts[-1]} seeds" if len(counts) > 1 else f"{counts[0]} seed{'s' * (counts[0] > 1)}"
     runs = [run for g in groups for run in g.runs]

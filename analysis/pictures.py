@@ -37,10 +37,12 @@ class Drawn:
 def draw_experiment(
     name: str, runs: Sequence[Run], accountant: str | None = None, style: PageStyle = SCREEN
 ) -> list[Drawn]:
-    """Draw all figures of an experiment, with verdicts on claims if it has a single problem and metric.
+    """Draw all figures of an experiment.
+
+    If all runs have the same problem, metric and number of agents, the figures come with verdicts on claims.
 
     accountant: the accountant whose epsilon is shown for federated runs. The figures of gains and of target epsilons
-    do not use it. Raises LoadError if a figure needs this accountant and no run has an epsilon by it.
+    ignore this argument. Raises LoadError if the runs lack what a figure needs, such as an epsilon by this accountant.
     """
     with mpl.rc_context(style.rc):  # figures without pyplot need no display and no closing
         federated, by_axis = [run for run in runs if not run.outsourced], by_metric(runs)

@@ -172,7 +172,7 @@ class Checkpoint:
     def forget_from(self, t: int, released: int | None = None) -> None:
         """Delete the files of rounds t and later.
 
-        Also delete release.npz, unless it holds the release of round `released`, which is t by default.
+        Keep release.npz only if it holds the release of round `released`. By default, `released` is t.
         """
         for path in self.folder.glob("round-*.npz"):
             if int(path.stem.partition("-")[2]) >= t:

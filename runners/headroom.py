@@ -56,7 +56,8 @@ BLOCK = 16  # points evaluated at once, because models for all of them may not f
 def common_points(problem: Problem, most: int) -> Tensor:
     """Return K <= `most` points of the domain in natural units, K x D.
 
-    A grid gives every k-th of its points. Any other domain gives a Sobol set.
+    On a grid of G points, they are every k-th grid point, with k = ceil(G / most). On any other domain, they are a
+    Sobol set with K = `most`.
     """
     domain = problem.domain
     if isinstance(domain, Grid):

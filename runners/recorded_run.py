@@ -165,8 +165,8 @@ def _origin(experiment: Experiment) -> RunOrigin:
 def _coverage(experiment: Experiment, run: RunIdentity) -> LedgerCoverage:
     """Return the first line of the run's ledger.
 
-    If noise is not seeded (a real release), the line has no fingerprint of the data: a digest of private data would let
-    others test guesses.
+    For releases of confidential data, not of a simulation, the line has no fingerprint of the data: others could test
+    guesses of the data against the fingerprint.
     """
     seeded = run.settings.privacy.seeded
     data, seed = (data_fingerprint(experiment.problem), run.settings.seed) if seeded else (None, None)

@@ -89,7 +89,7 @@ def regret_by_epsilon(
 
 
 def table(groups: Sequence[SettingRuns], t: int, accountant: str = captions.ACCOUNTANT) -> pd.DataFrame:
-    """Return the numbers of the picture, with a row for each setting and each value of the paper."""
+    """Return the numbers of the picture: a row for each setting, and a second row for its published mean, if any."""
     check_accountant(groups, accountant)
     known, rows = published_values(groups), list[dict[str, object]]()
     for group in groups:

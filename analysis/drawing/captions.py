@@ -62,9 +62,9 @@ def accountant_in_words(name: str) -> str:
 def with_epsilon(label: str, group: SettingRuns, epsilon: float | None, wanted: str = ACCOUNTANT) -> str:
     """Return a legend entry such as `DP-FTS, z = 1 (ε = 7.05)`; labels of settings without privacy are unchanged.
 
-    wanted: the accountant of the picture. An epsilon by the setting's own accountant is left out if it is 98 % to 100 %
-    of the setting's target epsilon. If the setting has no epsilon by `wanted`, the entry names the setting's own
-    accountant.
+    wanted: the accountant of the picture. If the setting has no epsilon by `wanted`, the entry names the setting's own
+    accountant. If `wanted` is the setting's own accountant, an epsilon of 98 % to 100 % of the setting's target epsilon
+    is left out.
     """
     if not group.private:
         return label
@@ -116,7 +116,7 @@ def cut_off(groups: Sequence[SettingRuns], shown: Span) -> str:
 
 
 def equal_runs(groups: Sequence[SettingRuns]) -> str:
-    """Return a sentence on settings with equal runs, seed by seed; may be empty."""
+    """Return a sentence on settings whose runs have the same seeds and the same curves; empty if there are none."""
     by_runs: dict[tuple[tuple[int, tuple[float, ...]], ...], list[str]] = {}
     for group in groups:
         by_runs.setdefault(tuple((run.seed, tuple(run.curve)) for run in group.runs), []).append(group.label)

@@ -36,7 +36,7 @@ def table(runs: Sequence[Run]) -> pd.DataFrame:
     runs' own accountant; 0 if nothing was shared, empty if messages were shared without privacy. average: mean metric
     over rounds 1..T; last: metric after round T. Standard errors are over the seeds.
 
-    Raises LoadError if a variant has no private run at a target epsilon, or two settings belong to the same row.
+    Raises LoadError if a variant has no private run with a target epsilon, or if several settings belong to one row.
     """
     known = lengths(runs)
     if len(known) < 2:
@@ -45,9 +45,10 @@ def table(runs: Sequence[Run]) -> pd.DataFrame:
 
 
 def of_length(runs: Sequence[Run], T: int) -> list[Run]:
-    """Return the runs to draw for T: for each point of the picture, its shortest runs of at least T rounds.
+    """Return the runs to draw for T: from each group, the runs of T rounds, or else the next longer runs.
 
-    A private run of more than T rounds counts only if it made at most T releases.
+    Runs form a group if they have the same variant of the problem, length-scale, algorithm, P, trust and target
+    epsilon. A private run of more than T rounds counts only if it made at most T releases.
     """
     found: dict[object, list[Run]] = {}
     for run in runs:
@@ -91,9 +92,10 @@ def figure(found: pd.DataFrame, aside: str = "", style: PageStyle = SCREEN) -> F
 
 
 def _rows(runs: Sequence[Run], t: int | None) -> list[dict[str, object]]:
-    """Return the rows of `table` for T = t; None is the last round that all runs of a variant have.
+    """Return the rows of `table` for T = t.
 
-    Runs whose server sends no weight vectors have no length-scale, so they are repeated for each one.
+    If t is None, the T of each variant is the number of rounds of its shortest run. Runs whose server sends no weight
+    vectors have no length-scale, so they are repeated for each length-scale.
     """
     variants: dict[tuple[object, ...], list[Run]] = {}
     for run in runs:

@@ -48,11 +48,11 @@ def page(
     title: str, shared: Sequence[Line2D], heads: Sequence[PanelHead | None], caption: str,
     style: PageStyle = SCREEN, columns: int | None = None,
 ) -> Figure:  # fmt: skip
-    """Make a page with a title, legends, a caption and empty axes for each panel, in their order.
+    """Make a page with a title, legends, a caption, and empty axes in the order of the panels.
 
-    shared: entries of the legend above all panels. heads: the panels, row by row; None leaves a place empty. columns:
-    panels in a row; all by default. If panels would be narrower than `style.beside`, the rows have fewer panels, and
-    the empty places are dropped.
+    shared: entries of the legend above all panels. heads: the panels, row by row; None leaves a gap. columns: panels in
+    a row; all by default. If panels would be narrower than the width `style.beside`, the rows have fewer panels and no
+    gaps.
     """
     u, count = style.unit, sum(head is not None for head in heads)
     width = style.width if count == 1 else style.wide
@@ -122,7 +122,7 @@ class _Placed:
 
 
 def words(figure: Figure) -> tuple[str, str]:
-    """Return the title and caption of a picture, whether shown or not."""
+    """Return the title and caption of a picture, even if its style hides them."""
     texts = {text.get_gid(): str(text.get_label()) for text in figure.texts}
     return texts[TITLE], texts[CAPTION]
 

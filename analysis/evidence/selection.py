@@ -154,7 +154,7 @@ def _entry(known: dict[str, Any], name: str, text: str) -> Any:
 def blind_server(kind: str, text: str) -> SettingFilter:
     """Return the setting with which `text` is compared: its server sends random or Sobol points, as `kind` says.
 
-    The control keeps those options of `text` that also apply to such a server.
+    The returned setting keeps those options of `text` that also apply to such a server.
     """
     shared = published_yaml("settings.yaml")["blind_options"]
     options = " ".join(part for part in text.split() if part.partition("=")[0] in shared)
@@ -219,7 +219,7 @@ def at(t: int) -> Measure:
 
 
 def unit(run: Run) -> int:
-    """Return the number of a run's independent unit: the seed of its function, or the run's seed if none is drawn."""
+    """Return a run's independent unit: the seed of the function that its problem draws, or else the run's own seed."""
     seed = run.config["problem"].get("function_seed")
     return run.seed if seed is None else int(seed)
 

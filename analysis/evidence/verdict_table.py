@@ -227,9 +227,9 @@ def _cells(finding: JudgedClaim) -> tuple[str, ...]:
 
 
 def _not_run(found: Sequence[JudgedClaim]) -> list[str]:
-    """Return a line for each claim that was not run.
+    """Return a line for each claim with the verdict "not run".
 
-    If no claim about an experiment was run, each of its figures has one line instead.
+    If all claims about an experiment have this verdict, each figure of the experiment has one line instead.
     """
     begun = {f.experiment for f in found if f.verdict != NOT_RUN}
     lines = []

@@ -81,8 +81,8 @@ class Estimate:
 class PublishedMean:
     """A published mean, with which our mean is compared.
 
-    se: standard error of the mean; None if not published. runs: the number of independent runs; if our units are
-    functions, all published runs on one function count as one.
+    se: standard error of the mean; None if not published. runs: the number of independent published runs. If our
+    independent units are functions, not seeds, all published runs on the same function count as one run.
     """
 
     value: float
@@ -139,9 +139,10 @@ class Evidence:
     def p(self) -> dict[str, float]:
         """The p-value of each verdict that has a test.
 
-        "holds" and "level" need all of their tests to be significant, so their p-value is the largest one. "contrary"
-        needs only one estimate in `holds` that is significantly below 0. Its p-value is the smallest one, with
-        Bonferroni's correction. If `excluded` is given, `excluded` itself is the p-value of "contrary".
+        The verdicts "holds" and "level" need all of their tests to be significant, so the largest p-value counts. The
+        verdict "contrary" needs only one estimate of the field `holds` to be significantly below 0, so the smallest
+        p-value counts, with Bonferroni's correction. If `excluded` is given, `excluded` itself is the p-value of
+        "contrary".
         """
         found = {}
         if self.holds:
@@ -165,11 +166,11 @@ class Evidence:
 
 
 def family_verdicts(family: Sequence[Evidence], looks: int = LOOKS) -> list[tuple[str, int | None]]:
-    """Return the verdict on each claim of a family and, for an undecided claim, the number of units needed.
+    """Return the verdict on each claim of a family and, for an undecided claim, the sample size needed to decide it.
 
-    The number is None for all other claims, and if it is unknown. All tests of the family share Holm's correction. If
-    several verdicts of a claim are significant, the first in `VERDICTS` counts. looks: number of times that the family
-    may be judged, this one included.
+    The sample size is None for all other claims, and if it is unknown. All tests of the family share Holm's correction.
+    If a claim passes the tests of several verdicts, it gets the verdict that comes first in `VERDICTS`. looks: number
+    of times that the family may be judged, this time included.
     """
     level = LEVEL / looks
     tests = sorted((p, k, verdict) for k, claim in enumerate(family) for verdict, p in claim.p.items())
@@ -217,9 +218,10 @@ def exclusion(pairs: Sequence[tuple[Estimate, PublishedMean]]) -> float | None:
 def agrees(pairs: Sequence[tuple[Estimate, PublishedMean]]) -> bool:
     """Return True if all published numbers are reproduced; the test by `exclusion` is not included.
 
-    Each deviation must be at most `NEAR` standard errors. Each of our means must be over at least as many units as
-    there are published runs. Our error must be at most twice the published one. If no error was published, the
-    standard error of the difference must be below `SHARP` times the published number.
+    Each of our means must differ from the published mean by at most `NEAR` standard errors of the difference. Our mean
+    must come from at least as many independent units (seeds, functions or splits) as there are published runs. Our
+    standard error must be at most twice the published standard error. If no error was published, the standard error of
+    the difference must be below `SHARP` times the published mean.
     """
     return all(_near(*pair) and _as_precise(*pair) for pair in pairs)
 

@@ -43,9 +43,9 @@ class Profile:
         return np.maximum(np.maximum(left, right).max(-1), 0.0)
 
     def broken(self, fpr: float, fnr: float) -> tuple[float, float] | None:
-        """Return the pair (epsilon, delta) that a test disproves by the largest margin; None if it disproves none.
+        """Return the pair (eps_i, delta_i) that a test disproves by the largest margin; None if no pair is disproved.
 
-        The test has error rates of at most `fpr` and `fnr`.
+        The test's false-positive rate is at most `fpr`, and its false-negative rate is at most `fnr`.
         """
         gap = 1 - self.deltas - np.minimum(self._grown * fpr + fnr, self._grown * fnr + fpr)
         worst = int(gap.argmax())

@@ -60,9 +60,9 @@ def moved(broadcast: B, device: torch.device) -> B:
 def averaged(previous: Broadcast | None, new: Broadcast | None, momentum: float) -> Broadcast | None:
     """Return the agents' running average of broadcasts, `momentum * previous + (1 - momentum) * new`.
 
-    The average is a post-processing of public vectors and costs no privacy. Only region vectors are averaged; any other
-    broadcast replaces the previous one. If `new` is None, a previous `SharedPrior` stays; a previous broadcast of
-    another kind is dropped.
+    The average is a post-processing of public vectors and costs no privacy. It is taken only if both broadcasts are
+    `RegionVectors`. Otherwise, `new` replaces `previous`, with one exception: if `new` is None, a previous
+    `SharedPrior` is kept.
     """
     if new is None and isinstance(previous, SharedPrior):
         return previous

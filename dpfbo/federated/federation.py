@@ -19,7 +19,7 @@ from dpfbo.run_result import OnRound, Result, Round
 
 @dataclass
 class FederatedResult(Result):
-    """The finished rounds of a federated run, and the broadcast that its agents may follow next.
+    """The finished rounds of a federated run, and the broadcast that the agents receive in the next round.
 
     Attributes:
         momentum: The weight of earlier broadcasts in the running average of region vectors, in [0, 1).

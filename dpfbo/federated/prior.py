@@ -131,7 +131,7 @@ def infer(values: Tensor, b: Tensor, noise: float, sums: DesignSums, features: N
 
 
 def expected_signal(sums: DesignSums, features: NystromFeatures, noise: float) -> float:
-    """Return the expected correlation, 0 to 1, of the posterior mean from the noisy sum with that from the exact sum.
+    """Return the expected correlation, 0 to 1, of two posterior means: given the noisy sum, and given the exact sum.
 
     The squared correlation is the variance of the mean given the noisy sum, divided by the variance of the mean given
     the exact sum. Both variances are averages over objectives drawn from the model, and are computed from public

@@ -82,7 +82,10 @@ class BoxCandidates:
 
 @lru_cache(maxsize=16)
 def _sobol(n: int, dimension: int) -> Tensor:
-    """Return the first n points of a Sobol sequence, n x dimension, sorted by cell."""
+    """Return the first n points of a Sobol sequence, n x dimension, sorted by their cell of the unit cube.
+
+    The cells are the boxes of `Regions`: `_CELLS` boxes, or `_CELLS^2` in one dimension.
+    """
     if dimension == 0:
         return torch.zeros(n, 0, dtype=torch.float64, device="cpu")
     points = torch.quasirandom.SobolEngine(dimension).draw(n, dtype=torch.float64)
@@ -242,8 +245,9 @@ def _distinct(starts: Tensor, function: FeatureFunction) -> Tensor:
 def _within_reach(values: Tensor, chosen: Tensor, starts: Tensor, function: FeatureFunction) -> Tensor:
     """Return a mask, B x k, of the starts whose ascents may end above the best of all n candidates.
 
-    An ascent is assumed to gain no more than `_GAIN` and `_BORDER` allow. In their comments, h is `n^(-1/D)`,
-    about the distance from a maximum to the nearest candidate.
+    An ascent is assumed to gain at most `spread (h / l) (_GAIN h / l + _BORDER)`; `_BORDER` is left out if the start is
+    at least h from every border of its region. Here l is the function's length-scale, and spread is the range of the
+    function's values at the candidates. h is `n^(-1/D)`, about the distance from a maximum to the nearest candidate.
 
     values: B x n. chosen: B x k, indices of starts, best first.
     """

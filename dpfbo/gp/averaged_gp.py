@@ -51,8 +51,8 @@ class KnownMean:
             `psi(x) . mean`.
         covariance: The covariance of w, M x M.
         own: The fraction of an objective's variance that is not shared.
-        log_weights: The log prior weights of models with the known mean, relative to models without it; one for each
-            of L length-scales.
+        log_weights: For each of L length-scales, the log prior weight of a model with the known mean minus the log
+            prior weight of a model without a known mean (L).
     """
 
     mean: Tensor
@@ -189,8 +189,8 @@ class AveragedGP:
     def kernels(self, a: Places, b: Places, known: KnownMean | None) -> Tensor:
         """Return the covariances of a and b under all kernels, n x C x s x t.
 
-        The C kernels are the SE kernels k_l and, with a known mean, also `s k_l + psi(a)' C psi(b)` with the mean's
-        `own` as s and its `covariance` as C.
+        The C kernels are the SE kernels k_l and, if a mean is known, also the kernels
+        `known.own k_l + psi(a)' known.covariance psi(b)`.
         """
         plain = scaled_kernels(a.x, b.x, self.lengthscales)
         if known is None or a.psi is None or b.psi is None:

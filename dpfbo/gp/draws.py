@@ -226,7 +226,10 @@ def _octaves(hyper: Hyperparameters) -> Tensor:
 
 @lru_cache(maxsize=32)
 def _basis(grid: Tensor, octave: int) -> tuple[float, Tensor]:
-    """Return the period for an octave of length-scales, and the Fourier basis at the grid, G x F."""
+    """Return the period of an octave's Fourier basis, and the values of the basis on the grid, G x F.
+
+    All length-scales in (2^(octave - 1), 2^octave] share this basis.
+    """
     longest = 2.0**octave
     circle = 1 + _REACH * longest
     return circle, _fourier_basis(grid, circle, math.ceil(_REACH * circle / (math.pi * longest)))

@@ -22,9 +22,9 @@ TINY = 1e-300
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits at which a problem ends.
+    """The limits at which the minimisation of a function stops.
 
-    decrease: a problem is finished when its next step is predicted to lower the value by this much or less.
+    decrease: stop if the next step is predicted to lower the value by this much or less.
     evaluations: the largest number of steps.
     """
 

@@ -27,8 +27,8 @@ class AgentSampler(BaseSampler):
     """Chooses the parameters of a site's Optuna study with the site's `dpfbo.Agent`.
 
     The agent also learns of completed trials that the Optuna study already contains. A pruned or failed trial counts as
-    the worst value so far; an enqueued one does not count. The agent records the value of an enqueued trial at the
-    enqueued parameters.
+    the worst value so far, but it is ignored if it was enqueued with parameters that differ from the agent's choice.
+    If an enqueued trial completes, the agent records its value at the enqueued parameters.
 
     Trials in state RUNNING have different points. There is one exception: if all initial points are given out and some
     are still running, a new trial repeats a running one. The trials of a process that has died stay in state RUNNING,

@@ -13,7 +13,7 @@ class LedgerCoverage:
     """The identity of a run, written in the first line of its ledger.
 
     Args:
-        setting: A name for all settings of the run, such as their digest.
+        setting: A text that identifies the settings of the run, such as their digest.
         seed: The seed of the noise; None for noise from the operating system.
         data: The fingerprint of the data (`dpfbo.problems.data_fingerprint`); None if unknown.
         relation: The neighbouring relation of the run's epsilon; None if the run has no guarantee.
@@ -36,10 +36,10 @@ class LedgerCoverage:
                 check_text(name, value)
 
     def differences(self, other: "LedgerCoverage") -> list[str]:
-        """Return a text for each field that differs, such as `another seed (3, and this is 0)`.
+        """Describe each field in which `other` differs, with one text per field.
 
-        In this example, self has seed 3 and `other` has seed 0. A `data` or `relation` that is None in either run does
-        not count as different.
+        If self has seed 3 and `other` has seed 0, the text is `another seed (3, and this is 0)`. A `data` or `relation`
+        that is None in either run does not count as different.
         """
         found = []
         for name, words in _WORDS.items():

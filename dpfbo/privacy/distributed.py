@@ -108,7 +108,7 @@ class DistributedNoise:
         return 1.0 + 2.0 ** -(BITS + 1) * math.sqrt(size)
 
     def share(self, site: int, scale: float, size: int, entropy: Entropy, round: int) -> Tensor:
-        """Draw a site's share of the noise: M integers with the variance s^2 that the formula of the class defines.
+        """Draw a site's share of the noise: M integers of variance `scale^2 / (N - max_dropouts - colluders)`.
 
         If `entropy` is reproducible, the share is rounded Gaussian noise from the seed; otherwise it is exact discrete
         Gaussian noise from the operating system. scale: sigma / g. size: M.

@@ -16,7 +16,7 @@ class Entropy(Protocol):
     """A source of uniform numbers for the server.
 
     Attributes:
-        reproducible: True if a repeated call returns the same numbers; for simulations only.
+        reproducible: True if the numbers follow from a seed; for simulations only.
     """
 
     @property

@@ -50,7 +50,7 @@ class Ledger:
 
     Example:
         >>> import dpfbo
-        >>> ledger = dpfbo.Ledger()  # with a path it is on disk, and another process reads it
+        >>> ledger = dpfbo.Ledger()  # in memory; Ledger(path) keeps a file, which other processes can read
         >>> result = dpfbo.optimize(
         ...     lambda agent, x: -x["x"], {"x": dpfbo.Float(0, 1)}, n_agents=5, delta=1e-3, rounds=2, ledger=ledger
         ... )
@@ -140,7 +140,7 @@ class Ledger:
         return digest(values) in self._charged(round)
 
     def holds_others(self, round: int, values: Tensor) -> bool:
-        """Return True if numbers other than these are charged for the round."""
+        """Return True if a release with values other than `values` is charged for the round."""
         return bool(self._charged(round) - {digest(values)})
 
     def events(self, up_to_round: int | None = None) -> list[dp_accounting.DpEvent]:

@@ -22,10 +22,11 @@ _ROUND, _DIGEST = re.compile(rb'"round": ?(\d{1,15})\b'), re.compile(rb'"digest"
 class RepairedLedger:
     """A valid ledger that replaces a damaged one, and the changes.
 
-    content, charges: the new file and its charges. raised: the readable charges whose chained digest is missing or
-    wrong, as line numbers in the damaged file. unreadable: the unreadable lines, also as line numbers in the damaged
-    file. missing: the rounds without a line. torn: True if an incomplete last line was left out, whose broadcast was
-    never sent. unbound: True if the damaged file named a run and the new file names none.
+    content, charges: the new file and its charges. raised: line numbers, in the damaged file, of readable charges whose
+    chained digest is missing or wrong. unreadable: line numbers, in the damaged file, of unreadable lines. missing: the
+    rounds without a line. In the new file, all these lines and rounds are charged at the worst case (see `repaired`).
+    torn: True if the last line was incomplete and was left out. The broadcast of such a line was never sent. unbound:
+    True if the damaged file named a run and the new file names none.
     """
 
     content: bytes

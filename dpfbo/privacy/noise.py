@@ -69,14 +69,15 @@ class DiscreteGaussian:
 
     Guarantee:
         The noise is added to a vector of `size` numbers, each a sum over n messages. Rounding moves each number by at
-        most g/2, and floating-point summation moves it by at most `n^2 2^-53` sensitivities. So neighbouring sums,
-        which differ by at most the sensitivity, then differ by at most `inflation` times the sensitivity, with
-        `inflation = 1 + (2^-bits + n^2 2^-52) sqrt(size)`; sigma is multiplied by `inflation`. Everything after the
-        exact draw is post-processing. Accountants analyse a continuous Gaussian. Their epsilon also holds if the
-        continuous Gaussian is rounded to the grid. As long as every number of the noise is within k standard
-        deviations, the probabilities of the discrete Gaussian and of the rounded continuous one agree up to a factor
-        `exp(±size (k^2 + 1) g^2 / (24 sigma^2))`. No accountant includes this factor in its epsilon. For 30 bits, the
-        factor differs from 1 by less than 1e-9 if `size (k^2 + 1) < 2e10 (sigma / sensitivity)^2`.
+        most g/2. Floating-point summation moves each number by at most `n^2 2^-53` times the sensitivity. Exact
+        neighbouring sums differ by at most the sensitivity. After summation and rounding, they differ by at most
+        `inflation` times the sensitivity, with `inflation = 1 + (2^-bits + n^2 2^-52) sqrt(size)`. So sigma is
+        multiplied by `inflation`. Everything after the exact draw is post-processing. Accountants analyse a continuous
+        Gaussian. Their epsilon also holds if the continuous Gaussian is rounded to the grid. As long as every number of
+        the noise is within k standard deviations, the probabilities of the discrete Gaussian and of the rounded
+        continuous one agree up to a factor `exp(±size (k^2 + 1) g^2 / (24 sigma^2))`. No accountant includes this
+        factor in its epsilon. For 30 bits, the factor differs from 1 by less than 1e-9 if
+        `size (k^2 + 1) < 2e10 (sigma / sensitivity)^2`.
 
     Raises:
         SettingError: bits lies outside 20..32.

@@ -37,8 +37,8 @@ class PrivacyPlan:
         chosen: The accountant for the epsilon of each round, for the budget and for calibration.
         covers: A text that says which data epsilon protects.
         budget: The limit on the epsilon of all releases in a ledger; None for no limit.
-        epsilon_of_nothing: The epsilon while no release is charged. None says that no epsilon is finite, because agents
-            receive the messages of others unchanged.
+        epsilon_of_nothing: The epsilon while no release is charged; None if it is infinite, because agents receive each
+            other's messages unchanged.
 
     Raises:
         SettingError: Delta lies outside (0, 1), or `accountants` lacks the chosen one.

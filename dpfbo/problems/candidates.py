@@ -88,9 +88,10 @@ def lowest(ranks: np.ndarray, n_rows: int | None, problem: str) -> np.ndarray:
 
     Raises SettingError if there are fewer than n_rows ranks.
 
-    Suppose that each row of a table is one of the chosen records, and that a record's rank does not depend on the other
-    records. Replacing one record of the file then replaces at most one row. With n_rows=None, the replaced record may
-    also enter or leave the chosen ones, which adds or removes a row.
+    Suppose that a caller filters the records of a file, ranks the kept records, and makes a table of the records at the
+    returned indices. Suppose also that a record's rank does not depend on the other records. Then replacing one record
+    of the file replaces at most one row of the table. With n_rows=None, the replacement may instead add or remove a
+    row, because the filter may keep only the old or only the new record.
     """
     if n_rows is not None and n_rows > len(ranks):
         raise SettingError("n_rows", f"must be at most {len(ranks)} for {problem}, got {n_rows}")

@@ -97,13 +97,13 @@ class Schools:
         return Schools(*(part.to(rows.device) for part in kept))
 
     def normalised_mse(self, ridge: Tensor, gamma: Tensor) -> Tensor:
-        """Return N ratios: a school's error of kernel ridge regression, to that of predicting its training mean.
+        """Return N errors of kernel ridge regression, each divided by the error of predicting the training mean.
 
             |validation - K* a|^2 / |validation|^2,   a = (K + ridge I)^-1 train
 
-        The kernel is K_ij = exp(-sum_f gamma_f d_f(i, j)^2), where d_1 is the distance of two students in their ability
-        band, and d_2 in their other features. K* is the kernel between validation and training students. ridge: N;
-        gamma: N x 2; both positive.
+        The kernel is K_ij = exp(-sum_f gamma_f d_f(i, j)^2), where d_1 is the distance between two students' ability
+        bands, and d_2 is the distance between their other features. K* is the kernel between validation and training
+        students. ridge: N; gamma: N x 2; both positive.
         """
         K = _kernel(self.within, gamma)  # N x t x t
         K.diagonal(dim1=1, dim2=2).add_(ridge[:, None])

@@ -178,7 +178,8 @@ class Coordinator:
                 cannot be added later.
 
         Raises:
-            StateError: Messages are missing, the round is in the future, or all broadcasts were made.
+            StateError: The round has no broadcast yet, and none can be made: messages are missing and `missing_ok` is
+                False, the round is in the future, or all planned broadcasts were made.
         """
         waits = round is None and self._uses_messages and not self._arrived and self.round not in self._closed
         t = self.round - 1 if waits and self._sent else self.round if round is None else round

@@ -111,7 +111,7 @@ class SecureSite:
 
     @property
     def epsilon(self) -> float:
-        """Epsilon of all charges, for what the server and up to `colluders` sites see together."""
+        """Epsilon of all charges if the server and up to `colluders` sites pool what they see."""
         return self.study.plan.epsilon(self.ledger.events())
 
     def respond(self, request: bytes) -> bytes:

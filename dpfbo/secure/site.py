@@ -26,8 +26,8 @@ class SumSite:
 
     In each attempt the site draws its noisy vector and its keys once, and writes both to disk before it sends the
     public keys. So each key masks only one vector. This holds even if the site's folder is replaced by an older copy:
-    it has the same vector and keys, or draws new ones. Copies of the site that receive shares from different sets of
-    sites use different masks.
+    if the copy has this attempt's vector and keys, the site uses them again. Otherwise, the site draws new ones. Copies
+    of the site that receive shares from different sets of sites use different masks.
 
     Args:
         terms: The public parameters of the sum.

@@ -305,7 +305,8 @@ class Categorical(_OneOf):
     """One of several values without an order.
 
     Args:
-        choices: At least two different values that JSON can write, or tuples. A tuple equals a list of the same values.
+        choices: At least two different values that JSON can write. Tuples are allowed; a tuple equals a list of the
+            same values.
         when: The condition under which the parameter is active, see `Space`.
 
     Raises:

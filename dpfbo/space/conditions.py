@@ -65,8 +65,8 @@ def requirements(parameters: Mapping[str, Any], deciding: tuple[type, ...]) -> d
         deciding: The classes of parameters that a condition may name.
 
     Returns:
-        For each parameter, a dict from the parameters on which it depends to the values that they must have, as
-        numbers. A parent's own parents come before the parent.
+        For each parameter, a dict whose keys are the parameters on which this parameter depends. A parent's own parents
+        come before the parent. Each key has a tuple of its allowed values, as numbers in natural units.
 
     Raises:
         SettingError: A `when` names a parameter that is missing or whose class is not in `deciding`; it gives a value

@@ -144,9 +144,11 @@ class Grid(_InBox):
 
     @cached_property
     def _lookup(self) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
-        """The tables for `index_of`: sorted values and codes of each axis, and a grid row per code of the last axis.
+        """The tables for `index_of`: values and codes of each axis, and a grid row for each code of the last axis.
 
-        A code of an axis stands for a point's coordinates on this axis and all earlier axes.
+        Values and codes are sorted. A code of an axis stands for a point's coordinates on this axis and all earlier
+        axes. So each code of the last axis stands for a whole point. If the grid has this point several times, the
+        table has the first of the point's rows.
         """
         rank, axes = torch.zeros(len(self.points), dtype=torch.long, device=self.points.device), []
         for axis in range(self.dimension):

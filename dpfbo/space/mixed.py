@@ -151,7 +151,8 @@ class MixedBox:
         """Return k copies of each point that vary on the discrete axis i, `n x D -> n x k x D`.
 
         If the axis has at most 20 values, there is one copy for each value. Otherwise the copies have the point's own
-        value and the values that lie 1, 2, 4, .., 512 steps away; steps beyond an end of the axis stop there.
+        value and the values that lie 1, 2, 4, .., 512 steps below and above. A value beyond an end of the axis is
+        replaced by the value at this end.
         """
         axis = self.axes[i]
         assert axis.size is not None

@@ -106,7 +106,8 @@ class Evaluations:
 
     Raises:
         Stop: `known` or `add` finds that a limit is reached, or a callback ends the study.
-        StateError: The journal has another query for the same agent, round and place.
+        StateError: `known` gets a query, but the journal holds a different query of the same agent and round, at the
+            same index among the agent's queries of that round.
     """
 
     study: Study

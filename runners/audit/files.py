@@ -1,4 +1,4 @@
-"""Search every file of a real run for secret numbers, which are computed from a sum before noise is added.
+"""Search every file of a run for secret numbers, which are computed from a sum before noise is added.
 
 Two runs with privacy.rng=os release the same fixed numbers (`FixedRelease`). The sums of two federated runs differ,
 because the second run loses many messages. No file may have a private column, or a number that `_secrets`
@@ -66,7 +66,10 @@ class FixedRelease(Gaussian):
 
 @dataclass
 class FileSearch:
-    """The result of a search. files: how each file was searched, by name. findings: one sentence each."""
+    """The result of a search.
+
+    files: for each file's path within its folder, `searched` or `searched and compared`. findings: one sentence each.
+    """
 
     files: dict[str, str] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)

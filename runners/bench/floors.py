@@ -155,7 +155,7 @@ def fit(n: int, s: RunShape) -> Work:
 
 
 def improvement(n: int, s: RunShape) -> Work:
-    """Count the operations for a query by expected improvement.
+    """Count the operations of choosing one query by expected improvement.
 
     The count covers the likelihoods of all GPs that the agent averages, and expected improvement under one of them.
     """

@@ -31,8 +31,8 @@ _BELIEF = Belief(lengthscale=0.2 * NORM, variance=1.0, noise=1e-5, mean=0.0)
 def accountant(name: str, different: bool, rounds: int) -> TimedRun:
     """Return a run that computes epsilon after each round.
 
-    different: True if the noise varies between rounds. Each repeat has different noise, so that it cannot use values
-    cached by an earlier repeat.
+    different: True if the noise varies between the rounds of a repeat. In either case, the noise also changes between
+    repeats, so that no repeat can use values that an earlier repeat cached.
     """
     book, repeats = accountant_named(name), count()
 
@@ -96,7 +96,11 @@ def modeler(rows: int, columns: int, rounds: int, seed: int, refit: bool) -> Tim
     call: Callable[[], object] = refitted if refit else measured_rows
 
     def floors(rates: Mapping[str, float]) -> dict[str, float]:
-        """Count operations per measurement: covariances, one new row of V = L^-1 K, new means and variances."""
+        """Return a lower bound on the time of the run, in seconds.
+
+        The bound counts what each measurement needs: covariances, one new row of V = L^-1 K, and new means and
+        variances.
+        """
         steps = range(rounds + 1)
         flops, numbers = sum(2 * columns + 2 * t + 8 for t in steps), sum(t + columns + 1 for t in steps)
         counts = work(flops=rows * flops, exp=rows * len(steps), bytes=8 * rows * numbers)

@@ -81,8 +81,9 @@ def hidden(setting: ReadSetting, private: bool) -> str | None:
 def _listed(settings: Sequence[ReadSetting], private: bool, find: str) -> list[ReadSetting]:
     """Return the settings of the table, at most `LISTED`.
 
-    If there are more, the table holds the first of those whose label contains `find`. They are sorted: settings with a
-    running trial come first, and better settings before worse ones.
+    If there are at most `LISTED` settings, all are returned in the given order, and `find` is ignored. Otherwise, the
+    settings whose label contains `find` are sorted, and the first `LISTED` are returned. Settings with a running trial
+    come first, and better settings come before worse ones.
     """
     if len(settings) <= LISTED:
         return list(settings)

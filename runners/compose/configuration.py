@@ -24,7 +24,7 @@ _PLAIN = re.compile(r"[A-Za-z_][\w./]*=")  # an override that changes a value or
 
 
 class AddedFolders(SearchPathPlugin):
-    """A Hydra plugin that appends the folders of users and other packages to the search path."""
+    """A Hydra plugin that appends configuration folders of the user and of extension packages to the search path."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         for folder in added_folders():

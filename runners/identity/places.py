@@ -25,10 +25,12 @@ logger = logging.getLogger(__name__)
 def run_folder_of(run: "RunIdentity", single: bool) -> RunFolder:
     """Return the folder of a run, which need not exist yet.
 
-    Outside a sweep (`single`), a new run gets the folder of a run that differs only in its rounds, if there is one.
+    Outside a sweep (`single`), a new run gets the folder of a run that differs only in the number of rounds, if such a
+    run exists.
 
-    Raises ResultsError for a trial of a sweep if the same run has finished with another number of rounds, and its
-    releases are real: the trial would add to those releases.
+    A run outside the sweep may have begun with the setting and seed of a sweep's trial, and then finished with another
+    number of rounds. In a simulation, the trial gets a folder of its own. For releases of confidential data, raises
+    ResultsError: the trial would release more about the same data.
     """
     known = find_run(run.experiment, run.names.setting, run.settings.seed)
     if single:
@@ -85,8 +87,9 @@ def note_lineage(folder: RunFolder, run: "RunIdentity") -> None:
 def check_noise_of_other_lengths(run: "RunIdentity", folder: RunFolder) -> None:
     """Warn if a new run has the setting and epsilon of an earlier run, but another number of rounds.
 
-    The new run then needs other noise, and cannot continue the earlier run. If the releases are real, raises
-    ResultsError instead of warning: each run would have its own ledger, although their epsilons add up.
+    The new run then needs other noise, and cannot continue the earlier run. If the releases are of confidential data,
+    not of a simulation, raises ResultsError instead of warning: the epsilons of the two runs add up, but each run would
+    have a ledger of its own.
     """
     if run.settings.privacy.epsilon is None or folder.path.exists():
         return
@@ -100,7 +103,11 @@ def check_noise_of_other_lengths(run: "RunIdentity", folder: RunFolder) -> None:
 
 
 def _other_lengths(run: "RunIdentity") -> list[tuple[Path, str]]:
-    """Return folder and `family` of each run that differs at most in its rounds and noise; longest ledger first."""
+    """Find the runs that equal `run`, except perhaps in the number of rounds and in the noise multiplier.
+
+    Returns the folder and the digest `family` of each run found. The run with the longest ledger comes first. Raises
+    ResultsError if a lineage.json cannot be read.
+    """
     found: list[tuple[int, str, str]] = []
     for path in run.experiment.glob(f"*/{run.settings.seed}/{LINEAGE}"):
         try:

@@ -100,8 +100,8 @@ class WandbTracker:
         """Log the finite metrics of one round at step `round`, without waiting for W&B.
 
         The epsilon logged with a round covers only the broadcasts before the round. `metrics["epsilon"]` also covers
-        the broadcast of this round, so it is logged with the next round. Once it is None or infinite, no epsilon is
-        logged any more, not even with this round.
+        the broadcast of this round, so this value is logged with the next round. If `metrics["epsilon"]` is None or
+        infinite, no epsilon is logged with this round or any later round.
         """
         if self._actions is None:
             return

@@ -1,7 +1,7 @@
 """Checks of 30 releases of one table: every entry has noise, and the order of the rows is secret.
 
-If the transform is sound, each number checked for noise gives a false alarm with probability at most 4e-13, and each
-correlation with probability about 2e-9.
+If the transform is sound, each entry raises a false alarm with probability at most 4e-13. In the check of the order,
+each correlation raises a false alarm with probability about 2e-9.
 """
 
 import math
@@ -56,8 +56,8 @@ def row_order(releases: Sequence[Made], rows: Tensor) -> str:
 
     rows: n x d, without noise, in the table's order.
 
-    Under uniformly random orders, each of these correlations has mean 0 and variance 1 / (n - 1) in one release. Its
-    sum over the releases must be at most 6 standard errors in absolute value.
+    If the order is uniformly random, each correlation has mean 0 and variance 1 / (n - 1) in one release. Summed over
+    the releases, no correlation may exceed 6 standard errors in absolute value.
     """
     n = len(rows)
     orders = [list(range(n)) if private.order is None else list(private.order) for _, private in releases]
@@ -74,7 +74,7 @@ def row_order(releases: Sequence[Made], rows: Tensor) -> str:
 
 
 def _order_against(order: Sequence[int], values: Tensor, rows: Tensor) -> Tensor:
-    """Correlate the rows' places in a release with their places in the table, with their values and with the noise."""
+    """Correlate rows' positions in a release with their table indices, with the released values and with the noise."""
     there = torch.tensor(order)
     noise, place = values - rows[there], torch.arange(len(rows), dtype=torch.float64)
     flat = noise.flatten()
@@ -91,5 +91,5 @@ def _order_against(order: Sequence[int], values: Tensor, rows: Tensor) -> Tensor
 
 
 def _with_place(place: Tensor, columns: Tensor) -> Tensor:
-    """Return the correlation of each column with the places; 0 for a constant column."""
+    """Return the correlation of each column with the rows' positions `place`; 0 for a constant column."""
     return torch.corrcoef(torch.cat([place[None], columns.T]))[0, 1:].nan_to_num()

@@ -39,10 +39,12 @@ class Reconstruction:
 
 
 def reconstructions(values: Tensor, rows: Tensor) -> tuple[Reconstruction, ...]:
-    """Return the rows as three attackers reconstruct them from released values (n x r).
+    """Return the rows as three attackers reconstruct them from released values.
 
-    The first attacker knows d + 1 of the n rows. With them, it fits an affine map from up to d principal components of
-    the release to the rows. Without noise and with r >= d, the map is exact. If r < d, d - r directions stay unknown.
+    values: n x r. rows: the true rows, n x d.
+
+    The first attacker knows d + 1 of the rows. To these rows, the attacker fits an affine map of up to d principal
+    components of the release. Without noise and with r >= d, the map is exact. If r < d, d - r directions stay unknown.
     The second attacker knows the affine map with the least mean square error over all rows. The third takes the mean
     row for every row.
     """

@@ -36,7 +36,10 @@ class ColumnSpace:
         return own - other
 
     def contains(self, values: Tensor, world: int) -> bool:
-        """Check if a release lies, up to rounding, in the column space of the table (world 0) or neighbour (1)."""
+        """Check if a release lies, up to rounding, in the column space that `world` selects.
+
+        world: 0 for the table, 1 for its neighbour.
+        """
         return self._outside(values, world) <= _ROUNDING * float(values.norm())
 
     def _outside(self, values: Tensor, world: int) -> float:

@@ -32,9 +32,10 @@ def signed_survivors(target: SumTarget) -> str:
 
 
 def _two_lists(target: SumTarget) -> int:
-    """Check that no site helps to unmask if the two halves of the sites sign different lists of survivors.
+    """Check that no site helps to unmask after a server has sent two different lists of survivors to be signed.
 
-    Return the number of sites, or 0 if no site may drop out.
+    Half of the sites sign the first list, the others sign the second. Return the number of sites, or 0 if no site may
+    drop out.
     """
     if not target.noise.max_dropouts:
         return 0

@@ -212,9 +212,10 @@ def noise_shares(target: SumTarget) -> str:
 
 
 def _uniform(numbers: np.ndarray) -> Iterator[tuple[str, float]]:
-    """Yield names and p-values of chi-square tests that numbers are uniform.
+    """Yield the name and the p-value of each of five chi-square tests that 32-bit numbers are uniform.
 
-    The first four tests are of one byte each. The last is of the top four bits of two neighbours together.
+    Each of the first four tests is of one byte. The last test is of the top four bits of two successive numbers
+    together.
     """
     flat = np.ascontiguousarray(numbers).reshape(-1)
     for k in range(4):

@@ -44,7 +44,10 @@ class HeldSum(DistributedGaussian):
 
 
 def worst_case(target: Target) -> Target:
-    """Return what a server and its colluders see of the target; the target itself if the server is trusted."""
+    """Return a copy of the target that releases what the server and its colluders see.
+
+    If the server is trusted, return the target itself.
+    """
     if not isinstance(target.mechanism, DistributedGaussian):
         return target
     return target.with_mechanism(_as(ColludersView, target.mechanism))

@@ -41,7 +41,7 @@ _EMPTY = 1e-9  # sampling probability at which S_t is empty
 
 @dataclass(frozen=True)
 class _OneStream:
-    """An `Entropy` of which each call draws the next numbers of one generator."""
+    """An `Entropy` that ignores purpose and round: each call returns the next numbers of one generator."""
 
     generator: np.random.Generator
     reproducible: bool = True
@@ -167,9 +167,10 @@ def _released(target: Target, t: int, messages: Tensor, late: Tensor | None = No
 
 
 def _sent(target: Target) -> Iterator[tuple[str, Target, Tensor, Tensor | None, int]]:
-    """Yield (name, target, messages, late, first) of rounds whose noise must have the same law.
+    """Yield (name, target, messages, late, first) for each round to test.
 
-    first: an index; this feature and all later ones are noise alone.
+    The noise, divided by sigma, must have the same distribution in all these rounds. In the release, the features from
+    index `first` on are noise alone.
     """
     N, _, M = target.shape
     loud = torch.zeros(N, M, dtype=torch.float64)
@@ -196,7 +197,10 @@ def _deviation(name: str, values: Tensor) -> dict[str, float]:
 
 
 def law_of_noise(rounds: RepeatedRounds) -> str:
-    """Check that the noise is Gaussian with the standard deviation charged: moments, bins, tails, largest sample."""
+    """Check that the noise is Gaussian with the sigma charged in the ledger.
+
+    Test the mean, the sum of squares, the counts in bins and in tails, and the largest sample.
+    """
     n, total, squares, largest = 0, 0.0, 0.0, 0.0
     bins, beyond = np.zeros(_BINS), np.zeros(len(_TAILS))
     for x in _numbers(rounds, "law"):
@@ -240,7 +244,10 @@ def bits(rounds: RepeatedRounds) -> str:
 
 
 def _on_grid(x: np.ndarray) -> float:
-    """Return the share of numbers that single precision can represent, up to rounding errors in double precision."""
+    """Return the share of numbers that rounding to single precision does not change.
+
+    A relative change of at most 4 double-precision epsilons counts as no change.
+    """
     with np.errstate(over="ignore"):
         return float(np.mean(np.abs(x - x.astype(np.float32)) <= 4 * np.finfo(float).eps * np.abs(x)))
 

@@ -57,7 +57,10 @@ def unusable_messages(rounds: RepeatedRounds) -> dict[str, object]:
 
 
 def moved(rounds: RepeatedRounds) -> str:
-    """Check that no message changes a release by more than the claimed sensitivity, which is sigma / z as charged."""
+    """Check that no single message changes a release by more than the claimed sensitivity.
+
+    This sensitivity is sigma / z, with both values from the round's charge in the ledger.
+    """
     worst, words = 0.0, _NEVER
     for t in rounds.examined:
         limit = rounds.claimed_sensitivity(t)
@@ -71,7 +74,11 @@ def moved(rounds: RepeatedRounds) -> str:
 
 
 def _one_agent_sends(rounds: RepeatedRounds, t: int) -> Iterator[tuple[int, int, str, Tensor, Tensor | None]]:
-    """Yield (agent, seed, name, message, others) for each comparison in round t, the arguments of `moved`."""
+    """Yield (agent, seed, name, message, others) for each case that `moved` tries in round t.
+
+    The agent sends the message instead of the zero vector. others: the messages of all agents, N x M, of which the
+    agent's own is ignored; zero vectors if None.
+    """
     first = rounds.three_agents(t)
     for agent in dict.fromkeys([*first, *rounds.agents_by_weight(t)[:_AGENTS]]):
         for seed in rounds.seeds_with(t, agent, 1):

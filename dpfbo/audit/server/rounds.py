@@ -39,7 +39,7 @@ class RepeatedRounds:
 
     @cached_property
     def examined(self) -> list[int]:
-        """The rounds to check: the first two, the middle one and the last, without those that have no charge."""
+        """The rounds to check: the first two, the middle one and the last; rounds without a charge are left out."""
         T = self.target.rounds
         return [t for t in sorted({0, min(1, T - 1), T // 2, T - 1}) if t in self._charges]
 
@@ -50,7 +50,10 @@ class RepeatedRounds:
         return self._charges[t]
 
     def claimed_sensitivity(self, t: int) -> float:
-        """Return the norm by which one agent may change the release of round t, which is sigma / z as charged."""
+        """Return the L2 norm of the largest change that one agent may make to the release of round t.
+
+        The norm is sigma / z, with both values from the round's charge. It is infinite if z is None or 0.
+        """
         charge = self.charge(t)
         return charge.sigma / charge.z if charge.z else math.inf
 

@@ -1,7 +1,7 @@
 """Checks of whole runs: every release follows from its charge, weights and messages, and no randomness is repeated.
 
-Some checks call the random choice of agents and the noise directly, without running a round. `every_round` then
-compares these draws with the release of a whole round.
+Some checks choose agents and draw noise without running a round. `every_round` checks that whole rounds with the same
+seed choose the same agents and add the same noise.
 """
 
 import math
@@ -75,7 +75,10 @@ def standard_noise(rounds: RepeatedRounds, seed: int, t: int) -> Tensor:
 
 
 def _messages(rounds: RepeatedRounds, turn: int) -> tuple[Tensor, Tensor]:
-    """Return all agents' messages in one of three variants (N x M), and N booleans, True for each missing message."""
+    """Return the messages of all agents, N x M, and N booleans, True for each missing message.
+
+    `turn` modulo 3 selects one of three variants.
+    """
     N, _, M = rounds.target.shape
     every = torch.arange(N)
     if turn % 3:

@@ -69,7 +69,7 @@ class AgentsState:
                 setattr(self, name, torch.cat([old, old.new_zeros(len(old), more, *old.shape[2:])], 1))
 
     def replace_values(self, agents: Tensor, y: Tensor) -> None:
-        """Set all observations of each agent that is True in `agents` (n) to the agent's entry of y (n)."""
+        """Set all observations of agent i to the value `y[i]` if `agents[i]` is True. agents: n; y: n."""
         self.all_y[:, : self.count] = torch.where(agents[:, None], y[:, None], self.y)
 
     def select(self, rows: Tensor) -> "AgentsState":

@@ -15,7 +15,8 @@ Weighting = Callable[[int, Tensor, int], Tensor]
 def level_of(weighting: Weighting, round: int) -> float:
     """Return the level of a round; rounds of equal level have equal weights.
 
-    The method `level` is used only if the class that defines `__call__` defines it; otherwise the level is the round.
+    If the class that defines `__call__` also defines a method `level`, this method returns the level. Otherwise the
+    level is the round.
     """
     computing = next((kind for kind in type(weighting).__mro__ if "__call__" in vars(kind)), object)
     level = vars(computing).get("level")

@@ -1,6 +1,7 @@
-"""Calls of the compiled library; the result for a function or an agent does not depend on the rest of its batch.
+"""Calls of the compiled library; each call maximises a batch of functions.
 
-The calls raise MemoryError if memory is short, and ValueError for an index outside the grid or table.
+The result for one function does not depend on the other functions of the batch. The calls raise MemoryError if memory
+is short, and ValueError for an index outside the grid or table.
 """
 
 import ctypes
