@@ -115,7 +115,7 @@ def shown_in(found: Sequence[JudgedClaim], runs: Sequence[Run]) -> list[JudgedCl
 def _numbers(claim: StatedClaim, runs: Sequence[Run]) -> object:
     """Return a key that two claims of superiority share if they compare the same numbers in the same way.
 
-    Other claims share no key.
+    Any other claim has a key of its own.
     """
     test = claim.test
     if not isinstance(test, Comparison) or test.form != SUPERIORITY:
@@ -160,7 +160,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _facts(runs: Mapping[str, Sequence[Run] | LoadError]) -> dict[str, str]:
-    """Describe the runs of each experiment by their number, core hours and command."""
+    """Return a text for each experiment: how many runs it has, their core hours, and the command that makes them."""
     found = {}
     for name, given in runs.items():
         if given and not isinstance(given, LoadError):

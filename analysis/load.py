@@ -49,7 +49,7 @@ class Run:
 
     @property
     def own_sample(self) -> bool:
-        """True if the run's data are a random sample of a file, which depends on the run's seed."""
+        """True if the run's data are a random sample of a file, drawn with the run's seed."""
         return self.config["problem"].get("subset_seed") == self.seed
 
     @property
@@ -107,7 +107,10 @@ class SettingRuns:
 
     @property
     def noise(self) -> dict[str, float | None]:
-        """The noise multiplier z, sampling probability q and clip norm S; None unless private and federated."""
+        """The noise multiplier z, sampling probability q and clip norm S.
+
+        All are None if the setting is outsourced or not private.
+        """
         own = self.private and not self.first.outsourced
         return {key: self.first.config["privacy"][key] if own else None for key in NOISE}
 
@@ -151,7 +154,10 @@ def finished_experiments(results_dir: Path) -> list[str]:
 
 
 def with_parts(results_dir: Path, names: Iterable[str]) -> list[str]:
-    """Replace names that have no finished runs by those of the finished experiments `<name>_*`, if there are any."""
+    """Replace each name without finished runs by the names of the finished experiments `<name>_*`.
+
+    If there are no such experiments, the name stays.
+    """
     finished, found = finished_experiments(results_dir), list[str]()
     for name in names:
         parts = [] if name in finished else [other for other in finished if other.startswith(f"{name}_")]
@@ -174,7 +180,10 @@ def variant(run: Run) -> tuple[Any, ...]:
 
 
 def trust_in_words(run: Run) -> str:
-    """Return the trust in words, such as `local noise`; empty for a trusted server or a run that is not private."""
+    """Return what replaces the trusted server of a private run, such as `local noise`.
+
+    The text is empty if the server is trusted or the run is not private.
+    """
     privacy = run.config["privacy"]
     if not run.summary["private"] or privacy.get("trust", "server") == "server":
         return ""

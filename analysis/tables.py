@@ -81,7 +81,7 @@ def no_guarantees(groups: Sequence[SettingRuns]) -> list[str]:
 
 
 def caption(groups: Sequence[SettingRuns]) -> list[str]:
-    """Return the lines below the table, on errors, epsilon and data."""
+    """Return the lines below the table; they explain the standard errors, epsilon and the data."""
     several, outsourced = max(len(g.runs) for g in groups) > 1, groups[0].first.outsourced
     lines = [f"{'mean ± standard error over' if several else 'mean of'} {seeds_phrase(groups)}"]
     guaranteed = [g for g in groups if g.private]
@@ -129,7 +129,7 @@ def epsilons_in_words(group: SettingRuns, names: Iterable[str]) -> str:
 
 
 def with_error(group: SettingRuns, t: int) -> str:
-    """Return mean and standard error after round t as `0.1234 ± 0.0012`, or – if there is no round t."""
+    """Return mean and standard error after round t as `0.1234 ± 0.0012`; if there is no round t, return `–`."""
     if t > group.rounds:
         return "–"
     mean, se = group.at(t)

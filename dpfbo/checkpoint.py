@@ -6,7 +6,7 @@
 
 Every file contains a sha256 of its content, and a round's file also the digest of the previous round's file. An
 incomplete file counts as absent. A file that was edited, or that belongs to another run or format, raises
-CheckpointError. The digests reveal accidents and edits, not forgery.
+CheckpointError. The digests have no key: an edit goes unnoticed if its author also recomputes the digests.
 
 The files hold secret data, like rounds.parquet, but no seed, no state of a generator and no noise vector.
 """
@@ -147,7 +147,7 @@ class Checkpoint:
             yield kept.round
 
     def record(self, t: int) -> RoundRecord:
-        """Read the queries of round t, which must be known to this object. Raises OSError if they cannot be read."""
+        """Read the queries of round t from its file. Raises OSError if the file is absent or cannot be read."""
         return self._read_known(t).round.agents
 
     def _read(self, t: int) -> "_KeptRound | None":
@@ -170,9 +170,9 @@ class Checkpoint:
         return self._last[1]
 
     def forget_from(self, t: int, released: int | None = None) -> None:
-        """Delete the files of rounds t and later.
+        """Delete the files of rounds t and later, and release.npz unless it holds the release of round `released`.
 
-        Keep release.npz only if it holds the release of round `released`. By default, `released` is t.
+        released: the next round of the run, in which the kept release is sent again; t by default.
         """
         for path in self.folder.glob("round-*.npz"):
             if int(path.stem.partition("-")[2]) >= t:

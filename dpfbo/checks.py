@@ -25,7 +25,7 @@ class SettingError(ValueError):
     """A setting breaks a rule.
 
     Attributes:
-        name: The library's name of the setting; a caller may replace it by its own name.
+        name: The setting's name in the library. A caller may raise the error again with the name that its users know.
         rule: The rule, and the value that breaks it.
 
     Example:

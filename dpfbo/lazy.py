@@ -53,7 +53,7 @@ def uncollected(for_good: bool = False) -> Iterator[None]:
 
 
 def _elsewhere(package: str, name: str) -> str:
-    """Return the end of an error message that says which subpackage has the name; empty if none has it."""
+    """Return `: it is <package>.<subpackage>.<name>` for an error message; empty if no subpackage has the name."""
     for room, (module, _) in places(package).items():
         if module == package and name in places(f"{package}.{room}"):
             return f": it is {package}.{room}.{name}"

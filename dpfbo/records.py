@@ -22,7 +22,8 @@ class RoundRecord:
     u, x: the queries, n x k x D, in the unit cube and in the problem's units. The other tensors are n x k. region: the
     sub-region of the query. source: the number of the `Source` that chose the query. y: the observation, larger is
     better; NaN if the evaluation failed. best: the agent's largest `Problem.true_value` so far; NaN if there is none.
-    metric: `reference - best`; for a problem without a reference, `best` in the objective's own sign.
+    metric: `reference - best`. If the problem has no reference, the metric is `best`, negated if the objective is to be
+    minimised.
     """
 
     round: int
@@ -92,7 +93,7 @@ def packed(record: RoundRecord) -> dict[str, np.ndarray]:
 
 
 def unpacked(round: int, arrays: Mapping[str, np.ndarray]) -> RoundRecord:
-    """Restore a round's record from copies of `packed` arrays. Raises KeyError if an array is missing."""
+    """Restore a round's record from `packed` arrays, which are copied. Raises KeyError if an array is missing."""
     tensors = {
         name: torch.from_numpy(np.array(array)) for name, array in arrays.items() if name in (*_RECORD, SAME_POINTS)
     }

@@ -25,8 +25,9 @@ def row_groups(
 ) -> Iterator[pa.Table]:
     """Yield tables of `rows` rows, the last with the remaining rows.
 
-    There is one row for each agent and query, round after round. If there are several tables, a parameter whose choices
-    have several types becomes a column of JSON texts. A column is null where its parameter is inactive.
+    There is one row for each agent and query, round after round. A parameter's column has the same type in all tables:
+    if there is more than one table, a parameter with choices of different types becomes a column of JSON texts. A
+    column is null where its parameter is inactive.
 
     Args:
         records: All rounds.

@@ -81,7 +81,7 @@ def values_at(problem: Problem, x: Tensor, seed: int) -> Tensor:
 
 
 def headroom(values: Tensor, reference: Tensor | None, n_init: int) -> dict[str, float]:
-    """Estimate what agents could gain by sharing, from their values at common points, N x K.
+    """Estimate what agents could gain by sharing; `values` (N x K) holds the values of N agents at the same K points.
 
     The first four results are means over the agents. best: the value at an agent's own best point. shared: the value
     at the point that is best on average for all *other* agents. few: the expected best value of n_init random points.
@@ -120,8 +120,8 @@ def shared_share(values: Tensor) -> float:
     """Estimate the shared part `v_g / (v_g + v_h)` of the variance of `f_n(x) = c_n + g(x) + h_n(x)`; values: N x K.
 
     By analysis of variance, `v_h` is the mean square of the residuals after subtracting agent and point means. `v_g` is
-    the mean square of the centred point means, minus `v_h / N`, which h_n adds to it in expectation. Noise counts as
-    part of h_n. The estimate may be below 0 if g is near 0, and is 0 if all objectives are constant.
+    the mean square of the centred point means, minus `v_h / N`, the expected contribution of h_n to this mean square.
+    Noise counts as part of h_n. The estimate may be below 0 if g is near 0, and is 0 if all objectives are constant.
     """
     N, K = values.shape
     centred = values - values.mean(1, keepdim=True)
@@ -142,10 +142,11 @@ def composed_problems(overrides: Sequence[str]) -> list[tuple[str, DictConfig]]:
 
 
 def measure(cfg: DictConfig, title: str, seeds: Sequence[int], most: int) -> dict[str, Any]:
-    """Measure a problem's headroom for each seed; return the results, their statistics, and facts about the problem.
+    """Measure for each seed what sharing could gain (`headroom`); return results, statistics and facts on the problem.
 
     The statistics are mean and standard error over the seeds; with one seed, the error is None. seeds: the seeds of the
-    objectives; only the first is used if the objectives depend on no seed. most: the largest number of points.
+    objectives; only the first is used if the objectives depend on no seed. most: the largest number of points at which
+    the objectives are evaluated.
     """
     follows = "function_seed" in cfg.problem and OmegaConf.is_interpolation(cfg.problem, "function_seed")
     used, found = list(seeds if follows else seeds[:1]), []

@@ -44,7 +44,7 @@ def parse_command_line(arguments: Sequence[str]) -> tuple[argparse.Namespace, li
 
 
 def complete_overrides(conf: Path, words: Sequence[str]) -> list[str]:
-    """Return completions of the override `words[-1]`. conf: folder of config.yaml. Checked with hydra-core 1.3.8."""
+    """Return completions of `words[-1]`, an override of config.yaml in `conf`. Checked with hydra-core 1.3.8."""
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from hydra.plugins.completion_plugin import DefaultCompletionPlugin
@@ -55,7 +55,7 @@ def complete_overrides(conf: Path, words: Sequence[str]) -> list[str]:
 
 
 def parse_overrides(overrides: Sequence[str]) -> list[Override]:
-    """Parse overrides, also `a=1,2`; call it while Hydra is initialised. Checked with hydra-core 1.3.8."""
+    """Parse overrides, including sweeps such as `a=1,2`; Hydra must be initialised. Checked with hydra-core 1.3.8."""
     from hydra.core.global_hydra import GlobalHydra
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
@@ -80,9 +80,9 @@ def run_composed(task: Callable[[DictConfig], None], cfg: DictConfig) -> None:
 
 
 def run_each(task: Callable[[DictConfig], Any], overrides: Sequence[str]) -> list[Any]:
-    """Start the runs of `-m` while Hydra is initialised; return the JobReturn of each. Checked with hydra-core 1.3.8.
+    """Start the runs of `-m`, and return the JobReturn of each. Checked with hydra-core 1.3.8.
 
-    Raises an error of the launcher, of a task, or of the composition of a run.
+    Hydra must be initialised. Raises an error of the launcher, of a task, or of the composition of a run.
     """
     from hydra.core.global_hydra import GlobalHydra
 

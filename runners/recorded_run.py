@@ -46,7 +46,7 @@ def run_configuration(cfg: DictConfig, on_round: OnRound = lambda done: None) ->
 
 
 def finished_before(given: DictConfig, settings: Settings, single: bool = False) -> Recorded | None:
-    """Return the summary and the folder of a finished run; None if `record_run` has something to do."""
+    """Return the summary and the folder of a finished run; None if `record_run` has to run it or tidy the folder."""
     folder = run_folder_of(RunIdentity.of(given, settings), single)
     summary = finished.summary_of(folder, settings.rounds)
     return None if summary is None or settings.again or not finished.settled(folder) else (summary, folder.path)
@@ -58,12 +58,14 @@ def record_run(
     single: bool = False,
     identity: RunIdentity | None = None,
 ) -> Recorded:
-    """Run and record an experiment. Resume an interrupted run; return a finished one unless `again` is set.
+    """Run and record an experiment, or resume an interrupted run; return the summary and the folder.
 
-    on_round: called for every round, including those before a resumption. single: True outside a sweep. Then the name
-    of a new folder starts with the run's label, and this run continues an earlier one that differs only in having fewer
-    rounds. identity: the identity of the run; None to compute it from `composition`. Raises ResultsError before any
-    work starts if the folder cannot be written.
+    If the run has finished before, nothing runs unless the setting `again` is true.
+
+    on_round: called for every round, including those before a resumption. single: True outside a sweep. A single run
+    continues an earlier run, if there is one that differs only in having fewer rounds. If the folder of a single run is
+    new, the folder's name starts with the run's label. identity: the identity of the run; None to compute it from
+    `composition`. Raises ResultsError before any work starts if the folder cannot be written.
     """
     experiment, settings = composition.experiment, composition.settings
     run = RunIdentity.of(composition.given, settings) if identity is None else identity
@@ -154,7 +156,7 @@ def record_run(
 
 
 def _origin(experiment: Experiment) -> RunOrigin:
-    """Return digests of the run's data and code. Raises ValueError for resume=any_code with real releases."""
+    """Return digests of the run's data and code. Raises ValueError for resume=any_code in a real run (rng `os`)."""
     settings = experiment.settings
     if settings.resume == ANY_CODE and not settings.privacy.seeded:
         raise ValueError(f"resume={ANY_CODE} is for simulations, whose privacy.rng is seeded: leave it out")
@@ -165,8 +167,8 @@ def _origin(experiment: Experiment) -> RunOrigin:
 def _coverage(experiment: Experiment, run: RunIdentity) -> LedgerCoverage:
     """Return the first line of the run's ledger.
 
-    For releases of confidential data, not of a simulation, the line has no fingerprint of the data: others could test
-    guesses of the data against the fingerprint.
+    The line has a fingerprint of the data only in a simulation. In a real run (rng `os`), others could test guesses of
+    the data against the fingerprint.
     """
     seeded = run.settings.privacy.seeded
     data, seed = (data_fingerprint(experiment.problem), run.settings.seed) if seeded else (None, None)
@@ -181,7 +183,7 @@ def _row_groups(experiment: Experiment, result: Result) -> Iterator[pa.Table]:
 
 
 def _progress(experiment: Experiment, result: Result, facts: dict[str, Any], before: float | None) -> Progress:
-    """Return the content of progress.json. before: epsilon before the first round."""
+    """Return the content of progress.json. before: epsilon of earlier charges in the ledger; None if infinite."""
     privacy = experiment.settings.privacy
     limits = {"target_epsilon": privacy.epsilon}
     limits |= {"budget_epsilon": privacy.budget.epsilon, "budget_delta": privacy.budget.delta}

@@ -92,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _fitting(party: Any, do: Callable[..., Answer]) -> Any:
-    """Return what the function `do` of a command takes first: the party, or the party's agent.
+    """Return the first argument for the function `do` of a command: the party, or the party's agent.
 
     Raises StateError if the command is for another kind of study.
     """

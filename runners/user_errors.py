@@ -37,10 +37,10 @@ def _of_overrides() -> tuple[type[Exception], ...]:
 
 
 def outcome(program: Callable[[], int | None], interrupted: str = "interrupted") -> tuple[int, str]:
-    """Run a program; return its exit code, and the message of its error, empty if there is none.
+    """Run a program; return its exit code and its error message, which is empty without an error.
 
-    Only errors that a user can fix, and Ctrl-C, are caught. The code is 1 after an error, 2 if overrides do not
-    compose, INTERRUPTED (message: `interrupted`) after Ctrl-C.
+    Only errors that a user can fix, and Ctrl-C, are caught. The code is 2 if overrides do not compose, and 1 after
+    another error. After Ctrl-C, the code is INTERRUPTED, and the message is the argument `interrupted`.
     """
     try:
         return program() or 0, ""

@@ -44,10 +44,11 @@ def regret_by_iteration(
 
 
 def releases_by_iteration(groups: Sequence[SettingRuns], style: PageStyle = SCREEN) -> list[Page]:
-    """Draw the sweeps over claimed epsilon or r on one page, and those over guaranteed epsilon on another.
+    """Draw the settings with a claimed epsilon on one page, and those with a guaranteed epsilon on another.
 
-    r is the number of released columns. A page without sweeps is left out. If there are no sweeps at all, only the
-    first page is drawn.
+    The panels of the first page compare claimed epsilons, or values of r (the number of released columns). Settings
+    without an epsilon are in every panel. A page without other settings is left out. If no setting has an epsilon, only
+    the first page is drawn.
     """
     found = families(groups)
     claimed, guaranteed = found.by_title((*found.claimed, *found.columns)), found.by_title(found.guaranteed)

@@ -62,9 +62,9 @@ def accountant_in_words(name: str) -> str:
 def with_epsilon(label: str, group: SettingRuns, epsilon: float | None, wanted: str = ACCOUNTANT) -> str:
     """Return a legend entry such as `DP-FTS, z = 1 (ε = 7.05)`; labels of settings without privacy are unchanged.
 
-    wanted: the accountant of the picture. If the setting has no epsilon by `wanted`, the entry names the setting's own
-    accountant. If `wanted` is the setting's own accountant, an epsilon of 98 % to 100 % of the setting's target epsilon
-    is left out.
+    wanted: the accountant of the picture. If the setting has no epsilon by `wanted`, `epsilon` is by the setting's own
+    accountant, which the entry then names. If `wanted` is the setting's own accountant, and `epsilon` is 98 % to 100 %
+    of the setting's target epsilon, the entry is the label alone, which states the target.
     """
     if not group.private:
         return label
@@ -104,7 +104,7 @@ def deltas(groups: Sequence[SettingRuns]) -> str:
 
 
 def cut_off(groups: Sequence[SettingRuns], shown: Span) -> str:
-    """Return a sentence such as `Rounds 0 to 7 of some lines are above the picture.`; empty if all begin inside."""
+    """Return a text such as `Rounds 0 to 7 of some lines are above the picture.`; empty if every line begins inside."""
     means = [g.curve()["mean"].to_numpy() for g in groups]
     for side, outside in (("above", [m > shown.high for m in means]), ("below", [m < shown.low for m in means])):
         counts = [int(out.size if out.all() else out.argmin()) for out in outside]  # leading rounds outside
@@ -132,9 +132,9 @@ def _together(labels: Sequence[str]) -> str:
 
 
 def zeros(groups: Sequence[SettingRuns], logarithmic: bool, t: int | None = None) -> str:
-    """Return a sentence on settings with regret 0 after round t, if the axis is logarithmic; may be empty.
+    """Return a sentence on the settings that a logarithmic axis cannot show, as their regret is 0 after round t.
 
-    t: None for the last round.
+    Returns an empty text if there are none, or if the axis is not logarithmic. t: None for the last round.
     """
     names = []
     for group in groups if logarithmic else ():
@@ -150,10 +150,11 @@ def left_out(labels: Sequence[str]) -> str:
 
 
 def verdicts(findings: Sequence[JudgedClaim]) -> list[str]:
-    """Return a line for each of up to 6 decided claims, the paper's first, and a line that counts the other claims.
+    """Return a line for each of up to 6 decided claims, and a last line that counts the other claims.
 
-    Repeated claims and claims that were not run are left out. A line reads `FTS beats TS; mean regret over rounds 1 to
-    40: holds (5.1 standard errors, 20 functions).`
+    Claims of the paper come before claims from other sources. Repeated claims and claims that were not run are neither
+    listed nor counted. A line reads `FTS beats TS; mean regret over rounds 1 to 40: holds (5.1 standard errors, 20
+    functions).`
     """
     ids = {f.id for f in findings}
     known = [f for f in findings if f.verdict != NOT_RUN and f.repeats not in ids]

@@ -95,7 +95,7 @@ def _rows(runs: Sequence[Run], t: int | None) -> list[dict[str, object]]:
     """Return the rows of `table` for T = t.
 
     If t is None, the T of each variant is the number of rounds of its shortest run. Runs whose server sends no weight
-    vectors have no length-scale, so they are repeated for each length-scale.
+    vectors do not depend on the length-scale, so their rows are repeated under every length-scale of the other runs.
     """
     variants: dict[tuple[object, ...], list[Run]] = {}
     for run in runs:
@@ -196,7 +196,10 @@ def _panel(
 
 
 def _sends_queries(run: Run) -> bool:
-    """Return True if the run's server sends vectors that agents maximise for queries, not a shared prior."""
+    """Return True if the run's server sends weight vectors, rather than a shared prior or nothing.
+
+    Agents get their queries by maximising the function with these weights.
+    """
     return run.config["algorithm"].get("server") in ("Server", "PeerExchange")
 
 

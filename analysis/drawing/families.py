@@ -1,4 +1,4 @@
-"""Sweeps of an outsourced experiment over claimed epsilon, r (released columns) and guaranteed epsilon."""
+"""Families of outsourced settings that differ in claimed epsilon, guaranteed epsilon or r (released columns)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,8 @@ FEWEST = 3  # least number of r for a sweep at a claimed epsilon other than the 
 class CurveFamily:
     """Settings that differ in one number.
 
-    title: title of the panel; name, style: label and look of the joining line; x: the number for each of the `curves`.
+    title: title of the panel; x: the number in which the `curves` differ, for each curve; name, style: label and look
+    of the line that joins the points at `x`.
     """
 
     title: str

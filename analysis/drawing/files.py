@@ -21,7 +21,7 @@ USUAL = ("png", "pdf")  # default formats
 
 
 def writable(folder: Path) -> None:
-    """Raise LoadError unless files can be written to a folder, which need not exist."""
+    """Raise LoadError if a folder cannot be written to or, if it does not exist, cannot be created."""
     nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not nearest.is_dir():
         raise LoadError(f"nothing can be written to {folder}: {nearest} is a file; give another place with --out")

@@ -24,7 +24,7 @@ BLIND = 0.01  # target epsilon below which a release counts as noise alone
 
 
 def has_gains(runs: Sequence[Run]) -> bool:
-    """Return True if all runs trust the server, and `local` has different numbers of agents on some problem."""
+    """Return True if all runs trust the server, and one problem has `local` runs with different numbers of agents."""
     if any(trust_in_words(run) for run in runs):
         return False
     sizes: dict[object, set[int]] = {}

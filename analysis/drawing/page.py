@@ -51,8 +51,8 @@ def page(
     """Make a page with a title, legends, a caption, and empty axes in the order of the panels.
 
     shared: entries of the legend above all panels. heads: the panels, row by row; None leaves a gap. columns: panels in
-    a row; all by default. If panels would be narrower than the width `style.beside`, the rows have fewer panels and no
-    gaps.
+    a row; all by default. Panels side by side are at least `style.beside` wide: if `columns` of them do not fit, the
+    rows have fewer panels, and the gaps are closed.
     """
     u, count = style.unit, sum(head is not None for head in heads)
     width = style.width if count == 1 else style.wide
@@ -128,7 +128,7 @@ def words(figure: Figure) -> tuple[str, str]:
 
 
 def apart(figure: Figure) -> tuple[str, Bbox]:
-    """Return the caption of a picture, and the area above it as a box in inches."""
+    """Return the caption of a picture, and the area above the caption as a box in inches."""
     (caption,) = [text for text in figure.texts if text.get_gid() == CAPTION]
     width, height = figure.get_size_inches()
     top = caption.get_window_extent().y1 / figure.dpi if caption.get_text() else 0.0

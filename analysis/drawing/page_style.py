@@ -12,9 +12,9 @@ WIDEST = 30.0  # inches
 class PageStyle:
     """The sizes of a page, in inches or, for text, in points.
 
-    width, wide: widths with one panel and with several; least: the smallest width. font: size of the axes' text;
-    legend, title, caption: sizes of these texts. panel: the smallest height of a panel; beside: the smallest width of
-    panels side by side. titled, captioned: whether the picture shows these texts.
+    width, wide: widths of a page with one panel and with several; least: the smallest allowed width of a page. font:
+    size of the axes' text; legend, title, caption: sizes of these texts. panel: the smallest height of a panel; beside:
+    the smallest width of each panel in a row of several. titled, captioned: whether the picture shows these texts.
     """
 
     name: str
@@ -35,7 +35,7 @@ class PageStyle:
 
     @property
     def unit(self) -> float:
-        """The factor for lengths, which are designed for text of 10 points."""
+        """The factor that scales lengths chosen for text of 10 points to the text of this style."""
         return self.font / 10
 
     @property

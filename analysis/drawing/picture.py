@@ -43,9 +43,9 @@ class Series:
     published: Mapping[float, float] = field(default_factory=dict)
 
     def ends(self, since: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """Return mean - se and mean + se, each followed by the published values.
+        """Return the arrays mean - se and mean + se; the values in `published` are appended to each array.
 
-        For a curve, `se` is not used: both arrays hold the means and published values from round `since` on.
+        If the series is a curve, both arrays hold the means and published values from round `since` on, without `se`.
         """
         if self.kind == CURVE:
             known = [value for t, value in self.published.items() if t >= since]
@@ -65,7 +65,10 @@ def points(
     groups: Sequence[SettingRuns], t: int, x: Sequence[float], label: str, style: Style, kind: str,
     published: Mapping[str, dict[float, float]],
 ) -> Series:  # fmt: skip
-    """Return the series of settings after round t, each at its x. published: values by label and round."""
+    """Return one series with a value for each setting: the metric after round t, at the setting's x.
+
+    published: published values by label and round.
+    """
     at = np.array([[mean, se or 0.0] for mean, se in (g.at(t) for g in groups)])
     known = {
         where: published[g.label][t] for where, g in zip(x, groups, strict=True) if t in published.get(g.label, {})
@@ -147,7 +150,7 @@ def title(groups: Sequence[SettingRuns], what: str) -> str:
 
 
 def metric_label(groups: Sequence[SettingRuns]) -> tuple[str, str]:
-    """Return the metric in words, and an addition for long axes, such as ` (mean over agents)`."""
+    """Return the metric in words, and a text such as ` (mean over agents)` to append if the axis is long enough."""
     over = "units of σ_y" if groups[0].first.outsourced else "mean over agents"
     return metric_in_words(groups[0].first.summary["metric"]), f" ({over})"
 

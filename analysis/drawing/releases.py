@@ -79,7 +79,10 @@ def releases_by_columns(groups: Sequence[SettingRuns], t: int, style: PageStyle 
 
 
 def table(groups: Sequence[SettingRuns], t: int) -> pd.DataFrame:
-    """Return a row for each setting and a row for each value of the paper; r is the number of released columns."""
+    """Return the numbers of the picture: a row for each setting, and a second row for its published mean, if any.
+
+    The column `r` is the number of released columns.
+    """
     known, rows = published_values(groups), []
     for g in groups:
         mean, se = g.at(t)
@@ -106,7 +109,7 @@ def sigma_min(group: SettingRuns) -> float | None:
 def threshold(r: float, epsilon: float, delta: float) -> float:
     """Return the threshold w = 16 sqrt(r ln(2 / delta)) / epsilon * ln(16 r / delta).
 
-    If any singular value of the rows is below w, all singular values are raised before the release of r columns.
+    If any singular value of the rows is below w, all singular values are increased before the release of r columns.
     """
     return 16 * math.sqrt(r * math.log(2 / delta)) / epsilon * math.log(16 * r / delta)
 
@@ -142,7 +145,7 @@ def _thresholds(swept: Sequence[SettingRuns]) -> str:
 
 
 def _mark(axes: Axes, swept: Sequence[SettingRuns], ticks: Sequence[float]) -> None:
-    """Write the threshold w above each r, and shade the range of r with raised singular values."""
+    """Write the threshold w at each r, and shade the range of r in which the release increases singular values."""
     w_of: dict[float, list[str]] = {}
     raised = []
     for group in swept:

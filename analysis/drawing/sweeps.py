@@ -30,7 +30,11 @@ class SweepPanel:
 
 
 def panels(groups: Sequence[SettingRuns]) -> list[SweepPanel]:
-    """Return two panels if a private algorithm's settings vary two keys around a `_centre`; otherwise one panel."""
+    """Return one panel, or two panels if a private algorithm was swept over two keys.
+
+    The two sweeps must share a setting, the `_centre`: all other settings of the algorithm differ from this setting in
+    exactly one of the two keys. Each key has a panel, which also shows the other algorithms.
+    """
     families: dict[str, list[SettingRuns]] = {}
     for group in groups:
         families.setdefault(group.first.config["algorithm"]["name"], []).append(group)

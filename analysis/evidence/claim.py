@@ -61,7 +61,11 @@ class StatedClaim:
         return int(selection.published_yaml("settings.yaml")["looks"].get(self.experiment, LOOKS))
 
     def outcome(self, runs: Sequence[Run]) -> Outcome:
-        """Test the claim: "not run" if a setting has no run, "not decided" if the runs are ambiguous."""
+        """Test the claim on `runs`.
+
+        The claim is "not run" if one of its settings has no run. The claim is "not decided" if the runs do not allow
+        the test, for example because several settings could be meant.
+        """
         if not runs:
             return Outcome(f"no finished run of {self.experiment}", None, "–", Evidence(otherwise=NOT_RUN))
         try:
@@ -78,10 +82,10 @@ class JudgedClaim:
 
     ours: estimate ± standard error; a difference is positive if it supports the claim. standard_errors: as in
     `claim_tests.Outcome`. units: number and kind of the independent units. kind: "effect", "agreement", "epsilon",
-    "control" or "own". form: form of the test. repeats: id of an earlier claim with the same case and test, or, for
-    findings of ours, with identical runs; empty if there is none. margin: relative difference within which the verdict
-    is "level". needed: estimated number of units that would decide an undecided claim. p: p-value of the test for
-    "holds".
+    "control" or "own". form: form of the test. repeats: id of an earlier claim with the same problem, size and test; a
+    finding of ours also repeats an earlier finding of ours that compares equal values; empty if there is none. margin:
+    relative difference within which the verdict is "level". needed: estimated number of independent units that would
+    decide an undecided claim. p: p-value of the test for "holds".
     """
 
     id: str
@@ -119,8 +123,9 @@ def all_claims() -> tuple[StatedClaim, ...]:
 def _stated(entry: Mapping[str, Any], inherited: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[StatedClaim]:
     """Yield the claims of a YAML entry, for each combination of the values in its key `for`.
 
-    In a text, {name} stands for a value of that name. The key `only` restricts the values: other combinations have no
-    claim. Entries under the key `claims` inherit all keys of this entry except those in `LEAF`.
+    In the texts of the entry, {name} is replaced by the value of `name` in the combination. The key `only` lists the
+    allowed values: a combination with any other value has no claim. Entries under the key `claims` inherit all keys of
+    this entry except those in `LEAF`.
     """
     for chosen in _combinations(entry.get("for", {})):
         known = dict(values) | {name: _filled(value, values) for name, value in chosen.items()}
@@ -142,7 +147,10 @@ def _combinations(rows: Any) -> Iterator[dict[str, Any]]:
 
 
 def _filled(value: Any, values: Mapping[str, Any]) -> Any:
-    """Replace each {name} in a text; a text that is a single {name} becomes the value, of any type."""
+    """Replace each {name} in a text by `values[name]`.
+
+    A text that is a single {name} is replaced by `values[name]` itself, which may be of any type.
+    """
     if isinstance(value, list):
         return [_filled(part, values) for part in value]
     if not isinstance(value, str) or "{" not in value:

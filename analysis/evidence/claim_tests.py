@@ -25,9 +25,9 @@ AGREEMENT, EPSILON = "agreement", "epsilon"
 class Outcome:
     """The outcome of a test.
 
-    ours: the estimate in words. standard_errors: the estimate of the test's least significant condition, divided by its
-    standard error. For agreement with published numbers, it is the largest distance of our mean from a published one,
-    in standard errors and with a minus sign.
+    ours: the estimate in words. standard_errors: an estimate divided by its standard error. If a test has several
+    conditions, the estimate is that of the least significant condition. In a test of agreement with published means,
+    standard_errors is minus the largest distance between our mean and a published mean, in standard errors.
     """
 
     ours: str
@@ -47,11 +47,11 @@ class End:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A test that linear conditions (`ends`) on the settings' measures hold.
+    """A test of linear conditions on the settings' measures; the claim holds if all conditions in `ends` hold.
 
     Differences are taken within each independent unit (a function or a seed). weights: weights of the printed estimate.
-    level: conditions that together mean that the settings differ by less than `margin`. before, after: texts around the
-    words of the measure.
+    level: conditions that together mean that the settings differ by less than `margin`. before, after: texts to put
+    before and after `measure.words`.
     """
 
     form: str
@@ -126,7 +126,8 @@ def _within(margin: float | None, weights: Sequence[float], scale: Sequence[floa
 def trend(best_first: Sequence[SettingFilter], measure: Measure, margin: float | None = None) -> Comparison:
     """Test that the measure rises along `best_first`: its least-squares slope over the ranks is above 0.
 
-    The settings are level if the change from first to last is less than `margin` times the mean of the measure.
+    If `margin` is given, the settings can also be found level: the fitted change from first to last, up or down, is
+    less than `margin` times the mean of the measure.
     """
     n = len(best_first)
     middle = (n - 1) / 2
@@ -140,10 +141,10 @@ def trend(best_first: Sequence[SettingFilter], measure: Measure, margin: float |
 def control(
     pairs: Sequence[tuple[SettingFilter, Sequence[SettingFilter]]], measure: Measure, margin: float | None = None
 ) -> Comparison:
-    """Test that the mean over settings is below the mean over their blind servers, for every kind of server.
+    """Test that the measure, averaged over settings, is lower than with blind servers, for each kind of blind server.
 
-    A blind server sends random or Sobol points. pairs: each setting with one blind server of each kind; the order of
-    the kinds is the same for all settings.
+    A blind server sends random or Sobol points. pairs: each setting, and the settings with blind servers that it is
+    compared with, one of each kind. The order of the kinds is the same in all pairs.
     """
     settings = tuple(dict.fromkeys(where for good, servers in pairs for where in (good, *servers)))
     ends, level = [], list[End]()
@@ -230,7 +231,7 @@ class Agreement:
 
 @dataclass(frozen=True)
 class PrintedEpsilon:
-    """A check that the moments accountant gives the printed epsilon to two decimals; it needs no statistics."""
+    """A check, without statistics, that the moments accountant gives the paper's printed epsilon to two decimals."""
 
     form: ClassVar[str] = EPSILON
     words: ClassVar[str] = "moments accountant, δ = N^−1.1"
@@ -260,7 +261,7 @@ ClaimTest = Comparison | Agreement | PrintedEpsilon
 def with_error(estimate: Estimate, what: str = "differences") -> str:
     """Format an estimate as `0.0209 ± 0.0011`, with two digits of the error.
 
-    what: noun for the text `all differences equal`, which replaces an error of 0.
+    If the error is 0, the text is `0.0209, all differences equal`. what: the plural noun in this text.
     """
     if estimate.se is None:
         return number(estimate.value, None)
@@ -270,6 +271,9 @@ def with_error(estimate: Estimate, what: str = "differences") -> str:
 
 
 def number(value: float, se: float | None) -> str:
-    """Format `value` to the second digit of its error, or with three digits if the error is tiny or missing."""
+    """Format `value` with as many decimals as two significant digits of its error `se` need.
+
+    If the error is tiny or missing, `value` has three significant digits.
+    """
     digits = f"{value:.{max(0, 1 - math.floor(math.log10(se)))}f}" if se and se >= _TINY else f"{value:.3g}"
     return digits.replace("-", "−")

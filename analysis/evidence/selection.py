@@ -42,8 +42,9 @@ class Case:
     """The problem, the number of agents N, the rounds T and the metric of the runs that a claim is about.
 
     problem: name of the problem; a name that ends with `_`, such as `digits_`, stands for all that begin with it.
-    variant: required settings of the problem. longest: runs of T to this many rounds belong to the case, by default of
-    T alone; rounds after T are cut off. margin: relative difference of the metric within which two settings are level.
+    variant: required settings of the problem. longest: runs with T to `longest` rounds belong to the case, cut off
+    after round T; if None, only runs with exactly T rounds do. margin: two settings count as level if they differ by
+    less than this fraction of the metric.
     """
 
     problem: str
@@ -152,9 +153,9 @@ def _entry(known: dict[str, Any], name: str, text: str) -> Any:
 
 
 def blind_server(kind: str, text: str) -> SettingFilter:
-    """Return the setting with which `text` is compared: its server sends random or Sobol points, as `kind` says.
+    """Return the control of a setting: a server that sends random or Sobol points, as `kind` says.
 
-    The returned setting keeps those options of `text` that also apply to such a server.
+    text: the setting, such as `dp P=2 q=0.25`. The control keeps those options that also apply to such a server.
     """
     shared = published_yaml("settings.yaml")["blind_options"]
     options = " ".join(part for part in text.split() if part.partition("=")[0] in shared)
@@ -173,9 +174,10 @@ class Measure:
     ratio: bool = False
 
     def by_unit(self, runs: Sequence[Run]) -> dict[int, float]:
-        """For each independent unit, return the mean over its runs, or the logarithm of this mean if `ratio` is set.
+        """Return the mean over the runs of each independent unit, or the logarithm of the mean if `ratio` is set.
 
-        Raises Unclear if a run lacks the number, or if `ratio` is set and a mean is not positive.
+        The keys are the independent units (seeds of functions or of runs). Raises Unclear if a run has no finite value
+        of this measure, or if `ratio` is set and a mean is not positive.
         """
         grouped: dict[int, list[float]] = {}
         for run in runs:

@@ -69,8 +69,8 @@ REIMPLEMENTED = (
 def distinct(found: Sequence[JudgedClaim]) -> list[JudgedClaim]:
     """Return one claim of each group of repeated claims, the one with the most evidence.
 
-    A claim that was run has more evidence than one that was not. Ties are decided by the number of estimates with a
-    standard error, and then by the number of independent units.
+    A claim with the verdict "not run" has the least evidence. Ties are decided by the number of estimates with a
+    standard error, and then by the number of independent units (seeds, functions or splits).
     """
     best: dict[str, JudgedClaim] = {}
     for f in found:
@@ -141,7 +141,7 @@ def _repeats(found: Sequence[JudgedClaim], n: int) -> list[str]:
 def markdown(found: Sequence[JudgedClaim], facts: Mapping[str, str] | None = None, pictures: Path | None = None) -> str:
     """Return the page of verdicts as Markdown.
 
-    facts: by experiment, a sentence on its runs. pictures: folder of the pictures.
+    facts: a sentence on the runs of each experiment, by the experiment's name. pictures: folder of the pictures.
     """
     *kinds_of_claims, together = summary(found)
     lines = ["# Claims", "", " ".join(FAMILIES.split()), "", f"**{together}**", ""]
@@ -229,7 +229,7 @@ def _cells(finding: JudgedClaim) -> tuple[str, ...]:
 def _not_run(found: Sequence[JudgedClaim]) -> list[str]:
     """Return a line for each claim with the verdict "not run".
 
-    If all claims about an experiment have this verdict, each figure of the experiment has one line instead.
+    If all claims about an experiment have this verdict, one line for each figure replaces the lines of the claims.
     """
     begun = {f.experiment for f in found if f.verdict != NOT_RUN}
     lines = []

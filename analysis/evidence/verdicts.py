@@ -1,12 +1,13 @@
 """The rule that turns estimates and their standard errors into verdicts on claims.
 
-The independent unit is never an agent: it is a function if each seed draws another one, else a seed. A claim is a
-linear contrast of settings, computed for each unit that all settings share. Its mean `d` over `n` units has the
-standard error `se = s / sqrt(n)`, where s is the standard deviation. `d / se` is tested one-sided by Student's t with
-`n - 1` degrees of freedom. Fewer than `FEWEST` units, or units that are all equal, decide nothing. The claims about one
-figure are a family, whose family-wise error rate is at most `LEVEL`. A family is judged at most `LOOKS` times, as seeds
-may be added once; `looks` in `published/settings.yaml` lists the exceptions. Each time, it is tested by Holm's
-procedure (1979) at an equal share of `LEVEL` (Bonferroni).
+If a problem draws its objective function at random, the independent unit is the function; otherwise, it is the seed. An
+agent is never a unit. A claim is a linear contrast of settings, computed for each unit that all settings share. The
+mean `d` of the contrast over `n` units has the standard error `se = s / sqrt(n)`, where s is the standard deviation.
+`d / se` is tested one-sided by Student's t with `n - 1` degrees of freedom. Fewer than `FEWEST` units decide nothing,
+nor does a contrast that is the same for all units. The claims about one figure are a family, whose family-wise error
+rate is at most `LEVEL`. A family is judged at most `LOOKS` times, as seeds may be added once; `looks` in
+`published/settings.yaml` lists the exceptions. Each time, the family is tested by Holm's procedure (1979) at an equal
+share of `LEVEL` (Bonferroni).
 """
 
 import math
@@ -108,8 +109,9 @@ def mean_of(values: Sequence[float]) -> Estimate:
 def contrast(weights: Sequence[float], values: Sequence[Mapping[int, float]], constant: float = 0.0) -> Estimate | None:
     """Return the mean of `sum_k weight_k y_k[unit] + constant` over the units that all y_k share.
 
-    Returns None if they share no unit. A standard error below `ROUNDING` times the largest summand is set to 0. If the
-    error is then 0 or missing, a mean below the same limit is also set to 0, before `constant` is added.
+    Returns None if they share no unit. Before `constant` is added, rounding errors are removed. A standard error below
+    `ROUNDING` times the largest summand is set to 0. If the standard error is 0 or missing, a mean with an absolute
+    value below this limit is also set to 0.
     """
     shared = sorted(set.intersection(*map(set, values)))
     if not shared:
@@ -139,10 +141,10 @@ class Evidence:
     def p(self) -> dict[str, float]:
         """The p-value of each verdict that has a test.
 
-        The verdicts "holds" and "level" need all of their tests to be significant, so the largest p-value counts. The
-        verdict "contrary" needs only one estimate of the field `holds` to be significantly below 0, so the smallest
-        p-value counts, with Bonferroni's correction. If `excluded` is given, `excluded` itself is the p-value of
-        "contrary".
+        The verdicts "holds" and "level" need all of their tests to be significant, so the largest p-value counts. For
+        the verdict "contrary", one significantly negative estimate in the field `holds` is enough, so the smallest
+        p-value counts, with Bonferroni's correction. If the field `excluded` is not None, its value is the p-value of
+        "contrary" instead.
         """
         found = {}
         if self.holds:
@@ -155,9 +157,10 @@ class Evidence:
         return found
 
     def units_needed(self, level: float) -> int | None:
-        """Return the least number of units at which each test that a verdict needs has about the power `POWER`.
+        """Return the smallest sample size (number of independent units) that suffices for one of the verdicts.
 
-        The estimates are taken to be exact. Returns None if this number is not finite.
+        A size suffices for a verdict if the tests that decide the verdict have about the power `POWER`. The estimates
+        are taken to be exact. Returns None if no finite size suffices.
         """
         wanted = [max(d.units_needed(level) for d in ds) for ds in (self.holds, self.level) if ds]
         wanted += [d.negated().units_needed(level / len(self.holds)) for d in self.holds]
@@ -189,9 +192,9 @@ def family_verdicts(family: Sequence[Evidence], looks: int = LOOKS) -> list[tupl
 def deviation(ours: Estimate, published: PublishedMean) -> tuple[float | None, float | None]:
     """Return (ours - published) in standard errors of the difference, and the degrees of freedom.
 
-    Both are None if our error is missing or 0. A missing published error is replaced by our standard deviation divided
-    by `sqrt(published.runs)`; the degrees of freedom are then ours. If an error was published, they are the smaller of
-    ours and `published.runs - 1`.
+    Both are None if our standard error is missing or 0. If a standard error was published, the degrees of freedom are
+    the smaller of `ours.df` and `published.runs - 1`. Otherwise, our standard deviation divided by
+    `sqrt(published.runs)` stands for the published error, and the degrees of freedom are `ours.df`.
     """
     if not ours.se or ours.df is None:
         return None, None
@@ -207,7 +210,7 @@ def _error_of_difference(se: float, n: int, published: PublishedMean) -> float:
 def exclusion(pairs: Sequence[tuple[Estimate, PublishedMean]]) -> float | None:
     """Return the p-value of the two-sided test that all published numbers equal ours; None if none can be tested.
 
-    Several numbers are corrected by Bonferroni.
+    Each published number has its own test. The smallest p-value counts, with Bonferroni's correction.
     """
     from scipy.special import stdtr
 

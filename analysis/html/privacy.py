@@ -34,7 +34,7 @@ def row(group: SettingRuns) -> dict[str, str]:
 def table(by_experiment: Sequence[tuple[str, Sequence[dict[str, str]]]]) -> TextTable | None:
     """Return the table of all rows, grouped by experiment.
 
-    Columns that are constant within every group move to the headings, except `COLUMNS` and the epsilons.
+    A column that is constant within every group moves to the headings. `COLUMNS` and the epsilons stay in the table.
     """
     if not by_experiment:
         return None

@@ -82,7 +82,10 @@ def section(results_dir: Path, experiment: str) -> Section:
 
 
 def _pictures(experiment: str, runs: Sequence[Run], groups: Sequence[SettingRuns]) -> tuple[Mapping[str, Any], ...]:
-    """Draw the figures of an experiment as base64 PNG, with captions and claims; the same claims are shown once."""
+    """Draw the figures of an experiment as base64 PNG, with captions and claims.
+
+    If several figures have the same claims, only the first figure shows them.
+    """
     found: list[dict[str, Any]] = []
     for drawn in pictures.draw_experiment(experiment, runs):
         large, small = io.BytesIO(), io.BytesIO()

@@ -1,4 +1,4 @@
-"""Attacks on the real server code that bound epsilon from below, and checks that find false claims.
+"""Attacks that run the actual server code and bound epsilon from below, and checks that find false claims.
 
 The claim about a server is the epsilon computed from its ledger, never from its settings.
 """

@@ -81,9 +81,9 @@ class Verdict:
 
 
 def verdict(without: np.ndarray, with_message: np.ndarray, claim: Claim) -> Verdict:
-    """Judge a claim by the scores of equally many independent trials without and with one agent's message.
+    """Judge a claim by two sets of scores: of trials without one agent's message, and of trials with it.
 
-    Raises ValueError if the numbers of trials differ or are below 20.
+    All trials are independent. Raises ValueError if the two numbers of trials differ or are below 20.
     """
     checks.integer("trials in each world", min(len(without), len(with_message)), minimum=FEWEST)
     if len(without) != len(with_message):
@@ -102,9 +102,9 @@ def verdict(without: np.ndarray, with_message: np.ndarray, claim: Claim) -> Verd
 
 
 def most_shown(claim: Claim, trials: int) -> float:
-    """Return the largest lower bound on epsilon that `verdict` can find.
+    """Return the lower bound on epsilon that `verdict` finds if its test makes no errors; no other result is larger.
 
-    trials: the number of trials without one agent's message, equal to the number of trials with it.
+    trials: the number of trials without one agent's message; the number of trials with it is the same.
     """
     rate = upper_bound(np.array(0), trials - trials // 2, (1 - CONFIDENCE) / 2)
     return float(_epsilon(rate, rate, claim.delta))

@@ -23,7 +23,7 @@ class AgentVectors:
 
 @dataclass(frozen=True)
 class Points:
-    """One query per agent, sent by the servers of controls. values: N x D unit-cube points."""
+    """One query per agent, such as a random point from a control server. values: N x D unit-cube points."""
 
     values: Tensor
 
@@ -35,8 +35,8 @@ class SharedPrior:
     values: 1 x M, the release; all other fields are a post-processing of it. mean: M, the posterior mean of the
     function's weights. covariance: M (M + 1) / 2, the lower triangle of their posterior covariance. The function is
     in units of an objective's standard deviation. evidence: L, the probability of each length-scale. shared: the
-    expected shared fraction of an objective's variance. explained: the fraction of an objective's variance that the
-    mean explains.
+    posterior expectation of the fraction of an objective's variance that is due to the shared function. explained: the
+    fraction of an objective's variance that the mean explains.
     """
 
     values: Tensor

@@ -69,8 +69,8 @@ class DistributedGaussian(SubsampledGaussian):
     def multipliers(self, n_agents: int, round: int = 0) -> dict[str, float]:
         """Return the noise multiplier against each observer.
 
-        `server`: the server together with up to `colluders` sites. `site`: one site, or up to `colluders` sites
-        together; a site knows its own share of the noise. `outsider`: somebody who sees only the broadcasts.
+        `server`: the server together with up to `colluders` sites. `site`: max(1, `colluders`) sites together, which
+        know their own shares of the noise. `outsider`: somebody who sees only the broadcasts.
         """
         noise, z = self.noise_of(n_agents), self.multiplier(round)
         known = {"server": self.colluders, "site": max(1, self.colluders), "outsider": 0}

@@ -106,7 +106,8 @@ class LocalPopulation:
 
     Args:
         shard: The agents.
-        sums: True to compute only the messages of the agents that the server samples.
+        sums: True to give the server the sum of the messages that it samples, and to compute no other messages; False
+            to compute all messages and give them to the server.
     """
 
     shard: Shard

@@ -215,7 +215,8 @@ class SubsampledGaussian(Mechanism):
     def sigma(self, weights: Tensor, round: int = 0) -> float:
         """Return `z_t * sensitivity()`, the standard deviation of a round's noise without the factor `noise.inflation`.
 
-        Raises ValueError for a positive z if sigma is infinite, subnormal or 0, or if `noise` cannot draw such noise.
+        If z is 0, sigma is 0. If z is positive, raises ValueError for a sigma that is infinite, subnormal or 0, or for
+        which the sampler `noise` can draw no noise.
         """
         sigma = self.multiplier(round) * self.sensitivity(weights)
         if self.noise_multiplier > 0 and not sys.float_info.min < sigma < math.inf:

@@ -9,14 +9,15 @@ nothing is clipped:
 The model of agent n's objective is linear in the features, with the weights `g + h_n`. All agents share g, with prior
 covariance `rho kappa_l D_l`; h_n is the agent's own, with covariance `(1 - rho) kappa_l D_l`. The number rho is the
 shared fraction of the variance. D_l is the covariance of the weights of GP draws with the SE kernel of length-scale l.
-Let `A_n = Psi_n' H Psi_n`, `A = sum_n A_n` and `Q_l = sum_n A_n D_l A_n`. In this model, the agents' messages are
-`A_n (g + h_n)`, and `kappa_l = N / tr(Q_l)` makes their mean squared norm 1. The model of the released sum b, with
-noise of sd s, is
+Let `A_n = Psi_n' H Psi_n`, `A = sum_n A_n` and `Q_l = sum_n A_n D_l A_n`. The model replaces the message s_n by
+`A_n (g + h_n)`. The scale `kappa_l = N / tr(Q_l)` makes the mean squared norm of these N vectors 1. The model of the
+released sum b, with noise of sd s, is
 
     b ~ N(0, V),    V = kappa_l (rho A D_l A + (1 - rho) Q_l) + s^2 I
 
-and g given b has mean `G b`, `G = rho kappa_l D_l A V^-1`, and covariance `rho kappa_l (D_l - G A D_l)`. Both are
-averaged over rho and l, weighted by the evidence of b. As designs are public, this inference is a post-processing of b.
+and g given b has mean `G b`, `G = rho kappa_l D_l A V^-1`, and covariance `rho kappa_l (D_l - G A D_l)`. This mean and
+this covariance are averaged over rho and l, weighted by the evidence of b. As designs are public, this inference is a
+post-processing of b.
 """
 
 from dataclasses import dataclass
@@ -43,7 +44,9 @@ _LEAST_NOISE = 0.01  # least standard deviation of the noise that inference assu
 
 
 def messages(psi: Tensor, y: Tensor) -> Tensor:
-    """Return the agents' messages to the server of the private prior, n x M; zero if all observations are equal.
+    """Return the agents' messages to the server of the private prior, n x M.
+
+    The message of an agent is zero if all observations of this agent are equal.
 
     psi: the features at the agents' initial points, n x n_init x M; y: the observations there, n x n_init.
     """
@@ -72,7 +75,7 @@ class DesignSums:
 
     @property
     def kappa(self) -> Tensor:
-        """The L factors kappa_l of the prior covariance, by which messages have a mean squared norm of 1."""
+        """The L numbers `kappa_l` that scale the prior covariance so that messages have a mean squared norm of 1."""
         return self.n_agents / self.Q.diagonal(dim1=1, dim2=2).sum(1)
 
     @staticmethod

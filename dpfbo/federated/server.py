@@ -38,7 +38,7 @@ class ServerParts:
     """The parts from which a run's server is made.
 
     n_agents: N. rounds: T. message_size: M, the length of a message. kept: the file that keeps a release until it is
-    sent; None for seeded noise, which a restart draws again.
+    sent; None if the noise is seeded, because a restart then draws the same noise.
     """
 
     n_agents: int

@@ -105,7 +105,7 @@ def agent_errors(gamma: Tensor, norm_bound: float, eps: float, n_features: int, 
 
 
 def psi(follow: Tensor, weights: Tensor, q: float, Delta: Tensor, sigma: Tensor, n_features: int) -> Tensor:
-    """Return Theorem 1's `psi_t = (1 - p_t) P (phi_max Delta_t / q + sigma_t sqrt(M))`, T.
+    """Return Theorem 1's `psi_t = (1 - p_t) P (phi_max Delta_t / q + sigma_t sqrt(M))` for each of T rounds.
 
     phi_max is the largest weight of a round. follow: T, the probabilities 1 - p_t that an agent follows a broadcast;
     weights: T x P x N; q: the sampling probability; Delta: T, the sums of `Delta_{n,t}` over the agents n; sigma: T,

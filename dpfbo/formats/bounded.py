@@ -74,7 +74,7 @@ def unpacked(path: Path, most: int) -> bytes:
 def check_yaml(path: Path) -> None:
     """Check the size and the nesting of a YAML file; raise the ValueErrors of `read_yaml`.
 
-    A file that is not YAML passes.
+    A syntax error is not reported here.
     """
     import yaml
 

@@ -111,7 +111,7 @@ def replace_text(path: Path, text: str, durable: bool = True, mode: int = 0o644)
 
 
 def move_into_place(temporary: Path, path: Path, durable: bool = True) -> None:
-    """Rename a finished file of the same folder to `path`, replacing what is there; durable: as in `replace_file`."""
+    """Rename a finished file to `path`, in the same folder, and replace any file there; durable: see `replace_file`."""
     if durable:
         with temporary.open("rb") as file:
             os.fsync(file.fileno())

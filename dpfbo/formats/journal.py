@@ -17,11 +17,11 @@ class StateError(RuntimeError):
 
 
 class Journal:
-    """The secret events of one owner, such as an agent; they are kept in `folder`, or in memory if it is None.
+    """The events of one owner, such as an agent, which nobody else may read.
 
-    name: the file in `folder` with one event per line. first: the first event, which names the owner. An incomplete
-    last line is dropped. Raises StateError if another process uses the folder, the folder has another owner, or an
-    earlier line cannot be read.
+    folder: the folder that keeps the events; None to keep them in memory. name: the file in `folder` with one event per
+    line. first: the first event, which names the owner. An incomplete last line is dropped. Raises StateError if
+    another process uses the folder, the folder has another owner, or an earlier line cannot be read.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None, name: str, first: dict[str, Any]) -> None:
@@ -82,7 +82,7 @@ class Journal:
             (self.folder / name).unlink(missing_ok=True)
 
     def copied(self) -> "Journal":
-        """Return an in-memory copy with all events. Bytes that are kept in files are not copied."""
+        """Return an in-memory copy with all events. Bytes that `keep` wrote to files are not copied."""
         copy = Journal(None, "", self.events[0])
         copy.events, copy._blobs = list(self.events), dict(self._blobs)
         return copy

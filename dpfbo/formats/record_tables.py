@@ -62,8 +62,8 @@ def released(schema: pa.Schema) -> pa.Schema:
 def queries_table(columns: Mapping[str, np.ndarray]) -> pa.Table:
     """Make a table of queries from columns of `ROUNDS_SCHEMA`.
 
-    columns: an array for each column, with one value per query, or D values for `x`. `source` has the numbers of
-    `Source`, not the names.
+    columns: an array for each column, with one value per query, or D values for `x`. The array for `source`
+    holds integer values of the enum `Source`, not their names.
     """
     schema = pa.schema([ROUNDS_SCHEMA.field(name) for name in columns], metadata=ROUNDS_SCHEMA.metadata)
     return pa.table([_as_arrow(name, values) for name, values in columns.items()], schema=schema)

@@ -37,9 +37,9 @@ class ResultsError(RuntimeError):
 class Progress:
     """The progress of a run: its last finished `round`, the number of `rounds`, the mean metric, and epsilon.
 
-    epsilon: None if it is not finite. facts: entries of the summary that are known before the run ends; the target and
-    budget of epsilon may be added. curve: the lists `round`, `mean` and `epsilon`, for the rounds that `curve_points`
-    selects.
+    epsilon: None if it is not finite. facts: entries of the summary that are known before the run ends, in some runs
+    with the target and budget of epsilon. curve: the lists `round`, `mean` and `epsilon`, for the rounds that
+    `curve_points` selects.
     """
 
     round: int
@@ -153,7 +153,7 @@ class RunFolder:
         replace_file(self.path / name, write, durable, mode=0o600 if private else 0o644)
 
     def note_progress(self, progress: Progress) -> None:
-        """Write progress.json; only its owner can read it if the noise comes from the operating system."""
+        """Write progress.json; if the run is real (rng `os`), only the file's owner can read it."""
         content, own = json.dumps(asdict(progress)).encode(), progress.facts.get("rng") == "os"
         self.replace("progress.json", lambda f: f.write(content), durable=False, private=own)
 

@@ -49,7 +49,10 @@ def lacking(summary: Any, config: Any) -> str | None:
 
 
 def _needs_of_family(summary: dict[str, Any], config: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the entries of summary.json and of config.yaml that only this kind of run must have."""
+    """Return the required entries of summary.json and of config.yaml that depend on the run's family.
+
+    The family, federated or outsourced, follows from `config`.
+    """
     private = summary["private"] or config["algorithm"]["private"]
     if not is_outsourced(config):
         return {}, {"algorithm": {"P": INTEGER}, "privacy": dict.fromkeys(NOISE, NUMBER) if private else {}}

@@ -84,7 +84,7 @@ class BoxCandidates:
 def _sobol(n: int, dimension: int) -> Tensor:
     """Return the first n points of a Sobol sequence, n x dimension, sorted by their cell of the unit cube.
 
-    The cells are the boxes of `Regions`: `_CELLS` boxes, or `_CELLS^2` in one dimension.
+    The cells are the boxes of `Regions`. Their number is `_CELLS`, or `_CELLS^2` if `dimension` is 1.
     """
     if dimension == 0:
         return torch.zeros(n, 0, dtype=torch.float64, device="cpu")
@@ -134,7 +134,7 @@ class Acquisition:
     def maximize(self, function: FeatureFunction, domain: Domain, shift: Tensor) -> Tensor:
         """Return the maximiser of each of B functions, as unit-cube points B x D.
 
-        shift: the result of `shift`; not used on a grid.
+        shift: the numbers that the method `Acquisition.shift` draws; not used on a grid.
         """
         if isinstance(domain, Grid):
             return domain.unit_points[function(domain.unit_points[None]).argmax(1)]
@@ -165,7 +165,7 @@ class Acquisition:
         Args:
             surface: The surfaces.
             domain: The domain. If a grid has more than 512 points, only some are evaluated (`Grid.screening`).
-            shift: The result of `shift`.
+            shift: The numbers that the method `Acquisition.shift` draws.
             known: The rows of the grid to exclude for each surface, B x t. If all rows are known, none is excluded.
                 Not used in a box.
         """
@@ -287,9 +287,9 @@ def _ascend(
 
 
 def _best_on_grid(surface: ImprovementSurface, grid: Grid, known: Tensor | None) -> Tensor:
-    """Return the grid row of each surface's maximum, B.
+    """Return, for each of B surfaces, the index of the grid point with the largest value.
 
-    known: B x t, rows that are excluded. If all rows are known, none is excluded.
+    known: B x t, indices of grid points that are excluded. If all points are known, none is excluded.
     """
     every = torch.arange(len(grid.points), device=grid.points.device)
     rows = every if grid.screening is None else grid.screening[0]

@@ -207,9 +207,9 @@ class AveragedGP:
         return torch.cat([plain, known.own * plain + common[:, None]], 1)
 
     def _log_prior(self, known: KnownMean | None, r: Tensor) -> Tensor:
-        """Return log prior weights, J x R.
+        """Return the log prior weights, J x R, of J pairs (kernel, noise variance) and R factors r of the known mean.
 
-        SE kernels go only with r = 0, and all other kernels only with r > 0; the remaining weights are -inf.
+        A weight is -inf if r > 0 and the kernel is SE, or if r = 0 and the kernel is not SE.
         """
         l = torch.tensor(self.lengthscales, dtype=r.dtype, device=r.device)
         prior = (-0.5 * ((l.log() - _LENGTH[0]) / _LENGTH[1]).square())[:, None]  # L x 1

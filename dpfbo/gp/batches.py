@@ -36,7 +36,10 @@ def padded(rows: Tensor) -> Tensor:
 
 
 def product(rows: Tensor, matrix: Tensor) -> Tensor:
-    """Compute `rows @ matrix` with padded rows. rows: `n x K` or `n x t x K`; matrix: `K x M`."""
+    """Compute `rows @ matrix` as part of a product whose number of rows is a multiple of `ROWS`, see `padded`.
+
+    rows: `n x K` or `n x t x K`; matrix: `K x M`.
+    """
     flat = rows.reshape(-1, rows.shape[-1])
     return (padded(flat) @ matrix)[: len(flat)].unflatten(0, rows.shape[:-1])
 
@@ -52,7 +55,11 @@ def blocks(n: int, size: int, device: torch.device) -> Iterator[Tensor]:
 
 
 def in_blocks(function: Callable[[Tensor], Tensor], n: int, rows_at_once: int, device: torch.device) -> Tensor:
-    """Call `function` for blocks of the row indices 0..n-1, each of at least `PRODUCTS` rows; return n results."""
+    """Call `function` for blocks of the row indices 0..n-1, and return the n results.
+
+    A block has `rows_at_once` indices; the last block may have fewer. A block of fewer than `PRODUCTS` indices is
+    padded with repeated indices, whose results are dropped.
+    """
     blocks_of_rows = torch.arange(n, device=device).split(rows_at_once)
     return torch.cat([function(r[filled(len(r), PRODUCTS, device)])[: len(r)] for r in blocks_of_rows])
 

@@ -195,15 +195,15 @@ def exact_maximizers_on_grid(
 def exact_draw_on_grid(
     grid: Tensor, index: Tensor, y: Tensor, hyper: Hyperparameters, noise: Tensor, normals: Normals, e: Tensor
 ) -> Tensor:
-    """Draw exactly from posteriors of SE Gaussian processes on a grid (G) in [0, 1], n x G, by Matheron's rule.
+    """Draw n exact samples of SE Gaussian process posteriors on a grid of G points in [0, 1], by Matheron's rule.
 
         f = f0 + k(grid, x) (K + noise I)^-1 (y - f0(x) - e)
 
-    The prior draw f0 is a random Fourier series; its kernel equals the SE kernel on [0, 1] to 1e-10. Length-scales in
-    (2^(i - 1), 2^i] belong to octave i. All length-scales of an octave share one Fourier basis.
+    The result is n x G. The prior draw f0 is a random Fourier series; its kernel equals the SE kernel on [0, 1] to
+    1e-10. Length-scales in (2^(i - 1), 2^i] belong to octave i. All length-scales of an octave share one Fourier basis.
 
-    index: n x t, the grid rows of the observed points; y: n x t; noise: n; e: n x t, drawn noise; normals: maps
-    (octave, rows of agents, size) to the standard normals of f0, len(rows) x size.
+    index: n x t, the indices of the observed points in the grid; y: n x t; noise: n; e: n x t, drawn noise; normals:
+    maps (octave, rows, size) to the standard normals of f0, len(rows) x size, where rows are indices of agents, 0..n-1.
     """
     L = hyperparameters.gram_cholesky(grid[index][..., None], hyper, noise)
     octave = _octaves(hyper)

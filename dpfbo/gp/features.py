@@ -132,8 +132,8 @@ class FeatureFunction:
     def around(self, u: Tensor, region: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the arguments `angles` (b x M), `negated` (b x D x M) and `w` (b x M) of `derivatives`.
 
-        Point x has the angles `angles - x . negated` if it differs from u (b x D) only on continuous axes that are
-        active at u.
+        If a point x differs from u (b x D) only on continuous axes that are active at u, the angles of the features at
+        x are `angles - x . negated`.
 
         region: b, the region whose weights apply at each point; rows: b, the index of each point's function.
         """

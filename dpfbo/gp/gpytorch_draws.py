@@ -1,8 +1,8 @@
 """Draws from the posteriors of the agents' GPs by GPyTorch, and their maximisers.
 
 On a grid, a draw is `mean + R z` with standard normals z and the posterior covariance `R R^T`. In a box with discrete
-axes, such draws are made at random candidates. In a box without discrete axes, Matheron's rule computes a draw f from a
-prior draw f0 and the observations y at the points X (Wilson et al. 2020):
+axes, such a draw gives the values at randomly chosen candidates. In a box without discrete axes, Matheron's rule
+computes a draw f from a prior draw f0 and the observations y at the points X (Wilson et al. 2020):
 
     f(u) = f0(u) + k(u, X) v,    v = (K + noise I)^-1 (y - f0(X) - e),    e ~ N(0, noise I)
 """

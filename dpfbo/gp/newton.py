@@ -25,7 +25,7 @@ class Limits:
     """The limits at which the minimisation of a function stops.
 
     decrease: stop if the next step is predicted to lower the value by this much or less.
-    evaluations: the largest number of steps.
+    evaluations: the largest number of steps; each step evaluates the function once.
     """
 
     decrease: float

@@ -1,6 +1,7 @@
 """Batched minimisation in boxes by BFGS, or by Newton's method if the function gives Hessians.
 
-Each problem takes the path that it would take alone. The module `newton` is faster, but always needs Hessians.
+The iterates of a problem do not depend on the other problems in the batch, but groups (see `minimize`) can end them
+early. The module `newton` is faster, but always needs Hessians.
 """
 
 from collections.abc import Callable
@@ -180,7 +181,7 @@ def _line_search(function: Function, b: _Batch, direction: Tensor, lower: Tensor
 
 
 def _trial(function: Function, b: _Batch, step: Tensor, lower: Tensor, upper: Tensor) -> tuple[_Batch, Tensor, Tensor]:
-    """Return the problems after a step, a mask of those that meet the Armijo condition, and slopes along the step."""
+    """Return the batch moved by `step`, a mask of problems that meet the Armijo condition, and slopes along a step."""
     x = (b.x + step).clamp(lower, upper)
     f, g, H = function(x, b.rows)
     slope = ((x - b.x) * b.g).sum(1)

@@ -49,7 +49,7 @@ class OwnGP:
             are then in standardised units.
 
     Raises:
-        SettingError: An option is unknown, or `fit` does not support an argument or ignores it.
+        SettingError: An option is invalid, or `fit` does not suit `ard`, `warp`, `priors` or `kernel` (see above).
         ValueError: A hyper-parameter lies outside its bounds.
 
     Example:

@@ -30,9 +30,9 @@ class AgentSampler(BaseSampler):
     the worst value so far, but it is ignored if it was enqueued with parameters that differ from the agent's choice.
     If an enqueued trial completes, the agent records its value at the enqueued parameters.
 
-    Trials in state RUNNING have different points. There is one exception: if all initial points are given out and some
-    are still running, a new trial repeats a running one. The trials of a process that has died stay in state RUNNING,
-    so end them (by Optuna's heartbeats or by `study.tell(number, state=FAIL)`).
+    Two trials in state RUNNING never have the same point, with one exception: if all initial points are given out and
+    some of their trials are still running, a new trial repeats the point of a running trial. The trials of a process
+    that has died stay in state RUNNING, so end them (by Optuna's heartbeats or by `study.tell(number, state=FAIL)`).
 
     Args:
         agent: The site's agent. If it has a folder, a restarted process continues from there.
@@ -135,7 +135,7 @@ class AgentSampler(BaseSampler):
                 self._agent.tell(earlier.params, earlier.value)
 
     def _exchange_bytes(self) -> None:
-        """Send the message that is due, or the last message again if its broadcast has not arrived yet."""
+        """Send the message that is due, or repeat the last message if the broadcast in answer has not arrived yet."""
         due = self._agent.message_due
         if not due and self._agent.awaited is None:
             return

@@ -27,7 +27,7 @@ CuratorOutput = tuple[ReleasedTable, ServerRecord | None, Diagnostics | None]
 
 @dataclass(frozen=True)
 class Measured:
-    """The measurements y of the candidates `indices` in one round; only the curator knows the measured `rows`."""
+    """One round's measurements: `y[i]` is of candidate `indices[i]`, at row `rows[i]`, which only the curator knows."""
 
     indices: list[int]
     y: list[float]

@@ -88,7 +88,7 @@ class Setup:
     """The settings of a run that are neither the curator's nor the modeler's.
 
     Args:
-        table: The curator's table, for the records only.
+        table: The curator's table, used only to write and check the records of the rounds.
         streams: The random numbers that choose the first candidates and, with a random policy, all others.
         n_init: The number of random candidates that are measured in round 0.
         rounds: T, the number of proposals.

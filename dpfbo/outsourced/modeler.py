@@ -32,9 +32,9 @@ class Policy:
         delta_ucb: An upper bound on the probability that GP-UCB's confidence bounds ever fail.
         noise_aware: True if the kernel accounts for the difference between a candidate and the measured row
             (`Candidates.input_variance`). A fit by `ml` replaces this kernel by one that ignores the difference.
-        repeat: False to measure each candidate at most once. True to measure it at most `Candidates.counts` times
-            (rounded, at least 1), or without a limit if the counts are unknown. Once every candidate has reached its
-            limit, the limits no longer apply.
+        repeat: False to measure each candidate at most once. True to limit a candidate's measurements to its count in
+            `Candidates.counts`, rounded; a limit below 1 becomes 1. If the counts are unknown, there is no limit. Once
+            every candidate has reached its limit, the limits no longer apply.
         fit: `given` to keep the belief's hyper-parameters; or `ml` to fit them by maximum likelihood at the released
             (noisy) points.
         every: With `ml`, a fit is due whenever the number of measurements is a multiple of this number.

@@ -110,6 +110,6 @@ class Budget:
         return self.spent.after(events, then) <= self.epsilon
 
     def number_allowed(self, events: Events, then: Events) -> int:
-        """Return the number of leading events of `then` that the budget allows after all of `events`."""
+        """Return how many of the next events (`then`, in order) the budget still allows once `events` are charged."""
         numbers = range(1, len(then) + 1)
         return bisect_left(numbers, True, key=lambda n: not self.allows(events, then[:n]))

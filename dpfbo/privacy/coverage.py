@@ -1,4 +1,4 @@
-"""The run whose charges a ledger holds."""
+"""The identity of the run to which a ledger belongs."""
 
 from dataclasses import dataclass
 
@@ -36,10 +36,10 @@ class LedgerCoverage:
                 check_text(name, value)
 
     def differences(self, other: "LedgerCoverage") -> list[str]:
-        """Describe each field in which `other` differs, with one text per field.
+        """Return a text for each field in which self, the run of a ledger, differs from `other`, the present run.
 
-        If self has seed 3 and `other` has seed 0, the text is `another seed (3, and this is 0)`. A `data` or `relation`
-        that is None in either run does not count as different.
+        If the ledger's run has seed 3 and the present run has seed 0, the text is `another seed (3, and this is 0)`. A
+        `data` or `relation` that is None in either run does not count as different.
         """
         found = []
         for name, words in _WORDS.items():

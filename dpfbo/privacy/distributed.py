@@ -35,12 +35,13 @@ class DistributedNoise:
         colluders: The number of sites that may show the server all that they know.
 
     Guarantee:
-        At least N - max_dropouts sites take part, and the honest ones among them add noise of variance at least sigma^2
-        that nobody else knows. Rounding moves a message of M numbers by at most `g sqrt(M) / 2` and leaves a zero
-        message zero, so the sensitivity is at most `C + g sqrt(M) / 2`. A sum of H honest shares is not exactly
-        discrete Gaussian: its probabilities differ from a discrete Gaussian's at most by a factor `exp(±M gap)`
-        (Kairouz, Liu and Steinke 2021, Prop. 12), where `gap = 10 sum_(0<k<H) exp(-2 pi^2 s^2 k / (k + 1))` is below
-        `10 H exp(-pi^2 s^2)`. `check` refuses noise with s < 10, so gap is below 1e-400.
+        At least N - max_dropouts sites take part. The honest ones among them together add noise of variance at least
+        sigma^2; the server and the colluders do not know this noise. Rounding moves a message of M numbers by at most
+        `g sqrt(M) / 2` and leaves a zero message zero, so the sensitivity is at most `C + g sqrt(M) / 2`. A sum of H
+        honest shares is not exactly discrete Gaussian: its probabilities differ from a discrete Gaussian's at most by a
+        factor `exp(±M gap)` (Kairouz, Liu and Steinke 2021, Prop. 12), where
+        `gap = 10 sum_(0<k<H) exp(-2 pi^2 s^2 k / (k + 1))` is below `10 H exp(-pi^2 s^2)`. `check` refuses noise with
+        s < 10, so gap is below 1e-400.
 
     Raises:
         SettingError: `N <= 2 max_dropouts + colluders`; the secure sum needs more sites.

@@ -16,7 +16,7 @@ class Entropy(Protocol):
     """A source of uniform numbers for the server.
 
     Attributes:
-        reproducible: True if the numbers follow from a seed; for simulations only.
+        reproducible: True if the numbers follow from a seed; such a source is for simulations only.
     """
 
     @property

@@ -29,9 +29,9 @@ class LedgerError(RuntimeError):
 class SeenFile:
     """The state of a ledger's file when it was last read or written.
 
-    status: device, inode, modification time in ns, size in bytes. end: the length of the complete lines in bytes.
-    ended: False if the last line has all its characters but the newline; it counts as complete. tip: the chained digest
-    of the last complete line.
+    status: device, inode, modification time in ns, size in bytes. end: the length of the complete lines in bytes; a
+    line that lacks only its newline counts as complete. ended: False if the last complete line lacks its newline. tip:
+    the chained digest of the last complete line.
     """
 
     status: tuple[int, int, int, int]
@@ -80,9 +80,9 @@ def read_file(
 ) -> tuple[LedgerLines, SeenFile]:
     """Return the lines of a file, and its present state.
 
-    known: the charges at the last read or write. covers: the run that line 1 named at that time; None if it named none.
-    Raises LedgerError if the file is too large, lacks a charge in `known`, or no longer names the run `covers`. Also
-    raises LedgerError if a line is unreadable or modified.
+    known: the charges at the last read or write. covers: the run that line 1 named at the last read or write; None if
+    line 1 named no run. Raises LedgerError if the file is too large, if it lacks a charge in `known`, or if line 1 no
+    longer names the run in `covers`. Also raises LedgerError if a line is unreadable or modified.
     """
     status = os.fstat(file.fileno())  # read before the content, so that the next call notices later changes
     _check_size(path, status)

@@ -100,8 +100,8 @@ def entries_of(line: bytes, number: int) -> dict[str, Any] | None:
 def is_torn(line: bytes) -> bool:
     """Return True if an unreadable line may come from an interrupted write.
 
-    A charge has "digest" in it, and a "}" only as its last character. So an unreadable line with both was written in
-    full.
+    A complete charge contains "digest" and ends with its only "}". So an unreadable line that contains both was written
+    in full and damaged later.
     """
     return len(line) <= LONGEST and not (b'"digest"' in line and b"}" in line)
 

@@ -52,8 +52,8 @@ def repaired(content: bytes) -> RepairedLedger | None:
     """Make a valid ledger from the lines of a damaged one; return None if `content` has no fault.
 
     Every readable charge keeps its round and its digest. Unreadable lines, modified lines and rounds without a line are
-    charged at the largest sampling probability q and the smallest noise multiplier z of all readable lines. If a
-    removed line leaves no gap between the rounds, its charge stays lost.
+    charged at the largest sampling probability q and the smallest noise multiplier z of all readable lines. If somebody
+    deleted a line without leaving a gap between the rounds (such as the last line), the charge of this line stays lost.
 
     Raises LineFault if no line is intact, or if the charges have no worst case (see `worst`). Also raises LineFault if
     more than `MOST_MISSING` rounds are missing, or if a line has the format of a newer version.
@@ -94,7 +94,7 @@ def repaired(content: bytes) -> RepairedLedger | None:
 
 
 def worst(charge: Charge, others: Sequence[Charge]) -> Charge:
-    """Return `charge` with the largest sampling probability q and smallest noise multiplier z of all given charges.
+    """Copy `charge`, but with the largest sampling probability q and smallest noise multiplier z of all given charges.
 
     If one of the charges is not private (its z is None), the result is not private either. Raises LineFault if the
     charges differ in `relation` or in the N of `subset`.
@@ -112,10 +112,9 @@ def worst(charge: Charge, others: Sequence[Charge]) -> Charge:
 
 
 def _read(content: bytes) -> tuple[list[_ReadLine], bool, set[LedgerCoverage | None]]:
-    """Separate the lines that name a run from all other lines.
+    """Return the lines that name no run, whether an incomplete last line was left out, and the runs that are named.
 
-    The bool is True if an incomplete last line was left out. The set holds the named runs; None stands for a run whose
-    line was modified.
+    In the set of runs, None stands for a run whose line was modified.
     """
     parts, torn = _ENDS.split(content), False
     if entries_of(parts[-1], len(parts)) is None and is_torn(parts[-1]):

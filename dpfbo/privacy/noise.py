@@ -69,8 +69,8 @@ class DiscreteGaussian:
 
     Guarantee:
         The noise is added to a vector of `size` numbers, each a sum over n messages. Rounding moves each number by at
-        most g/2. Floating-point summation moves each number by at most `n^2 2^-53` times the sensitivity. Exact
-        neighbouring sums differ by at most the sensitivity. After summation and rounding, they differ by at most
+        most g/2. Floating-point summation moves each number by at most `n^2 2^-53` times the sensitivity. The exact
+        sums of neighbouring inputs differ by at most the sensitivity. The computed, rounded sums differ by at most
         `inflation` times the sensitivity, with `inflation = 1 + (2^-bits + n^2 2^-52) sqrt(size)`. So sigma is
         multiplied by `inflation`. Everything after the exact draw is post-processing. Accountants analyse a continuous
         Gaussian. Their epsilon also holds if the continuous Gaussian is rounded to the grid. As long as every number of

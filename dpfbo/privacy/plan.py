@@ -35,9 +35,9 @@ class PrivacyPlan:
         delta: The delta of every epsilon.
         accountants: The accountants that report epsilon, by name, all with one neighbouring relation.
         chosen: The accountant for the epsilon of each round, for the budget and for calibration.
-        covers: A text that says which data epsilon protects.
+        covers: A text that says what epsilon covers and what it leaves out.
         budget: The limit on the epsilon of all releases in a ledger; None for no limit.
-        epsilon_of_nothing: The epsilon while no release is charged; None if it is infinite, because agents receive each
+        epsilon_of_nothing: The epsilon while no release is charged. It is 0; or None (infinite) if agents receive each
             other's messages unchanged.
 
     Raises:
@@ -129,7 +129,7 @@ class PrivacyPlan:
         return replace(plan, events=self.events[: plan.affordable()])
 
     def affordable(self, spent: Events = (), done: int = 0) -> int:
-        """Return how many planned releases the budget allows in total; all of them without a budget.
+        """Return how many planned releases the budget allows in total; if there is no budget, count all of them.
 
         done: the number of planned releases that `spent` already contains; the result includes them. spent: all events
         in the ledger, including those of other runs.
@@ -141,11 +141,11 @@ class PrivacyPlan:
     def calibrate_noise(
         self, events_of: Callable[[float], Events], target: float, least: float = 1.0, guess: object = None
     ) -> float:
-        """Return the least noise multiplier, to four digits, with epsilon at most `target`.
+        """Return the least noise multiplier z, to four digits, with epsilon at most `target`.
 
-        events_of: returns the events of all releases for a noise multiplier. A round's multiplier is the result times
-        the round's factor. least: the smallest of these factors (1 if every round uses the result itself). guess: a
-        candidate, which is tried first. Raises ValueError if no multiplier meets the target.
+        events_of: returns the events of all releases for a given z. The multiplier of round t is the product of z and
+        the factor of round t. least: the smallest of the rounds' factors; 1 if every round uses z itself. guess: a
+        candidate for z, which is tried first. Raises ValueError if no multiplier meets the target.
         """
         epsilon_of = self._cost(events_of)
         if calibrate.is_noise_multiplier(guess, epsilon_of, target, least):
@@ -177,9 +177,9 @@ def analysing(
 ) -> dict[str, Accountant]:
     """Return the accountants, by name, that can analyse all of these events and share one neighbouring relation.
 
-    chosen: the accountant that sets the relation; if None, the first of `names` that can analyse the events sets it. If
-    an accountant is chosen, the result leaves out all others whose epsilon is not a guarantee. names: the accountants
-    to try; None for all of `ACCOUNTANTS`.
+    names: the accountants to try; None for all of `ACCOUNTANTS`. chosen: the accountant whose relation the others must
+    share; None for the first of `names` that can analyse the events. If `chosen` is not None, an accountant whose
+    epsilon is not a guarantee is left out, unless it is the chosen one.
 
     Raises UnsupportedEvent if the chosen accountant cannot analyse an event.
     """

@@ -28,10 +28,10 @@ class BotorchFunction(GeneratedProblem):
     """Maximises `y_n(u) = top - (top - f(fold(u - shift_n))) exp(perturbation g_n(u) / top)`, u in the unit cube.
 
     f is BoTorch's `function`, negated if BoTorch minimises it, and standardised by mean and standard deviation over a
-    Sobol sequence. Searches start from BoTorch's published maximisers, and top is the best value of f that the searches
-    find. If BoTorch states no maximiser, top is the best value of f in the sequence. fold reflects points at the faces
-    of the cube. g_n is a smooth random function with length-scale 0.3 and N(0, 1) values. If top is the true maximum of
-    f, every y_n has the same maximum.
+    Sobol sequence. top is the best value of f that local searches from BoTorch's published maximisers find. If BoTorch
+    states no maximiser, top is the best value of f in the sequence. fold reflects points at the faces of the cube. g_n
+    is a smooth random function with length-scale 0.3 and N(0, 1) values. If top is the true maximum of f, every y_n has
+    the same maximum.
 
     Points x are in BoTorch's bounds. The metric is noiseless simple regret in units of the function's standard
     deviation. If BoTorch states no maximiser, the metric is the noiseless best value so far.
@@ -148,7 +148,7 @@ class BotorchFunction(GeneratedProblem):
         return (float(best) - mean) / sd
 
     def _shifts(self, agents: Tensor) -> Tensor:
-        """Return the shifts shift_n of n agents, n x D."""
+        """Return the shift of each given agent: one row of D numbers per agent."""
         low = torch.full((self.domain.dimension,), -self.shift, dtype=torch.float64, device="cpu")
         high = -low
         if self._maximiser is not None:
@@ -156,7 +156,7 @@ class BotorchFunction(GeneratedProblem):
         return low + Streams(self.function_seed).uniform("problem/shift", agents, 0, len(low)) * (high - low)
 
     def _perturbations(self, agents: Tensor, u: Tensor) -> Tensor:
-        """Return `g_n(u) = sqrt(2 / F) sum_f cos(s_f . u + b_f)` with F random Fourier features, n x k."""
+        """Return values, n x k, of `g_n(u) = sqrt(2 / F) sum_f cos(s_f . u + b_f)` with F random Fourier features."""
         D, streams = u.shape[-1], Streams(self.function_seed)
         s = streams.normal("problem/frequencies", agents, 0, _WAVES * D).view(-1, 1, _WAVES, D) / _LENGTHSCALE
         angle = 2 * math.pi * streams.uniform("problem/phases", agents, 0, _WAVES)[:, None]

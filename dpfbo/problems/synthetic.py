@@ -31,10 +31,10 @@ def _kernel_root(grid_size: int, lengthscale: float) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Synthetic(GeneratedProblem):
-    """Maximises one GP draw on a grid of [0, 1], to which each agent adds plus or minus `perturbation` at each point.
+    """Maximises, for each agent, one common GP draw on a grid of [0, 1], plus or minus `perturbation` at each point.
 
-    The draw is scaled to [0, 1]; both signs are equally likely. The metric is noiseless simple regret against the
-    agent's own optimum.
+    The draw is scaled to [0, 1]. Each agent has a random sign at each point; both signs are equally likely. The metric
+    is noiseless simple regret against the agent's own optimum.
 
     Args:
         n_agents: The number of agents N.

@@ -46,7 +46,7 @@ class Agent:
     """One agent of a study: `ask` returns a configuration to evaluate, `tell` takes its value.
 
     Round 0 has `n_init` initial points, which do not depend on data. A later round can have several points, which can
-    be evaluated in parallel. While `message_due` is True, `message` ends the round.
+    be evaluated in parallel. If `message_due` is True, a call of `message` ends the round.
 
     The points equal those of `dpfbo.run_study` bit for bit under three conditions: each round t >= 1 has one point,
     `receive` gets each broadcast before the next `ask`, and `tell` gets only points that `ask` returned.
@@ -164,8 +164,8 @@ class Agent:
             n: The length of the list, for evaluation in parallel. None returns one configuration instead of a list.
 
         Raises:
-            StateError: `ask` has returned all initial points, but one of them has no value yet, or the message of round
-                0 is due. Or some initial points are left, but fewer than n.
+            StateError: Some initial points are still to be returned, but fewer than n. Or `ask` has returned all
+                initial points, and either one of them has no value yet or the message of round 0 is due.
         """
         if n is None:
             return self._ask()

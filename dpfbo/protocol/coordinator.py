@@ -1,4 +1,4 @@
-"""The server of a study in its own process."""
+"""The server of a study, for a process separate from the agents."""
 
 import os
 from pathlib import Path
@@ -172,8 +172,8 @@ class Coordinator:
 
         Args:
             round: The round in progress, or an earlier round to get the same bytes again. None means the round in
-                progress, with one exception: while the server waits for the first message of a round t > 0, None
-                means round t - 1.
+                progress, with one exception: as long as the server waits for the first message of a round t > 0, None
+                means round t - 1, and `release` returns the last broadcast again.
             missing_ok: True to release without the messages that have not arrived. They count as zero vectors and
                 cannot be added later.
 

@@ -4,8 +4,8 @@
 64 bytes  in an answer only: the site's Ed25519 signature of all other bytes
 the rest  JSON with sorted keys: study, roster, round, attempt, step, payload and, in an answer, site
 
-A site hides its vector with masks of two kinds. It adds its own mask, which comes from a random seed. With each other
-site it has a pair mask, which comes from the mask keys of the two sites: one of them adds it, the other subtracts it.
+A site hides its vector with masks of two kinds. The site adds its own mask, which comes from a random seed. Each pair
+of sites has a pair mask, which comes from the mask keys of both: one site adds the pair mask, the other subtracts it.
 
 In each step the server sends a request to every site that answered the previous step. U1 to U4 are the sets of sites
 that have answered the steps `keys`, `shares`, `masked` and `survivors`:

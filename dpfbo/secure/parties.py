@@ -45,14 +45,14 @@ class SecureSite:
         key: The site's private key.
         folder: The folder of state, secrets and ledger; None keeps them in memory, for a simulation.
         maximize: False if small values are better.
-        attempts: The site takes part in at most this many attempts at the sum. Each attempt in which the site masks its
-            vector is charged.
+        attempts: The site takes part in at most this many attempts at the study's only sum. Each attempt in which the
+            site masks its vector is charged.
 
     Guarantee:
         Relation: this site's message is replaced by zero (zero-out). `study.views["server"]` is the epsilon of one
-        attempt, for what the server and up to `colluders` sites see of this site. The site charges its own ledger, on
-        disk, before its masked vector leaves. Not covered: timing, who took part, and sites that lie about their
-        values.
+        attempt if the server and up to `colluders` other sites pool what they see of this site. The site charges its
+        own ledger, on disk, before its masked vector leaves. Not covered: timing, who took part, and sites that lie
+        about their values.
 
     Raises:
         SettingError: The study trusts its server, or folder is None although releases are real (rng `os`).
@@ -199,7 +199,7 @@ class SecureCoordinator:
 
     @property
     def phase(self) -> str:
-        """The current step of the sum; `broadcast` once the sum is known; `over` at the end."""
+        """The current step of the sum; then `broadcast`, while sites still wait for the broadcast; then `over`."""
         return self._sum.step or ("over" if self.finished else "broadcast")
 
     @property
@@ -243,7 +243,7 @@ class SecureCoordinator:
 
         Raises:
             SumError: The bytes are not an answer of this sum, or the site did not sign them.
-            StateError: The answer is of another site, or differs from the site's earlier answer to this step.
+            StateError: Another site signed the answer, or the site has already sent a different answer to this step.
         """
         if data == NOT_READY:
             return

@@ -98,7 +98,8 @@ class SumServer:
     def close_step(self) -> None:
         """Go on to the next step with the sites that have answered.
 
-        Raises StateError if too few have answered, if the sum is known, or if sites have sent wrong shares.
+        Raises StateError if too few have answered, if sites have sent wrong shares, or if no step is left because the
+        sum is known already.
         """
         step = self.step
         if step is None:

@@ -26,8 +26,8 @@ class SumSite:
 
     In each attempt the site draws its noisy vector and its keys once, and writes both to disk before it sends the
     public keys. So each key masks only one vector. This holds even if the site's folder is replaced by an older copy:
-    if the copy has this attempt's vector and keys, the site uses them again. Otherwise, the site draws new ones. Copies
-    of the site that receive shares from different sets of sites use different masks.
+    if the copy has this attempt's vector and keys, the site uses them again. Otherwise, the site draws new ones. If
+    two copies of the site have the same keys, but receive shares from different sets of sites, their masks differ.
 
     Args:
         terms: The public parameters of the sum.
@@ -43,9 +43,10 @@ class SumSite:
         What the server and colluding sites see of this site is a function of random numbers and of a sum. The sum is
         over at least N - max_dropouts sites and contains the noise share of each of them. The site masks only with keys
         that the roster's sites signed. It reveals shares only for a list of survivors that `threshold` sites signed.
-        It holds shares of two seeds of each site m, of m's own mask and of m's mask key (see `dpfbo.secure.messages`),
-        and reveals at most one of the two shares. Not covered: a site whose folder is replaced by an older copy after
-        it signed a list of survivors may sign another list; it then counts as a colluder.
+        For each site m, it holds a share of the seed of m's own mask and a share of the seed of m's mask key (see
+        `dpfbo.secure.messages`), and reveals at most one of the two shares. Not covered: a site whose folder is
+        replaced by an older copy after it signed a list of survivors may sign another list; it then counts as a
+        colluder.
     """
 
     new_seed = staticmethod(primitives.new_seed)  # an attribute, so that an audit can examine the source of all seeds

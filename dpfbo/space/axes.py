@@ -24,7 +24,7 @@ _ROUNDING = 1e-6  # in steps: a number at most this far from a value counts as t
 def quotient(x: Tensor, y: float) -> Tensor:
     """Compute `x / y` with the same rounding on every device.
 
-    CUDA replaces a division by a Python number with a multiplication by its reciprocal. So y becomes a tensor first.
+    To divide by a Python number, CUDA multiplies by the number's reciprocal. So y becomes a tensor first.
     """
     return x / torch.full((), y, dtype=x.dtype, device=x.device)
 
@@ -48,14 +48,14 @@ class Axis(Conditional, ABC):
 
     @abstractmethod
     def natural(self, u: Tensor) -> Tensor:
-        """Return, for each coordinate in u, the number in natural units that stands for the value there."""
+        """Map coordinates u in [0, 1] to numbers in natural units (values, or indices of choices), elementwise."""
 
     @abstractmethod
     def unit(self, x: Tensor) -> Tensor:
-        """Return the coordinates of numbers x in natural units, elementwise."""
+        """Map numbers x, which are in natural units, to coordinates in [0, 1], elementwise."""
 
     def nth(self, k: Tensor) -> Tensor:
-        """Return the number that stands for the k-th value (k = 0, 1, ..) of a discrete axis, elementwise."""
+        """Return the k-th value (k = 0, 1, ..) of a discrete axis as a number in natural units, elementwise."""
         return k
 
     def rank(self, x: Tensor) -> Tensor:
@@ -73,7 +73,7 @@ class Axis(Conditional, ABC):
 
 @dataclass(frozen=True, repr=False)
 class _Interval(Axis):
-    """The numbers, or the whole numbers, between two bounds; with a step, only `lower` plus multiples of the step."""
+    """Real numbers (if `_whole`, integers) between two bounds; with a step, only `lower` plus multiples of the step."""
 
     lower: float
     upper: float

@@ -113,7 +113,7 @@ class Grid(_InBox):
 
     @cached_property
     def screening(self) -> tuple[Tensor, Tensor] | None:
-        """The grid rows of c cluster centres (c) and of each cluster's points (c x w).
+        """The grid-row indices of c cluster centres (shape c) and of the points of each cluster (shape c x w).
 
         A point belongs to the cluster of the nearest centre. w is the size of the largest cluster; smaller clusters
         are padded with their centre. The result is None for a grid of at most 512 points.
@@ -144,11 +144,11 @@ class Grid(_InBox):
 
     @cached_property
     def _lookup(self) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
-        """The tables for `index_of`: values and codes of each axis, and a grid row for each code of the last axis.
+        """The tables for `index_of`: each axis's coordinates and codes, and a grid row for each code of the last axis.
 
-        Values and codes are sorted. A code of an axis stands for a point's coordinates on this axis and all earlier
-        axes. So each code of the last axis stands for a whole point. If the grid has this point several times, the
-        table has the first of the point's rows.
+        A code of an axis is an integer for a point's coordinates on this axis and all earlier axes. So each code of the
+        last axis stands for a whole point. If several grid rows have this point, the table has the first of these rows.
+        Each axis's coordinates are distinct and sorted, and so are its codes.
         """
         rank, axes = torch.zeros(len(self.points), dtype=torch.long, device=self.points.device), []
         for axis in range(self.dimension):

@@ -74,7 +74,7 @@ class MixedBox:
         return torch.stack(columns, -1)
 
     def imputed(self, u: Tensor) -> Tensor:
-        """Move unit-cube points, `... x D`, to the middle of the axes that are inactive at each point."""
+        """In unit-cube points, `... x D`, replace each coordinate on an inactive axis by the middle of this axis."""
         return torch.where(self.active(u), u, self._middle.to(u)) if self.conditions else u
 
     @cached_property
@@ -148,7 +148,7 @@ class MixedBox:
         return lower, upper
 
     def neighbours(self, u: Tensor, i: int) -> Tensor:
-        """Return k copies of each point that vary on the discrete axis i, `n x D -> n x k x D`.
+        """Return, for each point, k copies with various values on the discrete axis i, `n x D -> n x k x D`.
 
         If the axis has at most 20 values, there is one copy for each value. Otherwise the copies have the point's own
         value and the values that lie 1, 2, 4, .., 512 steps below and above. A value beyond an end of the axis is

@@ -55,7 +55,7 @@ class Regions:
     def region_of(self, u: Tensor) -> Tensor:
         """Return the index of each unit-cube point's region, `... x D -> ...`.
 
-        The index grows fastest along the last axis.
+        Regions are indexed in row-major order: the last axis varies fastest.
         """
         region = torch.zeros(u.shape[:-1], dtype=torch.long, device=u.device)
         for axis, k in enumerate(self.parts):
@@ -65,7 +65,7 @@ class Regions:
         return region
 
     def bounds(self, region: Tensor, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
-        """Return the lower and upper corner of a closed box inside each region, both `... -> ... x D`.
+        """Return the lower and the upper corners of a closed box inside each region; each tensor is `... x D`.
 
         In double precision, upper corners lie 1e-9 below a face that two regions share. In single precision, upper
         corners lie 1e-6 below such a face, and lower corners lie 1e-6 above it.

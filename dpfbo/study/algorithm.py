@@ -57,7 +57,7 @@ class Algorithm:
         averaged_gp: The models by which agents choose their queries; None for draws from `own_gp`.
 
     Raises:
-        SettingError: Settings contradict each other, or a setting has no effect together with the others.
+        SettingError: Settings contradict each other, or a setting has no effect because of another setting.
 
     Example:
         >>> from dataclasses import replace

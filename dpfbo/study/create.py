@@ -51,7 +51,7 @@ def create_study(
         n_init: The number of initial points of each agent.
         seed: The public seed of all random numbers. If rng is `os`, the noise and the sampling of agents do not depend
             on it.
-        delta: The delta of the guarantee; None for N^-1.1, or min(N^-1.1, .001) if rng is `os`.
+        delta: The delta of the guarantee. None means min(N^-1.1, .001) if rng is `os`, and N^-1.1 if rng is `seeded`.
         noise_multiplier: The noise multiplier z of a private algorithm, in place of epsilon.
         rng: `os` for real data: the operating system draws the noise. `seeded` for a simulation that can be repeated;
             anybody who knows the seed can remove the noise.

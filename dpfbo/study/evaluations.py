@@ -106,8 +106,8 @@ class Evaluations:
 
     Raises:
         Stop: `known` or `add` finds that a limit is reached, or a callback ends the study.
-        StateError: `known` gets a query, but the journal holds a different query of the same agent and round, at the
-            same index among the agent's queries of that round.
+        StateError: `known` gets a query that differs from the journal's query with the same agent, round and index. The
+            index counts the agent's queries in the round.
     """
 
     study: Study

@@ -144,8 +144,8 @@ class Optimization:
             The differences, this result minus the other. They say nothing about other seeds.
 
         Raises:
-            SettingError: The results differ in the number of agents, the metric or its direction, or fewer than two
-                agents have a value in both.
+            SettingError: The results differ in the number of agents, the metric or its direction. Or fewer than two
+                agents have a value in both results.
         """
         for name, own, others in (
             ("n_agents", self.study.n_agents, other.study.n_agents),

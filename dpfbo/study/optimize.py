@@ -75,9 +75,9 @@ def optimize(
 
     This is a simulation: one process holds the data of all agents.
 
-    The call returns the result so far after Ctrl-C, after `dpfbo.stop()` in a callback, or at a limit; `result.stopped`
-    says why. With a folder, the same call continues the study, even after an exception or a kill; the result is the
-    same as without the interruption. Each study has its own subfolder.
+    If Ctrl-C, `dpfbo.stop()` in a callback or a limit ends the study early, the call returns the result so far;
+    `result.stopped` says why. With a folder, the same call continues the study, even after an exception or a kill; the
+    result is the same as without the interruption. Each study has its own subfolder.
 
     Args:
         f: The objective. It receives the agent's number, 0..N-1, and a configuration, a dict of the space's parameters.
@@ -95,7 +95,7 @@ def optimize(
         n_jobs: The number of parallel calls of f, as in `dpfbo.Custom`.
         call_timeout: The seconds after which a call of f counts as failed; None for no limit.
         n_init: The number of initial points of each agent.
-        delta: The delta of the guarantee; None for N^-1.1, or min(N^-1.1, .001) if rng is `os`.
+        delta: The delta of the guarantee. None means min(N^-1.1, .001) if rng is `os`, and N^-1.1 if rng is `seeded`.
         noise_multiplier: The noise multiplier z of a private algorithm, in place of epsilon.
         rng: `seeded` if the seed determines the noise; `os` if the operating system draws the noise. With `os`, give a
             folder or a ledger with a path.

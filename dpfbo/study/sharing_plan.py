@@ -1,4 +1,4 @@
-"""The expected signal of a private prior's release, estimated from public settings alone."""
+"""Estimate how much of a private prior's signal survives the noise of its release, from public settings alone."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

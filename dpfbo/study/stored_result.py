@@ -162,7 +162,7 @@ def _stopped(folder: Path, study: Study, known: int) -> str | None:
 
 
 def _unfinished(path: Path, study: Study, known: int, space: Any) -> list[Evaluation]:
-    """Return the evaluations that follow the `known` finished rounds."""
+    """Return the evaluations after the finished rounds; `known` is the number of finished rounds."""
     if not path.exists():
         return []
     with _readable(path):

@@ -1,9 +1,9 @@
 """Search every file of a run for secret numbers, which are computed from a sum before noise is added.
 
-Two runs with privacy.rng=os release the same fixed numbers (`FixedRelease`). The sums of two federated runs differ,
-because the second run loses many messages. No file may have a private column, or a number that `_secrets`
-computes from a sum. Apart from times, random names and a curator's measurements, the files of the two runs must be
-equal.
+In two runs with privacy.rng=os, the audit replaces all releases by the same fixed numbers (`FixedRelease`). The sums
+of two federated runs differ, because the second run loses many messages. No file may have a column that only
+simulations may write (such as `clip_fraction`), or a number that `_secrets` computes from a sum. Apart from times,
+random names and a curator's measurements, the files of the two runs must be equal.
 """
 
 import io
@@ -50,7 +50,7 @@ _DURING = "during"  # folder of copies that were made before the last round ende
 
 @dataclass(frozen=True)
 class FixedRelease(Gaussian):
-    """Noise for the audit that ignores the sum: the release depends on sigma and the round alone.
+    """A stand-in for noise in the audit: the release ignores the sum and depends only on sigma and the round.
 
     notes: the folder in which each round's sum, release, sigma and sensitivity are saved.
     """
@@ -80,7 +80,7 @@ class FileSearch:
 
 
 def _with_fixed_release(composition: Composition, notes: Path, lossy: bool) -> Composition:
-    """Replace the noise by `FixedRelease`; if `lossy`, lose more messages."""
+    """Replace a run's noise by `FixedRelease`; if `lossy`, also raise the dropout probability of a federated run."""
     s, problem, noise = composition.settings, cast(Any, composition.experiment.problem), FixedRelease(str(notes))
     changed: Any
     if isinstance(s, FederatedSettings):
@@ -132,7 +132,7 @@ def _left(cfg: DictConfig, place: Path, lossy: bool, on_step: Callable[[], None]
 def _secrets(notes: Path) -> np.ndarray:
     """Return, sorted, the entries and statistics of all saved sums s and of their noise, as absolute values.
 
-    Integers are left out, and so are values that nearly equal a number in a release, its sigma or its sensitivity.
+    Left out are integers, and values that nearly equal a released number or the sigma or sensitivity of a release.
     """
     found, public = list[float](), list[float]()
     for path in notes.glob("*.npz"):
@@ -222,7 +222,7 @@ def _entries(name: str, content: bytes) -> dict[str, Any] | None:
 
 
 def _flat(node: Any, place: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (path of keys, value) of each leaf of a tree, without times. A path is a text such as `/a/0`."""
+    """Yield (path of keys, value) of each leaf of a tree; skip entries with times. A path is a text such as `/a/0`."""
     pairs = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else None
     if pairs is None:
         yield place, node
@@ -238,9 +238,9 @@ def _names(name: str, content: bytes) -> set[str]:
 
 
 def _numbers(name: str, content: bytes) -> np.ndarray:
-    """Return absolute values of all finite numbers.
+    """Return the absolute values of all finite numbers in a file.
 
-    These are decimals in text, columns of floats, and every eight successive bytes read as a float.
+    The numbers are decimals in text, the entries of float columns, and the eight bytes from each offset as a float.
     """
     found = [np.array([float(text) for text in _DECIMAL.findall(content)])]
     found += [np.frombuffer(content[i : len(content) - (len(content) - i) % 8], dtype="<f8") for i in range(8)]

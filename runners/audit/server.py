@@ -25,7 +25,7 @@ _MOST_SITES = 40  # most sites of an audited secure sum, unless its dropouts and
 
 
 def target_of(experiment: FederatedExperiment) -> Target:
-    """Return the experiment's server with all its broadcasts, as the target of an audit.
+    """Return the experiment's server as the target of an audit of all broadcasts that the run can make.
 
     Raises ValueError if the experiment claims no privacy, if its accountant's epsilon is no guarantee, or if it has no
     server that adds up messages.

@@ -33,7 +33,7 @@ def floor_seconds(work: Work, rates: Rates) -> float:
 
 @dataclass(frozen=True)
 class RunShape:
-    """The sizes of a federated run that determine the floors of its phases.
+    """The sizes of a federated run that determine the lower bounds on the times of its phases.
 
     N: agents. T: rounds. D: coordinates of a point. M: features of a message. P: regions. q: sampling probability. F:
     features of a draw from an agent's own posterior. G: grid points, 0 in a box. fit_every: observations between two
@@ -105,8 +105,9 @@ def appended(n: int, k: int, M: int, D: int) -> Work:
 def message(n: int, k: int, s: RunShape, rates: Rates) -> Work:
     """Count the operations for an agent's message after n observations, k of them new.
 
-    Without a private prior, there are two ways: all agents update their Cholesky factors in every round, or only the
-    sampled agents compute theirs, from all their points. The cheaper way counts.
+    In a run without a private prior, there are two ways to compute messages. Either every agent updates its Cholesky
+    factor in every round, or only the sampled agents compute their factors, each from all its points. The cheaper way
+    counts.
     """
     if s.lengthscales:  # scores of the design, whose features are Nystroem features
         return k * (nystrom(s) + work(flops=2 * s.M)) if k > 1 else work()
@@ -143,7 +144,7 @@ def own_draw(n: int, s: RunShape) -> Work:
 
 
 def followed(s: RunShape) -> Work:
-    """All agents that follow the server share one search; return its operations, divided by N."""
+    """Count the operations of the one search that all followers of the server share, divided by N (all agents)."""
     return work(flops=2 * s.P * s.M * s.G / s.N, bytes=_WORD * s.D) if s.G else search(s, s.M) / s.N
 
 

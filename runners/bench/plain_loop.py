@@ -67,7 +67,7 @@ def run(problem: Problem, settings: FederatedSettings, rounds: int, seed: int) -
     """Run TS, FTS or DP-FTS-DE for the first `rounds` rounds.
 
     Returns the problem's metric after each round, N x (rounds + 1), and the seconds by phase. Raises ValueError for a
-    setting that only the library has.
+    setting that dpfbo has and this plain loop lacks.
     """
     softmax = _check(settings)
     a, rng, streams, clock = settings.algorithm, np.random.default_rng(seed), Streams(seed), PhaseClock()
@@ -167,7 +167,8 @@ def region_weights(t: int, N: int, P: int, weights: Softmax) -> np.ndarray:
 def region_parts(P: int, D: int) -> tuple[int, ...]:
     """Return the number of parts of each axis; their product is P.
 
-    Each axis starts with one part. For each prime factor of P, largest first, the smallest number is multiplied by it.
+    Each axis starts with one part. Then each prime factor of P, largest first, multiplies the number of parts of the
+    axis that has the fewest.
     """
     parts, factors = [1] * D, []
     for k in range(2, P + 1):

@@ -61,9 +61,9 @@ def _digits(value: float | None, n: int = 3) -> str:
 
 
 def draw(title: str, unit: str, entries: Sequence[dict[str, Any]], path: Path) -> None:
-    """Plot times, their lower bounds (floors, dashed) and peak memory against one size.
+    """Plot times, peak memory and lower bounds on both (dashed) against one size, such as the number of agents.
 
-    The horizontal axis is the first size that varies within a series. If no size varies, no file is written.
+    This size is the first that varies within a series. If no size varies, no file is written.
     """
     # pyplot is not used, because it would keep the figures in memory.
     from matplotlib import rc_context

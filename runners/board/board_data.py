@@ -46,8 +46,8 @@ class BoardData:
     def best(self, key: str, name: str) -> dict[str, Any] | None:
         """Return each agent's best query in a setting, at most `MOST_ROWS` rows; None if no experiment has this key.
 
-        The entry `words` explains missing rows and may be empty. A board that hides private records has no rows of real
-        releases.
+        The entry `words` explains missing rows and may be empty. A board that hides private records returns only rows
+        of simulations.
         """
         with self._lock:
             folder = next((folder for folder in self._experiments() if folder.key == key), None)
@@ -112,7 +112,7 @@ class BoardData:
 
 
 def _short(seed: int, best: dict[str, Any], objective: str) -> dict[str, Any]:
-    """Return the seed and an agent's best query with shortened entries. The key `value` is renamed to `objective`."""
+    """Return the seed and the shortened entries of an agent's best query; `objective` replaces the key `value`."""
     row: dict[str, Any] = {"seed": seed}
     for key, value in best.items():
         given, text = rounded(value, 5), "" if value is None else str(value)[:MOST_LETTERS]

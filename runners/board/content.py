@@ -70,7 +70,8 @@ def experiment_content(
 def hidden(setting: ReadSetting, private: bool) -> str | None:
     """Return the reason to hide a setting's private records, or None to show them.
 
-    Without `private`, they are shown only if all readable trials that have begun are known to be simulations.
+    If `private` is False, private records are shown only if every trial that has begun is known to be a simulation.
+    Unreadable trials do not count.
     """
     kinds = {r.facts.rng for r in setting.readings if r.phase not in ("waiting", "unreadable") or r.facts.rng}
     if private or kinds == {"seeded"}:
@@ -98,7 +99,7 @@ def _listed(settings: Sequence[ReadSetting], private: bool, find: str) -> list[R
 
 
 def _row(setting: ReadSetting, private: bool, draw: bool, notes: list[str]) -> dict[str, Any]:
-    """Return a setting's row of the table, with its curve if `draw`. Adds a new note on epsilon to `notes`."""
+    """Return a setting's row of the table, with its curve if `draw`. Adds the note on epsilon to `notes`, if new."""
     facts, why_hidden = _facts_of(setting), hidden(setting, private)
     visible = why_hidden is None
     under_way = [r.round or 0 for r in setting.readings if r.phase in ("running", "interrupted")]
@@ -127,7 +128,7 @@ def _facts_of(setting: ReadSetting) -> TrialFacts:
 
 
 def _mean(setting: ReadSetting, phases: Collection[str]) -> dict[str, Any] | None:
-    """Return mean, standard error and number n of the known metrics of trials in `phases`; None if n is 0."""
+    """Return n, and mean and standard error over the n trials in `phases` whose metric is known; None if n = 0."""
     known = [r.mean for r in setting.readings if r.phase in phases and r.mean is not None]
     if not known:
         return None
@@ -144,7 +145,7 @@ def _spread(setting: ReadSetting) -> dict[str, float | None]:
 
 
 def _curve(setting: ReadSetting, visible: bool) -> dict[str, Any] | None:
-    """Return each round's mean metric over n seeds, its standard error, and the largest epsilon before the round."""
+    """Return by round the metric's mean and standard error over n seeds, and their largest epsilon before the round."""
     found = [r.curve for r in setting.readings if r.phase in _COUNTED and r.curve is not None]
     if not found:
         return None
@@ -214,7 +215,7 @@ def _troubles(folder: ExperimentFolder, settings: Sequence[ReadSetting], private
 
 
 def _privacy_notes(settings: Sequence[ReadSetting], private: bool) -> list[str]:
-    """Return a sentence for each reason to hide records, or a warning that private records are shown."""
+    """Return one warning if `private` lets private records be shown, else a sentence for each reason to hide them."""
     begun = [s for s in settings if any(r.phase != "waiting" for r in s.readings)]
     if private and any(r.facts.rng != "seeded" for s in begun for r in s.readings if r.phase != "waiting"):
         return ["this page shows private records of real releases (--private): keep it to yourself"]

@@ -63,9 +63,9 @@ class ExperimentFolder:
         return found
 
     def completed(self, setting: ReadSetting) -> ReadSetting:
-        """Add to the setting, from its finished trials, the limits of epsilon and epsilon by round.
+        """Add the target epsilon, the budget, and the epsilon before each round to a setting's finished trials.
 
-        `read` leaves these out because they take longer to read.
+        `read` leaves these values out, because they take longer to read.
         """
         return replace(setting, readings=list(map(self._completed, setting.trials, setting.readings)))
 

@@ -28,7 +28,10 @@ class UnreadableFile(ValueError):
 
 @dataclass(frozen=True)
 class TrialFacts:
-    """The public settings of a run, as far as they are known. Target and budget are limits of epsilon."""
+    """The public settings of a run, as far as they are known.
+
+    target_epsilon, budget_epsilon: upper limits of epsilon. budget_delta: the delta of the budget.
+    """
 
     problem: str | None = None
     algorithm: str | None = None
@@ -145,8 +148,8 @@ def limits_in_config(path: Path) -> dict[str, float | None]:
 def epsilon_curve(path: Path, rounds: int, n_charges: int | None) -> list[float | None]:
     """Return the epsilon before each of the `shown_rounds` of a finished run, from its server.parquet.
 
-    The epsilon before the first release is 0, or None if `n_charges` exceeds the number of the run's releases: then the
-    ledger has charges of earlier runs, too. Raises UnreadableFile if the file cannot be read.
+    The epsilon before the first release is 0. If the ledger's `n_charges` charges outnumber the run's releases, some
+    charges are of earlier runs, and this epsilon is unknown (None). Raises UnreadableFile if the file cannot be read.
     """
     try:
         if path.stat().st_size > MOST_BYTES:

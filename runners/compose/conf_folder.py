@@ -17,7 +17,10 @@ CONF = _RUNNERS / "conf" if (_RUNNERS / "conf").is_dir() else _RUNNERS.parent / 
 
 
 def added_folders() -> list[Path]:
-    """Return the folders of the user and of other packages. Raises ValueError if one of them is missing or invalid."""
+    """Return the configuration folders that the user and extension packages add to conf/.
+
+    Raises ValueError if one of the folders is missing or invalid.
+    """
     given = os.environ.get("DPFBO_CONF")
     folders = [Path(given).absolute()] if given else []
     for name, entry in extensions.entries(extensions.CONF).items():
@@ -36,7 +39,7 @@ def added_folders() -> list[Path]:
 
 
 def _check_allows_nothing(file: Path) -> None:
-    """Raise ValueError if a file sets `allow`. Otherwise a file could allow the classes that it names."""
+    """Raise ValueError if a file sets `allow`: without this check, a file could allow the classes that it names."""
     try:
         content = yaml.safe_load(file.read_text())
     except (yaml.YAMLError, RecursionError):  # Hydra reports the error when the file is used

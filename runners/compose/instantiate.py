@@ -1,4 +1,4 @@
-"""Create the objects that `_target_` nodes of a configuration name, and import only what is allowed.
+"""Create the objects for the `_target_` nodes of a configuration, and import only what is allowed.
 
 Allowed are some packages of dpfbo, packages with an entry point (`dpfbo.extensions`), and packages or modules that the
 user names with `allow`.
@@ -42,7 +42,7 @@ def check_targets(tree: Any, allow: object = (), option: str = "allow=[{}]") -> 
 
 
 def check_function(problem: Mapping[str, Any], allow: object, option: str) -> None:
-    """Raise ValueError if the function of a problem from a results folder is not allowed.
+    """Raise ValueError if the problem in a results folder has a function that is not allowed.
 
     A function is allowed if it belongs to a package or module in `allow`, or to an installed extension. option: see
     `check_targets`.

@@ -19,10 +19,10 @@ _KEYS = {word: key for key, word in WORDS.items()}
 
 
 def about_key(error: SettingError, group: str, **others: str) -> ValueError:
-    """Convert an error about a parameter of the library to one about its key.
+    """Convert the library's error about a parameter to an error about the configuration key that sets the parameter.
 
-    group: the node of the parameter; `delta` in `privacy` has the key `privacy.delta`. others: the keys of parameters
-    in other groups, as in `probability="dropout.probability"`.
+    group: the configuration node of the key; `delta` in `privacy` has the key `privacy.delta`. others: the keys of
+    parameters in other groups, as in `probability="dropout.probability"`.
     """
     key = others.get(error.name) or _KEYS.get(error.name) or ".".join(filter(None, (group, error.name)))
     known_as = "" if error.name in key else f" ({error.name})"

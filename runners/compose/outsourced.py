@@ -38,7 +38,7 @@ class OutsourcedExperiment:
 
     @staticmethod
     def of(settings: OutsourcedSettings, problem: CandidateProblem) -> OutsourcedExperiment:
-        """Build the experiment. Raises ValueError, which names the key, if settings do not fit the problem."""
+        """Build the experiment. Raises ValueError, with the setting's key, if a setting does not fit the problem."""
         public, transform = problem.table.public, settings.transform
         with keys("transform"):
             transform.event(public)
@@ -64,12 +64,12 @@ class OutsourcedExperiment:
 
     @property
     def published_claim(self) -> str | None:
-        """A sentence on the published privacy claim, which the release does not guarantee; None without a claim."""
+        """A sentence on the transform's published privacy claim and why it is no guarantee; None without a claim."""
         return self.transform.published_claim(self.problem.table.public)
 
     @property
     def release_summary(self) -> dict[str, Any]:
-        """The entries of summary.json about the release. In a simulation they include the curator's private facts."""
+        """The entries of summary.json about the release. A simulation adds facts that a curator keeps secret."""
         facts: dict[str, Any] = {"published_claim": self.published_claim, "stand_in": self.problem.stand_in}
         if self.settings.privacy.seeded:
             facts["release"] = self.transform.private_facts(self.problem.table)

@@ -1,7 +1,7 @@
 """The settings of a run: one tree of frozen dataclasses, made from the composed configuration.
 
-A rule next to a field's type checks the field's value. Fields marked `OUTSIDE` are not part of the setting that
-`runners.identity.setting` names.
+A rule next to a field's type checks the field's value. `runners.identity.setting` names a run's setting by a digest
+of the fields. Fields marked `OUTSIDE` do not enter this digest.
 """
 
 from collections.abc import Callable

@@ -113,7 +113,7 @@ def expanded(overrides: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def check_comparable(key: str, rngs: Iterable[str], problems: Iterable[tuple[object, ...]]) -> None:
-    """Raise SweepError if a search or scheduler would compare real releases, or runs of different problems.
+    """Raise SweepError if a search or scheduler would compare real runs (rng `os`), or runs of different problems.
 
     key: the key or option of the search or scheduler. rngs: the `privacy.rng` of each compared setting. problems: the
     name, metric and function of each setting's problem.
@@ -129,7 +129,7 @@ def check_comparable(key: str, rngs: Iterable[str], problems: Iterable[tuple[obj
 
 
 def scaled(base: DictConfig) -> tuple[Any, Any]:
-    """Return an experiment's seeds and settings for the configured `scale`, which is quick or paper."""
+    """Return an experiment's seeds and settings for the configured `scale` (`quick` or `paper`)."""
     checks.one_of("scale", base.scale, SCALES)
     sweep: dict[str, Any] = OmegaConf.to_container(base.sweep, resolve=True)  # type: ignore[assignment]
     seeds, settings = base.get("seeds"), sweep["settings"]

@@ -48,8 +48,8 @@ _OBJECTS = {
 def checked_settings(cfg: DictConfig) -> tuple[DictConfig, Settings]:
     """Check a configuration; return a completed configuration and its settings.
 
-    Completion replaces a file name in `problem.space` by the file's content, and the word `theory` as a noise variance
-    by 1 + 2/T (T rounds).
+    Completion replaces a file name in `problem.space` by the file's content. If a noise variance is given as `theory`,
+    completion sets it to 1 + 2/T, for T rounds.
     """
     for name in ("problem", "algorithm", "privacy"):
         if name in cfg and not OmegaConf.is_dict(cfg.get(name)):

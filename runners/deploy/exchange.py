@@ -58,7 +58,7 @@ class _Request:
 
 
 class Exchange:
-    """The link that carries a server party's requests to the sites, and the sites' answers back."""
+    """The link that carries the server's requests to the sites, and the sites' answers back to the server."""
 
     def __init__(
         self, server: ServerParty, post: Post, pace: Pace, clock: Callable[[], float] = time.monotonic
@@ -95,7 +95,7 @@ class Exchange:
         return {"awaited": sorted(self._awaited), "connected": sorted(self._connected)}
 
     def _requests(self, now: float) -> dict[int, bytes]:
-        """Return the server's requests by site; changed requests restart the timeout of the step."""
+        """Return the server's request for each site. If any changed since the last call, restart the step's timeout."""
         if (requests := self._server.requests()) != self._awaited:
             self._awaited, self._since = requests, now
         return requests

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class MaskedSite:
-    """A site's part of a secure sum; it locks the site's state while it answers a request."""
+    """A site's side of the secure sum protocol. The site's state is locked while a request is answered."""
 
     def __init__(self, site: SiteFolder) -> None:
         self._site = site

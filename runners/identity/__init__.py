@@ -1,1 +1,1 @@
-"""Identify a run by its setting and seed, find its folder, and resume, continue or repeat it there."""
+"""Identify a run by setting and seed, find its folder, and resume it, continue it with more rounds, or repeat it."""

@@ -2,8 +2,8 @@
 
 rounds.zip           the finished rounds (`dpfbo.checkpoint`), for a longer run; as private as rounds.parquet
 summary.before.json  the summary of a finished run, while a longer one continues it
-earlier/k/           the run's records before a repetition, and its ledger if it was a simulation. A ledger of real
-                     releases stays in the run's folder, and the repetition adds to it
+earlier/k/           the records of a run that was repeated; in a simulation, also its ledger. The ledger of a real run
+                     (rng `os`) stays in the run's folder, and the repetition adds to it
 """
 
 import os
@@ -43,7 +43,7 @@ def settled(folder: RunFolder) -> bool:
 def check_ledger(folder: RunFolder, n_charges: int, seeded: bool) -> None:
     """Raise ResultsError if a summary states more charges than the ledger has: the ledger was lost or truncated.
 
-    Summaries in the folder `earlier` are checked only if `seeded` is False (real releases).
+    Summaries of repeated runs, in the folder `earlier`, are checked only if the run is real (`seeded` is False).
     """
     earlier = [] if seeded else folder.path.glob(f"{EARLIER}/*/{SUMMARY}")
     for path in (folder.path / SUMMARY, folder.path / BEFORE, *earlier):

@@ -25,12 +25,13 @@ logger = logging.getLogger(__name__)
 def run_folder_of(run: "RunIdentity", single: bool) -> RunFolder:
     """Return the folder of a run, which need not exist yet.
 
-    Outside a sweep (`single`), a new run gets the folder of a run that differs only in the number of rounds, if such a
-    run exists.
+    Outside a sweep (`single`), there may be an earlier run that differs only in the number of rounds. A new run then
+    gets the folder of this earlier run.
 
-    A run outside the sweep may have begun with the setting and seed of a sweep's trial, and then finished with another
-    number of rounds. In a simulation, the trial gets a folder of its own. For releases of confidential data, raises
-    ResultsError: the trial would release more about the same data.
+    In a sweep, `run` is a trial. A run outside the sweep may have started with the trial's setting and seed, and may
+    since have been continued or repeated with another number of rounds. If so, a trial that is a simulation gets a
+    folder of its own. For releases of confidential data, raises ResultsError: the trial would release more about the
+    same data.
     """
     known = find_run(run.experiment, run.names.setting, run.settings.seed)
     if single:
@@ -45,9 +46,10 @@ def run_folder_of(run: "RunIdentity", single: bool) -> RunFolder:
 def trial_folder(
     experiment: Path, setting: str, seed: int, rounds: int | None, labelled: Sequence[str] | None = None
 ) -> RunFolder:
-    """Return the folder of a sweep's trial: SETTING/SEED, or a plain run's LABEL-SETTING/SEED if only that exists.
+    """Return the folder of a sweep's trial: SETTING/SEED, or LABEL-SETTING/SEED of an equal run outside the sweep.
 
-    A run that finished with another number of rounds than `rounds` does not count; None accepts any number.
+    The labelled folder is returned only if SETTING/SEED does not exist, and not if the labelled run has finished with
+    another number of rounds than `rounds`. If `rounds` is None, any number is accepted.
     """
     known = find_run(experiment, setting, seed, labelled)
     if known is not None and rounds in (None, (read_object(known / "summary.json") or {}).get("rounds", rounds)):
@@ -87,9 +89,9 @@ def note_lineage(folder: RunFolder, run: "RunIdentity") -> None:
 def check_noise_of_other_lengths(run: "RunIdentity", folder: RunFolder) -> None:
     """Warn if a new run has the setting and epsilon of an earlier run, but another number of rounds.
 
-    The new run then needs other noise, and cannot continue the earlier run. If the releases are of confidential data,
-    not of a simulation, raises ResultsError instead of warning: the epsilons of the two runs add up, but each run would
-    have a ledger of its own.
+    With another number of rounds, the same epsilon needs another noise multiplier, so the new run cannot continue the
+    earlier one. If the releases are of confidential data, not of a simulation, raises ResultsError instead of warning:
+    the epsilons of the two runs add up, but each run would have a ledger of its own.
     """
     if run.settings.privacy.epsilon is None or folder.path.exists():
         return

@@ -20,7 +20,8 @@ from runners.compose.typed import is_outsourced, plain_tree
 class SettingNames:
     """Digests of a setting, which do not depend on seed, results folder, executor or tracker.
 
-    setting: of the whole setting. family: without the rounds. any_noise: without the rounds and the noise multiplier.
+    setting: digest of the whole setting. family: digest without the number of rounds. any_noise: digest without the
+    number of rounds and the noise multiplier.
     """
 
     setting: str

@@ -183,7 +183,7 @@ def _each_ledger(paths: Sequence[Path], sentence_on: Callable[[Path], str]) -> A
 
 
 def projection(args: argparse.Namespace) -> Answer:
-    """Find the largest number r of columns with which PO-GP-UCB leaves the singular values of the table as they are."""
+    """Find the largest r for which PO-GP-UCB projects a table to r columns without increasing its singular values."""
     from runners.privacy import random_projection
 
     facts = random_projection.projection(args.problem, args.overrides, _numbers(args.epsilon), args.delta)

@@ -1,7 +1,7 @@
-"""Analyse the random projection of PO-GP-UCB to r columns: its threshold for singular values, and Theorems 2 and 3.
+"""Analyse PO-GP-UCB's random projection of a table to r columns: threshold for singular values, Theorems 2 and 3.
 
-Before the projection, PO-GP-UCB raises the singular values of the rows if the smallest one, sigma_min, is below the
-threshold w(r). `dpfbo.outsourced.theory` states the theorems and their source.
+If the smallest singular value of the table's rows, sigma_min, is below the threshold w(r), PO-GP-UCB increases all
+singular values before the projection. `dpfbo.outsourced.theory` states the theorems and their source.
 """
 
 import math
@@ -95,7 +95,10 @@ def largest_r(sigma_min: float, epsilon: float, delta: float) -> int | None:
 
 
 def raised(C: float | None) -> str:
-    """Return the text `raised, C' = ...` for a table cell. C: the factor C' of Theorem 2; None if it is unbounded."""
+    """Return the table cell `raised, C' = ...`, which says that the singular values are increased.
+
+    C: the factor C' of Theorem 2; None if C' is unbounded.
+    """
     return "raised, C' unbounded" if C is None else f"raised, C' = {C:.2f}"
 
 

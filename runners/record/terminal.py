@@ -58,7 +58,7 @@ class RoundProgress:
 
 
 def print_summary(summary: dict[str, Any], folder: object) -> None:
-    """Print a finished run's metric by round, epsilon, best queries and times."""
+    """Print a finished run's epsilon, best queries and times, and its metric after some of the rounds."""
     T, curve = summary["rounds"], summary["curve"]
     outsourced = "published_claim" in summary  # without agents there is no standard error over them
     table = Table("round", summary["metric"])

@@ -207,7 +207,7 @@ class _Settings:
 
 
 def outcome(setting: PlannedSetting, seeds: Sequence[int], options: SweepOptions) -> SettingOutcome | None:
-    """Return the outcome of a searched setting, read from its files; None while one of its trials is still to run."""
+    """Return the outcome of a setting that a search suggested, read from files; None if a trial is still to run."""
     folders = [setting.trial(seed).folder(setting.folder) for seed in seeds]
     trials = [(folder, state(folder)) for folder in folders]
     if options.search is None or any(options.is_to_run(known) for _, known in trials):
@@ -216,7 +216,7 @@ def outcome(setting: PlannedSetting, seeds: Sequence[int], options: SweepOptions
 
 
 def _search(settings: _Settings, experiment: Path, space: Space, given: dict[str, list[str]]) -> None:
-    """Add all earlier suggestions of a search and, if all their trials have ended, the next suggestions."""
+    """Add the search's earlier suggestions to `settings`; if all their trials have ended, also add a new batch."""
     options, search = settings.options, settings.options.search
     fixed = tuple(value for values in given.values() for value in values)
     for words in _suggested(experiment, space, [o for o in fixed if not is_sweep_key(name_of(o))]):
@@ -267,9 +267,10 @@ def _check_space(space: Space, entries: Any) -> None:
 
 
 def _check_comparable(settings: Sequence[PlannedSetting], options: SweepOptions) -> None:
-    """Raise SweepError if a requested search or scheduler cannot use these settings.
+    """Raise SweepError if `sweep.search` or `sweep.scheduler` is given, but cannot use these settings.
 
-    A search or a scheduler needs simulations of one problem. A scheduler also needs more rounds than its grace period.
+    With either key, all settings must be simulations with the same problem and metric. With `sweep.scheduler`, each
+    setting must also have more rounds than the grace period.
     """
     asked = {"sweep.search": options.search, "sweep.scheduler": options.early_stopping}
     for key in (key for key, wanted in asked.items() if wanted is not None):
@@ -326,9 +327,10 @@ def _options(base: DictConfig) -> SweepOptions:
 
 
 def _combinations(entries: Any, given: dict[str, list[str]]) -> list[tuple[str, ...]]:
-    """Return, for each entry of `sweep.settings`, every combination of its values and those in `given`.
+    """Return every combination of overrides for each entry of `sweep.settings`.
 
-    If an entry and `given` have the same key, only the values in `given` count.
+    A combination has one override of each key in the entry or in `given`. If both have the same key, only the overrides
+    in `given` count.
     """
     if entries is not None and (OmegaConf.is_dict(entries) or isinstance(entries, str) or not len(entries)):
         raise SweepError(f"sweep.settings must be a list of settings, got {entries!r}")

@@ -193,6 +193,6 @@ class ProgressTable:
         yield Text(footnote(shown), style="dim")
 
     def _rounds_done(self) -> int:
-        """Return the number of finished rounds; ended trials count with all of their rounds."""
+        """Return the number of finished rounds; a failed or stopped trial counts as if it had finished all rounds."""
         states = ((trial, self.states[trial.key]) for trial in self.trials)
         return sum((trial.rounds or 1) if _ended(state) else (state.round or 0) for trial, state in states)

@@ -45,8 +45,8 @@ class TrialOnce:
 def command_lines(arguments: Sequence[str]) -> list[list[str]]:
     """Split a command line that names several experiments, such as experiment=fig2a,fig2b, into one line for each.
 
-    If a named experiment has a list `sweep.experiments`, the lines name the listed experiments instead. All other
-    `sweep` options of the named experiment are added to these lines.
+    An experiment with a list `sweep.experiments` is replaced by the experiments in this list, with one line for each.
+    The replaced experiment's other `sweep` options are added to each of these lines.
 
     Raises SweepError if the experiments cannot be combined.
     """
@@ -121,14 +121,14 @@ def each_once(sweeps: Sequence[SweepPlan], states: Sequence[States]) -> list[Tri
 
 
 def sharing(sweep: SweepPlan, sweeps: Sequence[SweepPlan]) -> list[SweepPlan]:
-    """Return the other experiments that may share trials with `sweep`; experiments with option `alone` share none."""
+    """Return the other sweeps that may share trials with `sweep`; a sweep with the option `alone` shares none."""
     return [other for other in sweeps if other is not sweep and not (sweep.options.alone or other.options.alone)]
 
 
 def _group(name: str) -> tuple[list[str], list[str]]:
-    """Return the names of the experiments that an experiment lists, and overrides for its other `sweep` options.
+    """Return the list `sweep.experiments` of an experiment, and overrides for the experiment's other `sweep` options.
 
-    For an experiment that lists none, returns its own name and no overrides.
+    For an experiment without such a list, returns the experiment's own name and no overrides.
     """
     file = CONF / "experiment" / f"{name}.yaml"
     own = dict(OmegaConf.select(OmegaConf.load(file), "sweep") or {}) if name and file.is_file() else {}
@@ -173,8 +173,8 @@ def copy_shared(sweep: SweepPlan, others: Sequence[SweepPlan]) -> None:
 def copy(source: Path, target: RunFolder) -> None:
     """Copy the finished run in the folder `source` to `target`.
 
-    Replaces an unfinished run in `target`. The copied files name the experiment of `target`. Raises ResultsError if the
-    noise of the run is real (`privacy.rng` is not `seeded`).
+    Replaces an unfinished run in `target`. The experiment's name in the copied files becomes that of the experiment of
+    `target`. Raises ResultsError if the noise of the run is real (`privacy.rng` is not `seeded`).
     """
     config = read_yaml(source / "config.yaml")
     summary = json.loads((source / "summary.json").read_bytes())

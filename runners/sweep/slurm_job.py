@@ -111,7 +111,7 @@ def _end(process: subprocess.Popen[bytes], terminate: bool = True) -> None:
 
 
 def _join(meeting: Path, args: argparse.Namespace) -> int:
-    """Wait for the head, and run a node of its cluster until the task that runs the head ends."""
+    """Wait for the Ray head of the first task, then run a node of this Ray cluster until the first task ends."""
     give_up = time.monotonic() + _HEAD_SECONDS
     while not meeting.exists():
         if time.monotonic() > give_up:

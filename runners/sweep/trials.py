@@ -52,8 +52,8 @@ class Trial:
     def folder(self, experiment: Path, labelled: Sequence[str] | None = None) -> RunFolder:
         """Return the trial's run folder, given its experiment's folder.
 
-        labelled: names of folders `LABEL-SETTING` of this setting, with any label; None to look them up in
-        `experiment`.
+        labelled: the names of all folders `LABEL-SETTING` with this trial's setting and any LABEL; None to look them
+        up in `experiment`.
         """
         if (experiment / self.setting).exists():
             return RunFolder(experiment / self.setting / str(self.seed))
@@ -200,7 +200,7 @@ def read_plan(experiment: Path) -> list[Trial]:
 
 
 def names_no_folders(experiment: Path) -> bool:
-    """Return True if sweep.json has an invalid trial, such as one whose folder would be outside the experiment."""
+    """Return True if sweep.json is ignored because a trial is invalid: say, its folder is outside the experiment."""
     return not all(map(_names_a_folder, _planned(experiment)))
 
 

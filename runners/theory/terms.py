@@ -71,7 +71,7 @@ class RebuiltRun:
 
     @property
     def checkable(self) -> bool:
-        """True if the random subsets S_t of the agents can be drawn again."""
+        """True if the run's random subsets S_t of the agents can be reproduced."""
         settings = self.experiment.settings
         return settings.privacy.seeded and settings.dropout.deadline is None
 
@@ -89,9 +89,9 @@ class RebuiltRun:
 def read(folder: Path, data_dir: Path | None = None, allow: Sequence[str] = ()) -> RebuiltRun:
     """Rebuild the finished private run in `folder`.
 
-    data_dir: folder of the problem's data; None for the folder in the run's settings. allow: packages and modules whose
-    classes and functions its config.yaml may name (`compose.instantiate`). Raises NoTerms if the regret bound does not
-    apply to the run.
+    data_dir: folder of the problem's data; None for the folder in the run's settings. allow: packages and modules. The
+    run's config.yaml may name their classes and functions (see `compose.instantiate`). Raises NoTerms if the regret
+    bound does not apply to the run.
     """
     cfg, summary = recorded(folder, allow, "--allow {}")
     if not summary["private"]:
@@ -260,7 +260,7 @@ def note(e: FederatedExperiment, norm_bound: float) -> str:
 
 
 def _candidates(e: FederatedExperiment) -> Tensor:
-    """Return the points of the unit cube at which gamma_t and eps are computed, n x D."""
+    """Return the points of the unit cube at which gamma_t and the feature error eps are computed, n x D."""
     domain = e.problem.domain
     if isinstance(domain, Grid):
         return domain.unit_points[:: math.ceil(len(domain.unit_points) / _MOST_CANDIDATES)]

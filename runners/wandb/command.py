@@ -61,7 +61,7 @@ def sync(args: argparse.Namespace) -> int:
 
 
 def backfill(args: argparse.Namespace) -> int:
-    """Log finished runs to W&B from their files, and the summary of each experiment if it changed."""
+    """Log finished runs to W&B from their files; also log an experiment's summary if the summary has changed."""
     import wandb  # noqa: F401  # fails here if W&B is missing, instead of warning for each run
 
     found = [folder for folder in args.folders if finished_runs(folder)]
@@ -78,9 +78,9 @@ def backfill(args: argparse.Namespace) -> int:
 
 
 def _with_artifacts(folder: Path) -> dict[str, Any]:
-    """Return `tracker.wandb` of an experiment's first run, with `artifacts: true`.
+    """Return `tracker.wandb` of an experiment's first run, with `artifacts` changed to True.
 
-    Raises ValueError if a run hides metrics that were not released.
+    Raises ValueError if `tracker.wandb.show` of a run hides values that were not released: artifacts would show them.
     """
     found = [run for run in finished_runs(folder) if not run.shown]
     if found:

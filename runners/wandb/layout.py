@@ -50,9 +50,10 @@ Metrics = dict[str, float | None]
 
 
 def regret_metrics(mean: float | None, quantiles: Sequence[float]) -> Metrics:
-    """Return the metric's `mean` and `quantiles` after a round, under their names on the dashboard.
+    """Return the `mean` and the `quantiles` of a run's metric after a round, under their names on the dashboard.
 
-    Both are over the agents. quantiles: at the levels of `QUANTILES`; empty if no agent has a value.
+    Mean and quantiles are taken over the agents. quantiles: at the levels of `QUANTILES`; empty if no agent has a
+    value.
     """
     return {REGRET: mean, **(dict(zip(QUANTILES, quantiles, strict=True)) if len(quantiles) else {})}
 

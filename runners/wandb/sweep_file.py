@@ -116,7 +116,7 @@ def _parameter(values: Interval | tuple[str, ...]) -> dict[str, Any]:
 
 
 def _number(word: str) -> int | float | str:
-    """Convert a word such as `0.5` to a number; a word that `str` writes in another way, such as `1e3`, stays text."""
+    """Convert a word such as `0.5` to a number, unless `str` of the number differs from the word, as for `1e3`."""
     try:
         value = json.loads(word)
     except ValueError:

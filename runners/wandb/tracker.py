@@ -72,8 +72,8 @@ class WandbTracker:
         config: resolved settings. run_dir: the run's folder, which no other process uses. tags: further tags;
         `released` is added if only released metrics are shown, else `simulation`. epsilon: the epsilon before the
         first broadcast of the run; None if it is not finite. setting, label: hash and label of the settings. folder:
-        parent of the folder `wandb`; None for run_dir. Several runs may share it. refused: True for a run that will
-        not begin.
+        parent of the folder `wandb`, which several runs may share; None for run_dir. refused: True if the run will not
+        begin, because its privacy budget is spent.
         """
         if self.mode == "disabled":
             return

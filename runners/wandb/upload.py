@@ -34,7 +34,7 @@ def upload(experiments: Sequence[Path], follow: bool) -> int:
 
 
 def _follow(runs: Sequence[Path]) -> int:
-    """Upload unfinished runs until W&B has all of them; give up after `GRACE_SECONDS` without an active run."""
+    """Upload runs while they are computed, until W&B has all; give up if none is computed for `GRACE_SECONDS`."""
     experiments, ids = {run.parents[1] for run in runs}, set(map(_id, runs))
     child, seen = _wandb("beta", "sync", "--live", runs=runs), time.monotonic()
     try:

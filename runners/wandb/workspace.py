@@ -1,4 +1,4 @@
-"""Build an experiment's workspace and report for the W&B dashboard; only `save` contacts W&B's server.
+"""Build the workspace and the report of an experiment for the W&B dashboard; only `save` contacts W&B's server.
 
 Each line of a plot is the mean over the runs with the same label, with a band of one standard error.
 """

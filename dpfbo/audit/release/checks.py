@@ -1,7 +1,8 @@
 """Checks of 30 releases of one table: every entry has noise, and the order of the rows is secret.
 
-If the transform is sound, each entry raises a false alarm with probability at most 4e-13. In the check of the order,
-each correlation raises a false alarm with probability about 2e-9.
+If the transform is sound, each entry raises a false alarm with probability at most 4e-13. The check of the order
+correlates the rows' positions with their table indices, the released values and the noise. Each correlation raises a
+false alarm with probability about 2e-9.
 """
 
 import math

@@ -1,4 +1,7 @@
-"""Reconstruction of a table's rows from its release, by attackers who know some rows or the best affine map."""
+"""Reconstruction of a table's rows from its release, by three attackers.
+
+The attackers know some of the rows, or the best affine map from the release to the rows, or the mean row.
+"""
 
 from dataclasses import dataclass
 
@@ -31,9 +34,10 @@ class Reconstruction:
         return float((self.recovered - self.rows).square().sum(1).mean().sqrt())
 
     def per_sigma(self, sigma: float) -> float:
-        """Return the root mean square error of a coordinate, in standard deviations sigma of the release's noise.
+        """Return the root mean square error of a coordinate, divided by `sigma`.
 
-        The noisy released rows themselves have an error of about 1.
+        sigma: the standard deviation of the release's noise. For the noisy released rows themselves, the result would
+        be about 1.
         """
         return self.rms / (sigma * self.rows.shape[1] ** 0.5)
 
@@ -43,10 +47,10 @@ def reconstructions(values: Tensor, rows: Tensor) -> tuple[Reconstruction, ...]:
 
     values: n x r. rows: the true rows, n x d.
 
-    The first attacker knows d + 1 of the rows. To these rows, the attacker fits an affine map of up to d principal
-    components of the release. Without noise and with r >= d, the map is exact. If r < d, d - r directions stay unknown.
-    The second attacker knows the affine map with the least mean square error over all rows. The third takes the mean
-    row for every row.
+    The first attacker knows d + 1 of the rows, and fits an affine map from the release's first principal components (at
+    most d) to these rows. Without noise and with r >= d, the map is exact. If r < d, d - r directions stay unknown. The
+    second attacker knows the affine map from released to true rows that has the least mean square error over all rows.
+    The third takes the mean row for every row.
     """
     known, nothing = far_apart(rows), torch.arange(0)
     U, s, _ = torch.linalg.svd(values - values.mean(0), full_matrices=False)

@@ -49,9 +49,10 @@ class ColumnSpace:
 
 @dataclass(frozen=True)
 class LikelihoodRatio:
-    """The score `<z - (m + m') / 2, m' - m> / sigma^2`, optimal if Gaussian noise is added to m or to m'.
+    """The score `<z - (m + m') / 2, m' - m> / sigma^2`, the log-likelihood ratio of m' to m under Gaussian noise.
 
-    z is the release. own, other: m and m', the noiseless releases of the table and of its neighbour.
+    z is the release. No score decides better whether z is m or m' plus noise. own, other: m and m', the noiseless
+    releases of the table and of its neighbour.
     """
 
     own: Tensor

@@ -36,8 +36,8 @@ _GAP = 1e3  # least ratio of a release's distances from the two column spaces th
 class Attack:
     """Two neighbouring tables, and a score that is larger if the neighbour was released.
 
-    words: how the neighbour differs. table: the curator's table, or a copy in which one row has the largest norm
-    because others were shortened.
+    words: how the neighbour differs. table: the curator's table, or a copy in which other rows are shortened until
+    one row has the largest norm.
     """
 
     words: str
@@ -56,9 +56,9 @@ class AttackResult:
     """The result of an attack on the claim of a release.
 
     verdict: `without` holds the scores of the table's releases, `with_message` those of the neighbour's releases.
-    disjoint: True if every release lay in its own table's column space, up to rounding, and was over a thousand times
-    farther from the other table's column space. Then the two distributions do not overlap, and delta is 1 for every
-    epsilon.
+    disjoint: True if every release lay in its own table's column space, up to rounding, and its distance from the other
+    table's column space was over a thousand times its distance from its own. Then the two distributions do not overlap,
+    and delta is 1 for every epsilon.
     """
 
     attack: Attack
@@ -94,8 +94,9 @@ def claim_of(transform: Transform, table: Table) -> Claim:
 def attacks(transform: Transform, table: Table, move: float = MOVE) -> list[Attack]:
     """Return the attacks that apply to a transform.
 
-    move: the distance that one row moves in the column-space attack, in units of the largest distance between
-    neighbours. Raises ValueError for a move outside (0, 1], or if the neighbours have the same noiseless release.
+    move: the distance that one row moves in the column-space attack. In the same unit, neighbouring tables differ by at
+    most 1. Raises ValueError if `move` is outside (0, 1], or if a table and its neighbour have the same noiseless
+    release (histogram and Gaussian noise only).
     """
     checks.positive("move", move)
     if move > FARTHEST:

@@ -89,10 +89,10 @@ def signed_keys(target: SumTarget) -> str:
 
 
 def one_vector(target: SumTarget) -> str:
-    """Check that a key masks only one vector: a site sends the same one after a restart or a restore from a copy.
+    """Check that a key masks only one vector, even after a site is restarted or restored from a copy.
 
-    If the shares of one site are then withheld from a restored site, it must use other masks than before. With the same
-    masks, the difference of its two masked vectors would reveal the mask that it shares with that site.
+    A restored site that does not get the shares of another site must use other masks than before. With the same masks,
+    the difference of the restored site's two masked vectors would reveal the mask that the two sites share.
     """
     run, N = SumRun(target).until("masked"), target.n_sites
     copies = [journal.copied() for journal in run.journals]

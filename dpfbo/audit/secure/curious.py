@@ -30,7 +30,7 @@ _POWER = 0.99  # probability of detecting shares of variance sigma^2 / N, unless
 
 
 def right_sum(target: SumTarget) -> str:
-    """Check that the server learns the right sum if no site is missing, and if `max_dropouts` sites are."""
+    """Check that the server learns the right sum, both with no site missing and with `max_dropouts` sites missing."""
     for gone in {0, target.noise.max_dropouts}:
         run = SumRun(target).until("masked").until(None, absent=range(gone))
         total = sum(run.vectors[1, n] for n in run.server.survivors)
@@ -91,8 +91,8 @@ def masks(target: SumTarget) -> str:
 def _left_of_pairs(run: SumRun) -> tuple[dict[tuple[int, int], np.ndarray], np.ndarray]:
     """Return the masks of pairs of sites, by (n, v), and the masks of single sites, N x M.
 
-    The mask at (n, v) is site n's masked vector, minus the vector itself and minus the masks that n does not share with
-    v.
+    The mask at (n, v) is site n's masked vector, minus the vector itself, n's own mask and the masks that n shares with
+    sites other than v.
     """
     N, attempt = run.target.n_sites, run.server.attempt
     adverts = {n: Advert.of(run.answers[attempt, "keys", n].payload) for n in range(N)}
@@ -138,8 +138,9 @@ def two_worlds(target: SumTarget) -> str:
 def seeds(target: SumTarget) -> str:
     """Check that seeds have 128 bits, and that a sum uses each seed once.
 
-    2^19 seeds must all differ, and their bits must be balanced and linearly independent. Seeds with only b random bits
-    would all differ with probability about exp(-2^(37 - b)): 1e-14 at b = 32.
+    2^19 seeds must all differ. Each bit must be 1 in about half of the seeds, and no bit may be the sum of other bits
+    modulo 2. If seeds had only b random bits, all 2^19 would still differ with probability about exp(-2^(37 - b)):
+    1e-14 at b = 32.
     """
     source: list[bytes] = []
 
@@ -240,7 +241,10 @@ def _share_near(rows: np.ndarray) -> np.ndarray:
 
 
 def _near(rows: np.ndarray) -> float:
-    """Return the p-value of a test that numbers in rows (k x M) lie near zero as often as uniform numbers do."""
+    """Return the p-value of the null hypothesis that numbers near zero are as frequent as in uniform numbers.
+
+    rows: k x M. Each row has its own test. The smallest p-value counts, with Bonferroni's correction.
+    """
     return two_sided(_share_near(rows), rows.shape[1], _NEAR / 2.0**32)
 
 

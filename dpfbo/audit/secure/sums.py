@@ -28,7 +28,7 @@ class SumTarget:
     """The sites of the secure sum under audit.
 
     Args:
-        mechanism: The mechanism whose noise shares the sites add.
+        mechanism: The mechanism that draws each site's share of the noise.
         n_sites: The number of sites, N.
         size: The number of integers in a site's vector, M.
         site: Makes a site from the arguments of `SumSite`.
@@ -53,7 +53,7 @@ class SumTarget:
         return self.mechanism.noise_of(self.n_sites)
 
     def size_for(self, numbers: int) -> int:
-        """Return a vector size of at least `size` at which all sites together send at least `numbers` integers."""
+        """Return `self.size`, increased if necessary so that all N sites together send at least `numbers` integers."""
         return max(self.size, -(-numbers // self.n_sites))
 
 
@@ -137,12 +137,15 @@ class SumRun:
         self.server.receive(n, answer)
 
     def secret(self, n: int) -> dict[str, Any]:
-        """Return the seeds of site n in the present attempt, as stored in its folder."""
+        """Return the seeds that the folder of site n holds for the present attempt."""
         found: dict[str, Any] = json.loads(self.journals[n].need(secret_file(self.terms, self.server.attempt)))
         return found
 
     def answer(self, n: int, step: str, payload: dict[str, Any], site: SumSite | None = None) -> bytes | None:
-        """Return the answer of site n (or its copy `site`) to a request; None if it raises SumError or StateError."""
+        """Return the answer of site n to a request; None if the site raises SumError or StateError.
+
+        site: a copy of site n that gives the answer in its place.
+        """
         try:
             return (site or self.sites[n]).respond(self.request(step, payload))
         except (SumError, StateError):

@@ -19,7 +19,7 @@ class _Broken(Ledger):
 
 
 def charged(rounds: RepeatedRounds) -> str:
-    """Check that each round adds one charge to the ledger, for the very numbers that were broadcast.
+    """Check that each round adds one charge to the ledger, with the digest of the broadcast values.
 
     The cost of a round must not depend on the messages.
     """

@@ -44,9 +44,9 @@ class HeldSum(DistributedGaussian):
 
 
 def worst_case(target: Target) -> Target:
-    """Return a copy of the target that releases what the server and its colluders see.
+    """Return a copy of the target whose releases lack the noise shares of missing and colluding sites.
 
-    If the server is trusted, return the target itself.
+    Such a release is what the server and its colluders see. If the server is trusted, return the target itself.
     """
     if not isinstance(target.mechanism, DistributedGaussian):
         return target
@@ -63,7 +63,7 @@ def attacked_view(target: Target) -> str | None:
 
 
 def held_sum(mechanism: DistributedGaussian, values: Tensor) -> DistributedGaussian:
-    """Return a copy of the mechanism that always releases `values`."""
+    """Return a copy of the mechanism; the copy always releases `values`."""
     return _as(HeldSum, mechanism, held=values)
 
 

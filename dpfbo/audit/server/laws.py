@@ -60,25 +60,27 @@ def _entropy(rounds: RepeatedRounds, label: str) -> Entropy:
 
 
 def choices_needed(q: float, n_agents: int, thorough: bool = False) -> int:
-    """Return how many draws of S_t detect a true q that is 2 % (thorough: 0.5 %) too large, with probability 0.99.
+    """Return the number of draws of S_t, at least 200, that a test of q needs.
 
-    S_t is the set of agents chosen in a round, each with probability q. The number is at least 200. It is capped for
-    speed and memory; if the cap lowers it, the probability is below 0.99.
+    S_t is the set of agents chosen in a round; q is the claimed probability of each agent. If the actual probability
+    is 2 % above q (thorough: 0.5 %), the test detects the excess with probability 0.99. The number is capped for speed
+    and memory; if the cap lowers the number, the probability of detection is below 0.99.
     """
     most = min(_MOST_CHOICES[thorough], max(200, _MOST_AGENTS // n_agents))
     return min(most, max(200, math.ceil((excess_found(q, n_agents, 1) / _EXCESS[thorough]) ** 2)))
 
 
 def excess_found(q: float, n_agents: int, draws: int) -> float:
-    """Return the relative error of q that `draws` draws of S_t detect with probability 0.99."""
+    """Return the least relative error of q that a test on `draws` samples of S_t detects with probability 0.99."""
     shift = float(stats.norm.isf(ERROR / _TESTS / 2) + stats.norm.ppf(_POWER))
     return shift * math.sqrt((1 - q) / (q * n_agents * draws))
 
 
 def law_of_choice(rounds: RepeatedRounds) -> str:
-    """Check the number of chosen agents, and the frequency of each agent, against the charge.
+    """Check the number of chosen agents, and the frequency of each agent, against the sampling charged in the ledger.
 
-    Under Poisson sampling with q < 1, also check the frequency of each pair among the first 256 agents.
+    The charge states the sampling probability q, and also the number of chosen agents if this number is fixed. Under
+    Poisson sampling with q < 1, also check the frequency of each pair among the first 256 agents.
     """
     target = rounds.audited
     N, T = target.shape[0], target.rounds
@@ -132,11 +134,12 @@ def _sizes(sizes: np.ndarray, N: int, q: float) -> float:
 
 
 def noise(rounds: RepeatedRounds) -> str:
-    """Check that the noise has the charged standard deviation in each region and feature, whatever agents send.
+    """Check that, whatever agents send, the noise of each region and feature has the sigma charged in the ledger.
 
-    Each release, divided by its sigma, is compared with the release of zero messages under the same randomness. The two
-    must be equal if all messages are NaN or late, or if no agent is chosen. If all messages are long along the first
-    feature, the two must be equal in all other features. Noise that no seed can repeat gets statistical tests instead.
+    Each release, divided by its sigma, is compared with a second release, which has the same randomness but zero
+    vectors as messages. The two releases must be equal if all messages are NaN or late, or if no agent is chosen. If
+    all messages are far above the clip norm in the first feature and 0 elsewhere, the two releases must be equal in all
+    other features. Noise that cannot be repeated from a seed gets statistical tests instead.
     """
     p, t = dict[str, float](), rounds.examined[0]
     for name, target, messages, late, first in _sent(rounds.audited):
@@ -161,7 +164,7 @@ def noise(rounds: RepeatedRounds) -> str:
 
 
 def _released(target: Target, t: int, messages: Tensor, late: Tensor | None = None) -> Tensor:
-    """Return releases with new randomness, divided by their charged sigma, draws x P x M."""
+    """Return independent releases of round t, `_DRAWS` x P x M, each divided by the sigma charged in the ledger."""
     drawn = (released(target, SystemEntropy(), t, messages, late) for _ in range(_DRAWS))
     return torch.stack([values / sigma for values, sigma in drawn])
 
@@ -169,8 +172,8 @@ def _released(target: Target, t: int, messages: Tensor, late: Tensor | None = No
 def _sent(target: Target) -> Iterator[tuple[str, Target, Tensor, Tensor | None, int]]:
     """Yield (name, target, messages, late, first) for each round to test.
 
-    The noise, divided by sigma, must have the same distribution in all these rounds. In the release, the features from
-    index `first` on are noise alone.
+    The noise, divided by sigma, must have the same distribution in all these rounds. The messages contribute nothing to
+    the features from index `first` on: there, the release contains only noise.
     """
     N, _, M = target.shape
     loud = torch.zeros(N, M, dtype=torch.float64)
@@ -255,7 +258,7 @@ def _on_grid(x: np.ndarray) -> float:
 def _uniforms(x: np.ndarray) -> float:
     """Return the share of Box-Muller pairs whose radius r comes from a uniform number of at most 24 bits.
 
-    The numbers k and k + n/2 are a pair. Their uniform number is 1 - exp(-r^2 / 2).
+    `x[k]` and `x[k + n/2]` are a pair, with n the length of x. The pair's uniform number is 1 - exp(-r^2 / 2).
     """
     half = len(x) // 2
     first = -np.expm1(-(x[:half] ** 2 + x[half : 2 * half] ** 2) / 2) * 2.0**_SINGLE
@@ -263,7 +266,7 @@ def _uniforms(x: np.ndarray) -> float:
 
 
 def _numbers(rounds: RepeatedRounds, label: str) -> Iterator[np.ndarray]:
-    """Yield the noise of the examined rounds, divided by their charged sigma, in chunks."""
+    """Yield chunks of noise samples, each from one examined round and divided by the sigma charged in the ledger."""
     target, entropy = rounds.audited, _entropy(rounds, label)
     _, P, M = target.shape
     numbers = _NUMBERS[rounds.thorough] if target.seedable else _EXACT_NUMBERS

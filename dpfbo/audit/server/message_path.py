@@ -46,14 +46,15 @@ CHANGES: dict[str, Change] = {
 
 
 def _worlds(rounds: RepeatedRounds) -> Iterator[tuple[int, str, Change]]:
-    """Yield (agent, name, change of the agent's observations) of each world."""
+    """Yield (agent, name of the change, change) for each world, in which `change` alters the agent's observations."""
     return ((agent, name, change) for agent in rounds.three_agents(0) for name, change in CHANGES.items())
 
 
 def public_design(rounds: RepeatedRounds) -> str:
     """Check that the points of round 0, and the server's sums over them, follow from public settings alone.
 
-    The sums are the server's `DesignSums`. Audited agents must query these points, whatever an agent observes.
+    The sums are the server's `DesignSums`. If agents are part of the audit, also check that they query these points,
+    whatever they observe.
     """
     target, tried = rounds.target, 0
     if not isinstance(target.server, PriorServer):
@@ -83,7 +84,10 @@ def _check_server(server: PriorServer, public: PriorServer, points: Tensor) -> N
 
 
 def own_data(rounds: RepeatedRounds) -> str:
-    """Check that an agent's observations change no other message, and the release by no more than claimed."""
+    """Check that changed observations of one agent change no message of another agent.
+
+    Also check that the changed observations move the release by at most the claimed sensitivity.
+    """
     target, worst, words = rounds.target, 0.0, "no agent was ever in S_t"
     if target.agents is None:
         return f"{_NOT_ASKED}: their messages may be anything"

@@ -74,10 +74,10 @@ def moved(rounds: RepeatedRounds) -> str:
 
 
 def _one_agent_sends(rounds: RepeatedRounds, t: int) -> Iterator[tuple[int, int, str, Tensor, Tensor | None]]:
-    """Yield (agent, seed, name, message, others) for each case that `moved` tries in round t.
+    """Yield (agent, seed, name, message, others) for each case that the check `moved` tries in round t.
 
-    The agent sends the message instead of the zero vector. others: the messages of all agents, N x M, of which the
-    agent's own is ignored; zero vectors if None.
+    The agent sends the message instead of the zero vector. others: the messages of the other agents, N x M, in which
+    the row of `agent` is ignored; None if the others send zero vectors.
     """
     first = rounds.three_agents(t)
     for agent in dict.fromkeys([*first, *rounds.agents_by_weight(t)[:_AGENTS]]):

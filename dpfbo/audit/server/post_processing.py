@@ -1,7 +1,7 @@
 """Checks that a server of the private prior computes its broadcast from the release and public settings alone.
 
 The audit fixes the release. Whatever agents send, each broadcast must equal, bit for bit, the one computed from the
-released numbers, the charged sigma and the public settings.
+released numbers, the sigma charged in the ledger, and the public settings.
 """
 
 import math
@@ -29,7 +29,7 @@ _NAME = "post-processing"
 
 @dataclass(frozen=True)
 class HeldRelease(Gaussian):
-    """A stand-in for the noise, which releases `values` whatever the sum is."""
+    """Stands in for a mechanism's noise: ignores the sum and returns `values` as the release."""
 
     values: Tensor
 
@@ -45,7 +45,7 @@ def holding(mechanism: SubsampledGaussian, values: Tensor) -> SubsampledGaussian
 
 
 def public_server(server: PriorServer) -> PriorServer:
-    """Return a private prior's server whose design and features are rebuilt from public settings."""
+    """Return a copy of the server, with a design and features that are computed again from public settings alone."""
     d, f = server.design, server.features
     design = Design(d.domain, d.regions, d.streams, d.n_init, d.kind)
     return PriorServer(server.server, design, NystromFeatures.of(d.domain, f.size, f.lengthscales))
@@ -65,7 +65,10 @@ def post_processing(rounds: RepeatedRounds) -> str:
 
 
 def _check_held(rounds: RepeatedRounds, server: PriorServer, t: int, values: Tensor) -> int:
-    """Check all broadcasts of round t with the release fixed to `values`; return their number."""
+    """Check that round t has the expected broadcast for each input of `_sent`; return the number of inputs.
+
+    The release is fixed to `values`. The expected broadcast is inferred from `values` and public settings.
+    """
     mechanism, sent = rounds.target.mechanism, list(_sent(rounds))
     held = rounds.target.with_mechanism(holding(mechanism, values))
     expected: Broadcast | None = None

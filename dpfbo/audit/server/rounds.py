@@ -39,7 +39,7 @@ class RepeatedRounds:
 
     @cached_property
     def examined(self) -> list[int]:
-        """The rounds to check: the first two, the middle one and the last; rounds without a charge are left out."""
+        """The rounds to check: all that are charged among the first two rounds, the middle round and the last round."""
         T = self.target.rounds
         return [t for t in sorted({0, min(1, T - 1), T // 2, T - 1}) if t in self._charges]
 
@@ -75,7 +75,7 @@ class RepeatedRounds:
         return torch.zeros(N, M, dtype=torch.float64)
 
     def long_message(self, agent: int) -> Tensor:
-        """Return a message of 1000 clip norms in a random direction, a different one for each agent."""
+        """Return a message whose norm is 1000 times the clip norm, in a random direction that depends on the agent."""
         generator = torch.Generator().manual_seed(agent)
         direction = torch.randn(self.target.shape[2], dtype=torch.float64, generator=generator)
         return LONG_NORM * self.target.message_norm * direction / direction.norm()
@@ -93,7 +93,7 @@ class RepeatedRounds:
         return released(self.target, self.entropy(seed), t, messages)[0]
 
     def release_once(self, seed: int, t: int) -> Tensor:
-        """Return the release for zero vectors, which is noise alone, from a cache."""
+        """Return the release of round t if all messages are zero vectors; this release is noise alone and is cached."""
         if (seed, t) not in self._released:
             self._released[seed, t] = self.release(seed, t, self.zeros())
         return self._released[seed, t]
@@ -128,7 +128,7 @@ class RepeatedRounds:
 def released(
     target: Target, entropy: Entropy, t: int, messages: Messages | None, late: Tensor | None = None
 ) -> tuple[Tensor, float]:
-    """Return the release of round t (P x M) and its charged sigma, NaN if it is not charged."""
+    """Return the release of round t (P x M), and the sigma of its charge in the ledger; NaN without a charge."""
     values, ledger = target.run_round(entropy, t, messages, late)
     if values is None:
         raise ValueError(f"the server under audit broadcasts nothing in round {t}, although its ledger is empty")

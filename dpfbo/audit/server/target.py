@@ -47,7 +47,10 @@ Change = Callable[[Tensor], Tensor]  # applied to all observations of one agent,
 
 @dataclass(frozen=True)
 class AgentsSide:
-    """All agents of a problem in round 0, in which the points are public. shard: the class that runs the agents."""
+    """All agents of a problem in round 0, in which they query points that follow from public settings alone.
+
+    shard: the class that runs the agents.
+    """
 
     problem: Problem
     agents: Agents
@@ -109,7 +112,7 @@ class Target:
 
     @property
     def summing(self) -> Server:
-        """The server that sums the messages: the server itself, or the one inside a server of the private prior."""
+        """The server that sums the messages: `self.server`, or the inner server of a `PriorServer`."""
         return self.server.server if isinstance(self.server, PriorServer) else self.server
 
     @property
@@ -123,7 +126,7 @@ class Target:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(N, P, M), where a message has M numbers."""
+        """(N, P, M): the number of agents, of regions, and of entries in a message."""
         return self.summing.n_agents, self.summing.regions.P, self.summing.message_size
 
     @property
@@ -135,7 +138,7 @@ class Target:
     def repeatable(self) -> "Target":
         """This target, or a copy with Gaussian noise of the same size if its noise is discrete.
 
-        No seed repeats discrete noise.
+        Discrete noise cannot be drawn again from a seed.
         """
         return self if self.seedable else self.with_mechanism(replace(self.mechanism, noise=Gaussian()))
 
@@ -146,7 +149,7 @@ class Target:
         return 2.0**-BITS * self.message_norm / N if isinstance(self.mechanism, DistributedGaussian) else 0.0
 
     def noise_alone(self, entropy: Entropy, t: int, sigma: float, copies: int = 1) -> Tensor:
-        """Draw `copies` samples of the noise of round t, P x (copies M). sigma: the charged sigma of the round."""
+        """Draw `copies` samples of the noise of round t, P x (copies M). sigma: the sigma charged for the round."""
         N, P, M = self.shape
         mechanism, weights = self.mechanism, self.weights(t)
         if isinstance(mechanism, DistributedGaussian):
@@ -175,7 +178,8 @@ class Target:
     def copy(self, entropy: Entropy, ledger: Ledger, inference: bool = False) -> Server | PriorServer:
         """Return a copy of the server for one replay.
 
-        inference: True if a server of the private prior is to compute its whole broadcast, which is slow.
+        inference: True if a `PriorServer` is to infer the prior, which is slow. Without inference, all fields of its
+            broadcast except the release are zeros.
         """
         copied = self._with(replace(self._template, entropy=entropy, ledger=ledger))
         if isinstance(copied, PriorServer) and not inference:

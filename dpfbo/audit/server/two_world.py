@@ -35,8 +35,8 @@ class Replay:
     """The result of running a server many times with and without one agent's messages.
 
     verdict: the verdict on the privacy claim of the ledger. varying: True if the charges in the ledger differ between
-    runs; they must not depend on data or chance. opposite: True if the message is tested against the opposite
-    message, False if against the zero vector.
+    runs; they must not depend on data or chance. opposite: what the agent sends in the runs without its message
+    m: True for -m, False for the zero vector.
     """
 
     verdict: Verdict
@@ -87,7 +87,8 @@ def _message(target: Target, seed: int) -> Tensor:
 class _Score:
     """The score of a run, given the projections `<r_t, directions[t]>` of its releases r_t.
 
-    directions: v_t / sigma_t^2 of each round, P x M. halves: |v_t|^2 / (2 sigma_t^2) of each round.
+    v_t is the canary's contribution to r_t. directions: v_t / sigma_t^2 of each round, P x M. halves:
+    |v_t|^2 / (2 sigma_t^2) of each round.
     """
 
     directions: list[Tensor]

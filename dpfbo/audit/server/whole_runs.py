@@ -1,7 +1,7 @@
 """Checks of whole runs: every release follows from its charge, weights and messages, and no randomness is repeated.
 
-Some checks choose agents and draw noise without running a round. `every_round` checks that whole rounds with the same
-seed choose the same agents and add the same noise.
+Some checks take a shortcut: they choose agents and draw noise without running a round. `every_round` checks that, under
+the same seed, the shortcut chooses the same agents and draws the same noise as a whole round.
 """
 
 import math
@@ -30,7 +30,7 @@ _MOST_COMPARED = 200_000  # most samples of noise that are searched for equal on
 
 
 def every_round(rounds: RepeatedRounds) -> str:
-    """Check that each release is `sum_n phi_n clip(omega_n, C) / q` over n in S_t, plus noise of the charged sigma.
+    """Check that each release is `sum_n phi_n clip(omega_n, C) / q` over n in S_t, plus noise of deviation sigma.
 
     S_t is the set of chosen agents. phi_n are the weights of agent n, omega_n is its message, and C the norm to which
     messages are clipped. sigma (the noise's standard deviation) and q (the sampling probability) are those of the
@@ -69,7 +69,7 @@ def every_round(rounds: RepeatedRounds) -> str:
 
 
 def standard_noise(rounds: RepeatedRounds, seed: int, t: int) -> Tensor:
-    """Return the mechanism's noise in round t under a seed, P x M, divided by the charged sigma."""
+    """Return the mechanism's noise in round t under a seed, P x M, divided by the sigma of the round's charge."""
     sigma = rounds.charge(t).sigma
     return rounds.target.noise_alone(rounds.entropy(seed), t, sigma) / sigma
 
@@ -111,7 +111,7 @@ def streams(rounds: RepeatedRounds) -> str:
 
 
 def _correlated(values: tuple[np.ndarray, np.ndarray], axis: int) -> float:
-    """Test all pairs along an axis for correlation, in each of the two arrays; return one p-value."""
+    """Test each pair of slices along an axis for correlation, in each of the two arrays; return one p-value."""
     worst = 0.0
     for part in values:
         x = np.moveaxis(part, axis, 0).reshape(part.shape[axis], -1)
@@ -149,7 +149,7 @@ def _same_choice(rounds: RepeatedRounds, q: float) -> float:
 
 
 def _choice_and_noise(rounds: RepeatedRounds) -> float:
-    """Return the p-value of the largest correlation between the choice of an agent and the noise."""
+    """Test whether the noise correlates with which agents are chosen; return the largest correlation's p-value."""
     t = rounds.charged[0]
     members = np.array([_chosen(rounds, run, t)[:_AGENTS] for run in range(_DRAWS)], dtype=float)
     noises = np.array([standard_noise(rounds, run, t).flatten().numpy() for run in range(_DRAWS)])

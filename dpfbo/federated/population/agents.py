@@ -71,8 +71,8 @@ class Agents:
         message_center: True to subtract an agent's mean observation before its message is computed.
         local_initialisation: True for initial points in the agent's own region (the paper).
         design_kind: The design of the initial points, `uniform` or `sobol`.
-        averaged_gp: The models by which agents choose their queries, in place of `own_gp` and `follow`. When the
-            server broadcasts a `SharedPrior`, models with its mean function are added.
+        averaged_gp: The models by which agents choose their queries, in place of `own_gp` and `follow`. After a
+            broadcast of a `SharedPrior`, the average also includes models that use the mean function of this prior.
 
     Raises:
         SettingError: An argument is out of range, or contradicts the domain or the private prior.
@@ -319,9 +319,9 @@ class Agents:
         return self._argmax(weights, regions, ids, t)
 
     def followed(self, broadcast: Broadcast, ids: Tensor, t: int) -> Broadcast:
-        """Turn region vectors into `Points`: for each agent, a maximiser of the function that the vectors define.
+        """Turn region vectors into `Points`; return other broadcasts unchanged.
 
-        Other broadcasts are returned unchanged.
+        The vectors of all regions define one function, and every agent gets the same maximiser of this function.
         """
         if not isinstance(broadcast, RegionVectors):
             return broadcast

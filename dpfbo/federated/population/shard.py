@@ -63,9 +63,9 @@ class Block:
         return self._agents.expected_gains(self.state, broadcast, t)[: len(self.ids)]
 
     def believing(self, u: Sequence[list[float]]) -> "Block":
-        """Return a block with the pending points u added, each with its agent's mean value (constant liar).
+        """Return a block in which each agent has also observed the pending points u, with its mean observation there.
 
-        The block itself is returned if the agents draw from their own GPs.
+        This is the constant-liar method. If the agents draw from their own GPs, the block itself is returned.
         """
         if not u or self._agents.averaged_gp is None:
             return self
@@ -93,8 +93,8 @@ class Block:
     def _imputed(self, y: Tensor) -> Tensor:
         """Replace each failed observation (NaN) in y, n x k, by the agent's worst value so far.
 
-        While an agent has no value, its failures count as 0. In the first round with a value, the worst value of that
-        round replaces these zeros.
+        While an agent has no value, its failures are recorded as 0. In the agent's first round with a value, the worst
+        value of this round replaces the zeros of all earlier rounds, too.
         """
         failed, n = y.isnan(), len(y)
         if self._valued.all() and not failed.any():
@@ -119,9 +119,10 @@ class Turn:
 
 
 class Shard:
-    """Runs the agents `ids` round after round, on the device of `ids`; their records are on the CPU.
+    """Runs some agents round after round.
 
-    problem: the objectives. agents: the settings of Algorithm 2. threads: the number of threads. block: the number of
+    problem: the objectives. agents: the settings of Algorithm 2. ids: the indices of the agents to run, a tensor on the
+    device that computes; the records of rounds are on the CPU. threads: the number of threads. block: the number of
     agents computed together by one thread; None to let threads and memory decide. Neither threads nor block change the
     results.
     """

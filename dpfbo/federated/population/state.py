@@ -49,7 +49,7 @@ class AgentsState:
 
     @property
     def points(self) -> Tensor:
-        """The observed points: their rows in the grid, n x count; on other domains unit-cube points, n x count x D."""
+        """The observed points: on a grid their row indices, n x count; otherwise unit-cube points, n x count x D."""
         return self.x if self.index is None else self.index
 
     def append(self, u: Tensor, y: Tensor) -> None:

@@ -1,7 +1,8 @@
 """Weights of distributed exploration: `phi_n^(i)` is the weight of agent n in region i (paper, Sec. 3.2).
 
 A weighting is called with (round, assignment, P), where assignment holds the region of each of the N agents. It returns
-the `P x N` weights; each row sums to 1. If a weighting has a method `level`, rounds of equal level have equal weights.
+the `P x N` weights; each row sums to 1. A weighting may have a method `level`, which maps a round to a number: two
+rounds that are mapped to the same number have the same weights.
 """
 
 from collections.abc import Callable
@@ -13,10 +14,10 @@ Weighting = Callable[[int, Tensor, int], Tensor]
 
 
 def level_of(weighting: Weighting, round: int) -> float:
-    """Return the level of a round; rounds of equal level have equal weights.
+    """Return the level of a round, a number: two rounds of the same level have the same weights.
 
-    If the class that defines `__call__` also defines a method `level`, this method returns the level. Otherwise the
-    level is the round.
+    Return `weighting.level(round)` if one class defines both `__call__` and `level`, else the round itself. So a
+    subclass that overrides only `__call__` does not inherit a level that may be wrong.
     """
     computing = next((kind for kind in type(weighting).__mro__ if "__call__" in vars(kind)), object)
     level = vars(computing).get("level")

@@ -29,7 +29,11 @@ def _longs(*names: str) -> list[tuple[str, Any]]:
 
 
 class Rules(ctypes.Structure):
-    """The constants of the search in a box, named as in `newton` and `acquisition`, and `edge` of `Regions.bounds`."""
+    """The constants of the search in a box.
+
+    All but `edge` are named as in `newton` and `acquisition`. edge: how far the upper corners of `Regions.bounds` lie
+    below a face that two regions share.
+    """
 
     _fields_ = [*((name, ctypes.c_double) for name in _NUMBERS), *_longs("evaluations", "n_starts", "cells")]
 
@@ -54,9 +58,10 @@ class _ImprovementSizes(ctypes.Structure):
 
 
 def can_search(function: FeatureFunction, D: int) -> bool:
-    """Return whether the library can search these functions.
+    """Return whether `box_maximizers` can maximise this batch of functions.
 
-    The library takes float64 tensors of matching sizes on a CPU, and at most 16 axes, none of which is discrete.
+    The compiled library takes float64 tensors of matching sizes on a CPU, and at most 16 axes, none of which is
+    discrete.
     """
     features, B = function.features, len(function)
     (maps, M, axes), (weighted, *shape) = features.frequencies.shape, function.weights.shape
@@ -121,8 +126,9 @@ class GridColumns:
     With `Grid.screening`, the cluster centres come first, then the points of each cluster; otherwise the columns are
     all points of the grid. Some points are repeated as padding.
 
-    rows: W indices, the grid point of each column; columns: G indices, a column of each grid point; coarse: the number
-    of columns before the first cluster; width: the number of columns of each cluster, 0 without screening.
+    rows: for each of the W columns, the index of its grid point. columns: for each of the G grid points, the index of
+    one of its columns. coarse: the number of columns before the first cluster. width: the number of columns of each
+    cluster, 0 without screening.
     """
 
     rows: Tensor
@@ -156,10 +162,11 @@ def grid_improvements(
     probability. A row is -1 if no expected improvement reaches 1e-50, or if a covariance matrix is not positive
     definite.
 
-    order: the W columns of the tables; plain: L x G x W, SE kernels of L length-scales; common: the shared function's
-    covariances, G x W, and variances, W, or None; mean: W, the known mean; prior: J x R, log prior weights, for J pairs
-    (kernel, noise variance) and the R entries of `factors`; index: n x t, rows of the grid; z: n x t, observations
-    after `AveragedGP.transformed`; improvement: 8193 values of `phi(u) + u Phi(u)`, u in [-16, 16].
+    order: the W columns of the tables; plain: L x G x W, SE kernels of L length-scales; common: None, or a pair of
+    tensors with the shared function's covariances (G x W) and variances (W); mean: W, the known mean; prior: J x R, log
+    prior weights, for J pairs (kernel, noise variance) and the R entries of `factors`; index: n x t, rows of the grid;
+    z: n x t, observations after `AveragedGP.transformed`; improvement: 8193 values of `phi(u) + u Phi(u)`, u in
+    [-16, 16].
     """
     (n, t), (L, G, W) = index.shape, plain.shape
     if index.min() < 0 or index.max() >= G:

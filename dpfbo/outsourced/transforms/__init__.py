@@ -60,7 +60,7 @@ class Unreleased:
 
 
 class CandidateRows(Protocol):
-    """The rows of the table that each candidate stands for; only the curator knows these rows."""
+    """The map from each candidate to the rows of the table that it stands for; only the curator knows this map."""
 
     def __len__(self) -> int: ...
 
@@ -70,7 +70,7 @@ class CandidateRows(Protocol):
 
 @dataclass(frozen=True)
 class OneRowEach:
-    """The rows of candidates with one row each: candidate i is row `order[i]` of the table."""
+    """The map of candidates that stand for one row each: candidate i stands for row `order[i]` of the table."""
 
     order: Tensor
 
@@ -134,14 +134,14 @@ class Transform(ABC):
         return None
 
     def private_facts(self, table: Table) -> dict[str, Any]:
-        """Return secret facts of the release, for the records of a simulation."""
+        """Return facts about the release that must stay secret; only a simulation records them."""
         return {}
 
 
 class AsRows(Transform):
     """A transform without a guarantee, which releases the scaled, centred rows or a function of them.
 
-    Rows are scaled to a largest norm of 25, then centred.
+    All rows are multiplied by one factor, so that the largest norm of a row is 25. Then they are centred.
     """
 
     def event(self, public: Public) -> dp_accounting.DpEvent | None:
@@ -214,7 +214,7 @@ def nothing(n_candidates: int, table: Table) -> tuple[Release, Unreleased]:
 
 
 def scaled_to_norm(rows: Tensor) -> Tensor:
-    """Scale rows to a largest norm of 25 by a factor that depends on secret data."""
+    """Multiply all rows by one factor, so that the largest norm is 25; the factor depends on secret data."""
     return rows * (NORM / float(rows.norm(dim=1).max()))
 
 

@@ -37,8 +37,8 @@ class Histogram(WithNoise, OverCells):
 
     Guarantee:
         Neighbouring relation: two tables of n rows differ in one row by any distance. The paper's neighbours differ by
-        a limited distance, so they are included. Event: the release of the counts is (eps, delta)-private by the
-        analytic Gaussian mechanism. Sensitivity: it is sqrt(2), because one count falls by 1 and another rises by 1.
+        a limited distance, so they are included. Event: the release of the counts, which the analytic Gaussian
+        mechanism makes (eps, delta)-private. Sensitivity: sqrt(2), because one count falls by 1 and another rises by 1.
         Cells, centres and threshold are public, and the choice of candidates is post-processing. Measurements are not
         covered.
 

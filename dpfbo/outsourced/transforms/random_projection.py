@@ -1,15 +1,15 @@
 """The published transform of PO-GP-UCB (Kharkovskii, Dai, Low 2020, Algo. 1), whose privacy claim does not hold.
 
 The published claim is (eps, delta)-differential privacy for tables that differ in one row by a norm of at most 1. It
-does not hold if n > d + 1. Let X_c be the scaled, centred rows, n x d, of rank d. If a singular value of X_c is too
-small, the transform raises all of them. In either case, the release is
+does not hold if n > d + 1. Let X_c be the scaled, centred rows, n x d, of rank d. If the least singular value of X_c is
+below a threshold, the transform increases every singular value of X_c. In either case, the release is
 
     Z = X_c W    for some d x r matrix W,
 
 so every column of Z lies in the column space of X_c, a d-dimensional subspace of the (n - 1)-dimensional space of
 centred vectors. A neighbouring table can have another column space, and the two distributions of Z are then mutually
 singular: delta is 1 for every epsilon. Moreover, the scaling to a largest norm of 25, the centring and the decision
-whether to raise the singular values depend on secret data.
+whether to increase the singular values depend on secret data.
 """
 
 import math
@@ -49,14 +49,14 @@ class RandomProjection(AsRows):
     """Releases `Z = X_c M / sqrt(r)`, n x r, with a d x r matrix M of standard normals (Algo. 1).
 
     X_c is the scaled, centred table. If its least singular value is below w (`threshold`), all its singular values are
-    raised first. The published claim of privacy does not hold if n > d + 1; the module's docstring says why.
+    increased first. The published claim of privacy does not hold if n > d + 1; the module's docstring says why.
 
     Args:
         r: The number of columns of Z.
         epsilon: The epsilon of the published claim.
         delta: The delta of the published claim.
-        inflation: `paper` raises a singular value s to sqrt(s^2 + w^2); `authors` raises it to s + w, as the authors'
-            code does.
+        inflation: `paper` increases a singular value s to sqrt(s^2 + w^2); `authors` increases it to s + w, as the
+            authors' code does.
 
     Raises:
         SettingError: r is below 1, epsilon is not positive, delta lies outside (0, 1), or inflation is unknown.
@@ -85,7 +85,7 @@ class RandomProjection(AsRows):
         return self.raised(rows) @ M / math.sqrt(self.r)
 
     def raised(self, rows: Tensor) -> Tensor:
-        """Return the rows, n x d; if a singular value is below w, all are increased, to at least w."""
+        """Return the rows, n x d; if a singular value is below w, every singular value is increased, to at least w."""
         w = threshold(self.r, self.epsilon, self.delta)
         U, s, Vt = torch.linalg.svd(rows, full_matrices=False)  # thin: n x d, never n x n
         if float(s.min()) >= w:

@@ -24,9 +24,9 @@ EpsilonOf = Callable[[float], float]
 def noise_multiplier(epsilon_of: EpsilonOf, target: float, least: float = 1.0) -> float:
     """Return the least noise multiplier z, to `DIGITS` digits, whose epsilon is at most the target.
 
-    Round t has the multiplier z times a factor of its own. z is large enough for every round to have a multiplier of at
-    least `SMALLEST_NOISE`. least: the smallest factor; 1 if every round uses z itself. Raises ValueError if no
-    multiplier meets the target.
+    The multiplier of round t is the product of z and the factor of round t. z is large enough for every round to have a
+    multiplier of at least `SMALLEST_NOISE`. least: the smallest of the rounds' factors; 1 if every round uses z itself.
+    Raises ValueError if no multiplier meets the target.
     """
     checks.positive("epsilon", target)
     smallest = _smallest(least)
@@ -107,13 +107,16 @@ def rounds(epsilon_of: Callable[[int], float], target: float, most: int = MOST_R
 
 
 def _number(place: int) -> float:
-    """Return number `place` of the ascending sequence of numbers with `DIGITS` digits; 1 has place 0."""
+    """Return the number at index `place` in the ascending list of positive numbers with `DIGITS` significant digits.
+
+    The number 1 has index 0; smaller numbers have negative indices.
+    """
     decade, step = divmod(place, _DECADE)
     return float(f"{_DECADE // 9 + step}e{decade - DIGITS + 1}")
 
 
 def _place(value: float) -> int:
-    """Round the value up to `DIGITS` digits and return the place of the result, see `_number`."""
+    """Round the value upwards to `DIGITS` significant digits and return the index of the result, see `_number`."""
     digits, decade = f"{value:.{DIGITS - 1}e}".split("e")
     nearest = _DECADE * int(decade) + int(digits.replace(".", "")) - _DECADE // 9
     return nearest + (_number(nearest) < value * (1 - _SAME))

@@ -32,9 +32,9 @@ class FixedSize(AdditiveAccountant):
     probability. Two messages are up to 2 D apart, so the event of a round has multiplier z / 2 (`events.round_event`).
     Epsilon is an upper bound; do not compare it with an epsilon for zero-out.
 
-    Epsilon is at most the exact epsilon of the same events without sampling (Balle, Wang 2018), which is an upper bound
-    with sampling too. A round whose subset lacks the replaced agent costs nothing, and any other round costs as much as
-    without sampling.
+    Epsilon is the lesser of two upper bounds: that of Thm. 27, and the exact epsilon of the same events without
+    sampling (Balle, Wang 2018). The second is a bound with sampling too, because a round whose subset lacks the
+    replaced agent costs nothing, and any other round costs as much as without sampling.
     """
 
     relation: ClassVar[str] = REPLACE_ONE

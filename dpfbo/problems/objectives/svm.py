@@ -29,7 +29,7 @@ class Fit:
 
 @lru_cache(maxsize=2)
 def load_fields(path: Path, split_seed: int) -> list[Field]:
-    """Read all fields of LandmineData.mat as stratified halves; raise ValueError for a file in another format."""
+    """Read each mine field of LandmineData.mat as two halves stratified by label; ValueError for another format."""
     with needing("problems", _NEEDED_BY):
         from sklearn.model_selection import train_test_split
 

@@ -38,7 +38,10 @@ logger = logging.getLogger(__name__)
 
 
 class RayFederation(RayActors):
-    """The actors of one run: the `Population` of `federation.run` and, if the run has a server, its `Aggregator`."""
+    """The actors of one run.
+
+    `federation.run` takes this object as its `Population` and, if the run has a server, also as its `Aggregator`.
+    """
 
     done: FederatedResult
     seconds = agents_cpu_seconds = objective_seconds = 0.0  # totals of the rounds that this process has run
@@ -120,7 +123,7 @@ class RayFederation(RayActors):
         }  # fmt: skip
 
     def _faster_local(self) -> bool:
-        """Return True if the agents' steps used less CPU time than the rounds took.
+        """Return True if the CPU time of the agents' steps is less than the wall-clock time of the rounds.
 
         The result is always False if the actors have GPUs, or if objectives took a large share of the rounds' time.
         """
@@ -158,7 +161,7 @@ class RayStep:
     def begin(self) -> None:
         """Start the round in every agent actor.
 
-        If an actor has done the round before, it returns the same record and messages again.
+        An actor that has already done this round returns the same record and messages again.
         """
         send = self.send and not self.deployment.layout.tree  # with tree aggregation, the server asks for sums
         pairs = [s.handle.step.remote(self.t, self.broadcast, send) for s in self.deployment.shards]

@@ -59,7 +59,7 @@ class Actor:
 
 
 class RayActors(ABC):
-    """The actors of one run; dead ones are replaced. done: the rounds that are finished so far."""
+    """The actors of one run; dead actors are replaced. done: the result of the rounds finished so far."""
 
     def __init__(self, executor: RayExecutor, done: Result) -> None:
         self.executor, self.done = executor, done
@@ -69,7 +69,7 @@ class RayActors(ABC):
 
     @abstractmethod
     def _begin(self, actor: Actor) -> list[Any]:
-        """Start a new actor; return references to its answers. The first answer is its Placement."""
+        """Start a new actor by remote calls; return references to their results. The first result is its Placement."""
 
     @abstractmethod
     def place(self) -> None:
