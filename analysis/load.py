@@ -44,7 +44,7 @@ class Run:
 
     @property
     def own_function(self) -> bool:
-        """True if the seed of the run draws the objective functions."""
+        """True if the objective functions are random and drawn with the run's seed."""
         return self.config["problem"].get("function_seed") == self.seed
 
     @property

@@ -114,7 +114,7 @@ def accountants(groups: Sequence[SettingRuns]) -> dict[str, str]:
 def epsilons_in_words(group: SettingRuns, names: Iterable[str]) -> str:
     """Return epsilon by each accountant, separated by ` / `; a dash stands for an accountant that does not apply.
 
-    Words stand for an epsilon that is 0, that is not known, or that is claimed without a guarantee.
+    If epsilon is 0, is not finite, or is claimed without a guarantee, the text is a phrase such as `none (no noise)`.
     """
     known = group.first.summary["epsilon"]
     values = [group.epsilon(name) for name in known]

@@ -170,9 +170,10 @@ class Checkpoint:
         return self._last[1]
 
     def forget_from(self, t: int, released: int | None = None) -> None:
-        """Delete the files of rounds t and later, and release.npz unless it holds the release of round `released`.
+        """Delete the files of rounds t and later; also delete release.npz if the run has no more use for this file.
 
-        released: the next round of the run, in which the kept release is sent again; t by default.
+        released: the round at which the run resumes (default t; t - 1 if the last finished round is repeated). If
+        release.npz has the release of this round, the file is kept, and the run sends the same release again.
         """
         for path in self.folder.glob("round-*.npz"):
             if int(path.stem.partition("-")[2]) >= t:

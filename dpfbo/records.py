@@ -155,7 +155,8 @@ class Shown:
 def query_columns(record: RoundRecord, agents: Tensor, shown: Shown) -> dict[str, np.ndarray]:
     """Return the columns of rounds.parquet for one round, with a row for each query.
 
-    A row has D numbers in `x`, the number of a `Source` in `source`, and one value in each other column.
+    Column `x` has D numbers in each row; every other column has one value. Column `source` contains members of the
+    enumeration `Source` as integers.
     """
     n, k = record.y.shape
     columns = {"agent": agents.repeat_interleave(k).numpy(), "round": np.full(n * k, record.round)}

@@ -46,7 +46,10 @@ def run_configuration(cfg: DictConfig, on_round: OnRound = lambda done: None) ->
 
 
 def finished_before(given: DictConfig, settings: Settings, single: bool = False) -> Recorded | None:
-    """Return the summary and the folder of a finished run; None if `record_run` has to run it or tidy the folder."""
+    """Return the summary and the folder of the run with these settings if it has finished before, else None.
+
+    Also returns None if `settings.again` is true, or if `record_run` still has to remove the run's temporary files.
+    """
     folder = run_folder_of(RunIdentity.of(given, settings), single)
     summary = finished.summary_of(folder, settings.rounds)
     return None if summary is None or settings.again or not finished.settled(folder) else (summary, folder.path)

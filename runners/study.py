@@ -92,9 +92,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _fitting(party: Any, do: Callable[..., Answer]) -> Any:
-    """Return the first argument for the function `do` of a command: the party, or the party's agent.
+    """Return the object on which a command's function `do` works: the party itself, or the party's agent.
 
-    Raises StateError if the command is for another kind of study.
+    Raises StateError if the command is for the other kind of study, with or without a trusted server.
     """
     trusted = isinstance(party, Agent | Coordinator)
     if (do in (_respond, _requests, _next) and trusted) or (do is _release and not trusted):

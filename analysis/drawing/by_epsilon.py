@@ -30,8 +30,8 @@ LOGARITHMIC_FROM = 12.0  # ratio of largest to smallest epsilon above which the 
 def spent(group: SettingRuns, t: int, accountant: str) -> float | None:
     """Return the epsilon of all releases before the query of round t; None if it is not finite.
 
-    If the setting has no epsilon by `accountant`, the accountant of its runs is used instead. The setting may have an
-    epsilon by `accountant` for its last round alone; an earlier t then raises LoadError.
+    If the setting has no epsilon by `accountant`, the runs' own accountant is used instead. Only the own accountant
+    gives an epsilon for every round. With another accountant, a t before the last round raises LoadError.
     """
     own = captions.accountant_of(group, accountant)
     epsilon = group.epsilon(own)

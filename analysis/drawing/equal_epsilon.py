@@ -48,7 +48,8 @@ def of_length(runs: Sequence[Run], T: int) -> list[Run]:
     """Return the runs to draw for T: from each group, the runs of T rounds, or else the next longer runs.
 
     Runs form a group if they have the same variant of the problem, length-scale, algorithm, P, trust and target
-    epsilon. A private run of more than T rounds counts only if it made at most T releases.
+    epsilon. Some private algorithms do not release in every round. A private run of more than T rounds is used only if
+    it made at most T releases in all.
     """
     found: dict[object, list[Run]] = {}
     for run in runs:

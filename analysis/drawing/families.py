@@ -1,4 +1,7 @@
-"""Families of outsourced settings that differ in claimed epsilon, guaranteed epsilon or r (released columns)."""
+"""Families: outsourced settings that differ only in claimed epsilon, only in guaranteed epsilon, or only in r.
+
+r is the number of released columns.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,10 +19,10 @@ FEWEST = 3  # least number of r for a sweep at a claimed epsilon other than the 
 
 @dataclass(frozen=True)
 class CurveFamily:
-    """Settings that differ in one number.
+    """Settings that differ in one number, such as the claimed epsilon.
 
-    title: title of the panel; x: the number in which the `curves` differ, for each curve; name, style: label and look
-    of the line that joins the points at `x`.
+    title: title of the panel. curves: the settings. x: the value of this number for each of the `curves`. name, style:
+    label and look of the line that joins the settings, in a picture where each setting is one point at its x.
     """
 
     title: str
@@ -31,11 +34,11 @@ class CurveFamily:
 
 @dataclass(frozen=True)
 class CurveFamilies:
-    """Settings grouped by the numerical key in which they differ.
+    """Families of settings; the settings of one family differ in one number only.
 
-    references: settings without an epsilon; claimed, columns, guaranteed: families over claimed epsilon, released
-    columns and guaranteed epsilon; left_out: labels of settings with a claimed epsilon that are in neither
-    `claimed` nor `columns`.
+    references: settings without an epsilon. claimed: families in which the claimed epsilon varies. columns: families in
+    which the number of released columns varies. guaranteed: families in which the guaranteed epsilon varies. left_out:
+    labels of the settings that have a claimed epsilon but are in no family.
     """
 
     references: tuple[Curve, ...]
@@ -52,7 +55,7 @@ class CurveFamilies:
 
 
 def families(groups: Sequence[SettingRuns]) -> CurveFamilies:
-    """Group the settings by the numerical key in which they differ."""
+    """Put settings into one family if they differ in one number only, such as the claimed epsilon."""
     claimed = [g for g in groups if g.first.claimed_epsilon is not None]
     by_epsilon, by_r = _swept(claimed)
     shown = {c.setting.label for family in (*by_epsilon, *by_r) for c in family.curves}
@@ -76,7 +79,10 @@ def _one_of(look: Style, i: int, n: int) -> Style:
 
 
 def _swept(claimed: Sequence[SettingRuns]) -> tuple[tuple[CurveFamily, ...], tuple[CurveFamily, ...]]:
-    """Return the families that vary the claimed epsilon, and those that vary r."""
+    """Return the families in which the claimed epsilon varies, and the families in which r varies.
+
+    claimed: settings with an epsilon that is claimed without a guarantee. r is the number of released columns.
+    """
     if not claimed:
         return (), ()
     r_of = {g.label: float(g.first.config["transform"]["r"]) for g in claimed}

@@ -50,9 +50,10 @@ def page(
 ) -> Figure:  # fmt: skip
     """Make a page with a title, legends, a caption, and empty axes in the order of the panels.
 
-    shared: entries of the legend above all panels. heads: the panels, row by row; None leaves a gap. columns: panels in
-    a row; all by default. Panels side by side are at least `style.beside` wide: if `columns` of them do not fit, the
-    rows have fewer panels, and the gaps are closed.
+    shared: entries of the legend above all panels. heads: the panels, row by row; None leaves a gap. columns: number of
+    panels in a row; by default, all panels are in one row. If several panels are in a row, each of them is at least
+    `style.beside` wide. If a row has no room for `columns` panels of this width, all rows have fewer panels, and each
+    None is ignored.
     """
     u, count = style.unit, sum(head is not None for head in heads)
     width = style.width if count == 1 else style.wide
@@ -188,7 +189,10 @@ def _laid_out(entries: Sequence[Line2D], width: float, style: PageStyle) -> _Leg
 
 
 def _draw_legend(figure: Figure, legend: _Legend, left: float, top: float, style: PageStyle) -> None:
-    """Draw a legend; `left` and `top` are inches from the lower left corner of the page."""
+    """Draw a legend.
+
+    left: inches from the page's left edge to the legend. top: inches from the page's bottom to the top of the legend.
+    """
     if not legend.entries:
         return
     width, height = figure.get_size_inches()

@@ -35,7 +35,10 @@ class PageStyle:
 
     @property
     def unit(self) -> float:
-        """The factor that scales lengths chosen for text of 10 points to the text of this style."""
+        """The ratio of this style's text size to 10 points.
+
+        Lengths designed for text of 10 points are multiplied by this ratio.
+        """
         return self.font / 10
 
     @property

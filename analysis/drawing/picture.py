@@ -45,7 +45,8 @@ class Series:
     def ends(self, since: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Return the arrays mean - se and mean + se; the values in `published` are appended to each array.
 
-        If the series is a curve, both arrays hold the means and published values from round `since` on, without `se`.
+        If the series is a curve, `se` is not used. The two arrays are then equal and contain the means and the
+        published values from round `since` on. If the series is no curve, `since` is not used.
         """
         if self.kind == CURVE:
             known = [value for t, value in self.published.items() if t >= since]

@@ -145,7 +145,10 @@ def _thresholds(swept: Sequence[SettingRuns]) -> str:
 
 
 def _mark(axes: Axes, swept: Sequence[SettingRuns], ticks: Sequence[float]) -> None:
-    """Write the threshold w at each r, and shade the range of r in which the release increases singular values."""
+    """Write the value of w as text above each r; shade the range of r in which the release increases singular values.
+
+    r is the number of released columns; w is the `threshold` of the singular values for this r.
+    """
     w_of: dict[float, list[str]] = {}
     raised = []
     for group in swept:

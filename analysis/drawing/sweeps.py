@@ -32,8 +32,8 @@ class SweepPanel:
 def panels(groups: Sequence[SettingRuns]) -> list[SweepPanel]:
     """Return one panel, or two panels if a private algorithm was swept over two keys.
 
-    The two sweeps must share a setting, the `_centre`: all other settings of the algorithm differ from this setting in
-    exactly one of the two keys. Each key has a panel, which also shows the other algorithms.
+    Two panels need a central setting (see `_centre`): each other setting of the algorithm must differ from the central
+    setting in exactly one of the two keys. Each key then has a panel, which also shows the other algorithms.
     """
     families: dict[str, list[SettingRuns]] = {}
     for group in groups:

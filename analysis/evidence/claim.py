@@ -82,10 +82,11 @@ class JudgedClaim:
 
     ours: estimate ± standard error; a difference is positive if it supports the claim. standard_errors: as in
     `claim_tests.Outcome`. units: number and kind of the independent units. kind: "effect", "agreement", "epsilon",
-    "control" or "own". form: form of the test. repeats: id of an earlier claim with the same problem, size and test; a
-    finding of ours also repeats an earlier finding of ours that compares equal values; empty if there is none. margin:
-    relative difference within which the verdict is "level". needed: estimated number of independent units that would
-    decide an undecided claim. p: p-value of the test for "holds".
+    "control" or "own". form: form of the test. repeats: id of the earlier claim that this claim repeats; may be empty.
+    A claim repeats an earlier claim if problem, size and test are the same. If both claims have the source `own`, it is
+    enough that the same values are compared in the same way. margin: relative difference within which the verdict is
+    "level". needed: estimated number of independent units that would decide an undecided claim. p: p-value of the test
+    for "holds".
     """
 
     id: str

@@ -25,9 +25,9 @@ AGREEMENT, EPSILON = "agreement", "epsilon"
 class Outcome:
     """The outcome of a test.
 
-    ours: the estimate in words. standard_errors: an estimate divided by its standard error. If a test has several
-    conditions, the estimate is that of the least significant condition. In a test of agreement with published means,
-    standard_errors is minus the largest distance between our mean and a published mean, in standard errors.
+    ours: the estimate in words. standard_errors: the estimate of a condition divided by its standard error. If a test
+    has several conditions, the one with the largest p-value counts. In a test of agreement with published means,
+    standard_errors is the lowest of the values -|our mean - published mean| / (standard error of the difference).
     """
 
     ours: str
@@ -126,8 +126,8 @@ def _within(margin: float | None, weights: Sequence[float], scale: Sequence[floa
 def trend(best_first: Sequence[SettingFilter], measure: Measure, margin: float | None = None) -> Comparison:
     """Test that the measure rises along `best_first`: its least-squares slope over the ranks is above 0.
 
-    If `margin` is given, the settings can also be found level: the fitted change from first to last, up or down, is
-    less than `margin` times the mean of the measure.
+    margin: the settings are level if the absolute fitted change from the first to the last setting is less than
+    `margin` times the mean of the measure; None for no such test.
     """
     n = len(best_first)
     middle = (n - 1) / 2
@@ -141,10 +141,11 @@ def trend(best_first: Sequence[SettingFilter], measure: Measure, margin: float |
 def control(
     pairs: Sequence[tuple[SettingFilter, Sequence[SettingFilter]]], measure: Measure, margin: float | None = None
 ) -> Comparison:
-    """Test that the measure, averaged over settings, is lower than with blind servers, for each kind of blind server.
+    """Test that settings have a lower mean measure than their controls, which are settings with blind servers.
 
-    A blind server sends random or Sobol points. pairs: each setting, and the settings with blind servers that it is
-    compared with, one of each kind. The order of the kinds is the same in all pairs.
+    A blind server sends random or Sobol points. The settings are compared with each kind of blind server separately,
+    and must have the lower mean each time. pairs: each setting, and its controls, one for each kind. The order of the
+    kinds is the same in all pairs.
     """
     settings = tuple(dict.fromkeys(where for good, servers in pairs for where in (good, *servers)))
     ends, level = [], list[End]()
@@ -271,7 +272,7 @@ def with_error(estimate: Estimate, what: str = "differences") -> str:
 
 
 def number(value: float, se: float | None) -> str:
-    """Format `value` with as many decimals as two significant digits of its error `se` need.
+    """Format `value` with as many decimals as its error `se` has when rounded to two significant digits.
 
     If the error is tiny or missing, `value` has three significant digits.
     """

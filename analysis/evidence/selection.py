@@ -41,10 +41,10 @@ def published_yaml(name: str) -> Any:
 class Case:
     """The problem, the number of agents N, the rounds T and the metric of the runs that a claim is about.
 
-    problem: name of the problem; a name that ends with `_`, such as `digits_`, stands for all that begin with it.
-    variant: required settings of the problem. longest: runs with T to `longest` rounds belong to the case, cut off
-    after round T; if None, only runs with exactly T rounds do. margin: two settings count as level if they differ by
-    less than this fraction of the metric.
+    problem: name of the problem; a name that ends with `_`, such as `digits_`, includes every problem whose name begins
+    with it. variant: required values of the problem's parameters. longest: each run has at least T and at most
+    `longest` rounds; None means exactly T rounds. Curves are cut off after round T. margin: two settings count as level
+    if they differ by less than this fraction of the metric.
     """
 
     problem: str
@@ -153,9 +153,10 @@ def _entry(known: dict[str, Any], name: str, text: str) -> Any:
 
 
 def blind_server(kind: str, text: str) -> SettingFilter:
-    """Return the control of a setting: a server that sends random or Sobol points, as `kind` says.
+    """Return the filter for a setting's control: runs with a server that sends random or Sobol points, for comparison.
 
-    text: the setting, such as `dp P=2 q=0.25`. The control keeps those options that also apply to such a server.
+    kind: `random_server` or `sobol_server`. text: the setting, such as `dp P=2 q=0.25`. The control has those options
+    of the setting that also apply to such a server.
     """
     shared = published_yaml("settings.yaml")["blind_options"]
     options = " ".join(part for part in text.split() if part.partition("=")[0] in shared)

@@ -197,7 +197,10 @@ def write(found: Sequence[JudgedClaim], out: Path, facts: Mapping[str, str]) -> 
 
 
 def show(found: Sequence[JudgedClaim], paths: Sequence[Path]) -> None:
-    """Print the claims that were run, their summary and the paths of the files."""
+    """Print the table of claims; a claim with the verdict "not run" has no row.
+
+    Below the table, print the summary of all claims, the notes and the paths of the files.
+    """
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=max(WIDTH, console.width))

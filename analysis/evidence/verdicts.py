@@ -3,11 +3,11 @@
 If a problem draws its objective function at random, the independent unit is the function; otherwise, it is the seed. An
 agent is never a unit. A claim is a linear contrast of settings, computed for each unit that all settings share. The
 mean `d` of the contrast over `n` units has the standard error `se = s / sqrt(n)`, where s is the standard deviation.
-`d / se` is tested one-sided by Student's t with `n - 1` degrees of freedom. Fewer than `FEWEST` units decide nothing,
-nor does a contrast that is the same for all units. The claims about one figure are a family, whose family-wise error
-rate is at most `LEVEL`. A family is judged at most `LOOKS` times, as seeds may be added once; `looks` in
-`published/settings.yaml` lists the exceptions. Each time, the family is tested by Holm's procedure (1979) at an equal
-share of `LEVEL` (Bonferroni).
+`d / se` is tested one-sided by Student's t with `n - 1` degrees of freedom. If there are fewer than `FEWEST` units, or
+if the contrast has the same value for all units, the p-value is 1. The claims about one figure are a family, whose
+family-wise error rate is at most `LEVEL`. A family is judged at most `LOOKS` times: with the planned seeds, and again
+if seeds are added. Experiments that were judged more often are listed under `looks` in `published/settings.yaml`. Each
+time, the family is tested by Holm's procedure (1979) at `LEVEL` divided by the permitted number of times (Bonferroni).
 """
 
 import math
@@ -141,10 +141,10 @@ class Evidence:
     def p(self) -> dict[str, float]:
         """The p-value of each verdict that has a test.
 
-        The verdicts "holds" and "level" need all of their tests to be significant, so the largest p-value counts. For
-        the verdict "contrary", one significantly negative estimate in the field `holds` is enough, so the smallest
-        p-value counts, with Bonferroni's correction. If the field `excluded` is not None, its value is the p-value of
-        "contrary" instead.
+        The verdict "holds" requires that all estimates in the field `holds` are significantly positive, so the largest
+        p-value counts. The verdict "level" requires the same of the field `level`. The verdict "contrary" requires that
+        at least one estimate in the field `holds` is significantly negative, so the smallest p-value counts, with
+        Bonferroni's correction. If the field `excluded` is not None, that value is the p-value of "contrary" instead.
         """
         found = {}
         if self.holds:
@@ -192,11 +192,12 @@ def family_verdicts(family: Sequence[Evidence], looks: int = LOOKS) -> list[tupl
 def deviation(ours: Estimate, published: PublishedMean) -> tuple[float | None, float | None]:
     """Return (ours - published) in standard errors of the difference, and the degrees of freedom.
 
-    Both are None if our standard error is missing or 0. If a standard error was published, the degrees of freedom are
-    the smaller of `ours.df` and `published.runs - 1`. Otherwise, our standard deviation divided by
-    `sqrt(published.runs)` stands for the published error, and the degrees of freedom are `ours.df`.
+    Both are None if our mean has fewer than `FEWEST` units, or if its standard error is missing or 0. If a standard
+    error was published, the degrees of freedom are the smaller of `ours.df` and `published.runs - 1`. Otherwise, our
+    standard deviation divided by `sqrt(published.runs)` stands for the published error, and the degrees of freedom are
+    `ours.df`.
     """
-    if not ours.se or ours.df is None:
+    if not ours.se or ours.df is None or ours.n < FEWEST:
         return None, None
     df = ours.df if published.se is None else min(ours.df, published.runs - 1)
     return (ours.value - published.value) / _error_of_difference(ours.se, ours.n, published), df
@@ -219,7 +220,7 @@ def exclusion(pairs: Sequence[tuple[Estimate, PublishedMean]]) -> float | None:
 
 
 def agrees(pairs: Sequence[tuple[Estimate, PublishedMean]]) -> bool:
-    """Return True if all published numbers are reproduced; the test by `exclusion` is not included.
+    """Return True if our means reproduce all published means; the function `exclusion` is a separate test.
 
     Each of our means must differ from the published mean by at most `NEAR` standard errors of the difference. Our mean
     must come from at least as many independent units (seeds, functions or splits) as there are published runs. Our

@@ -34,7 +34,8 @@ def row(group: SettingRuns) -> dict[str, str]:
 def table(by_experiment: Sequence[tuple[str, Sequence[dict[str, str]]]]) -> TextTable | None:
     """Return the table of all rows, grouped by experiment.
 
-    A column that is constant within every group moves to the headings. `COLUMNS` and the epsilons stay in the table.
+    A column that is constant within every group moves to the headings of the groups. The columns "setting", "q" and "z"
+    and the epsilon columns are never moved.
     """
     if not by_experiment:
         return None

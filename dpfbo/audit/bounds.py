@@ -1,13 +1,15 @@
 """A lower bound on epsilon, with 95 % confidence, from trials without and with the message of one agent.
 
-A test decides that the message was sent if the score of a trial exceeds a threshold. The first half of the trials
-chooses two thresholds. On the second half, each test's false-positive rate `FPR` and false-negative rate `FNR` get
-Clopper-Pearson upper bounds. Every (eps, delta)-private mechanism satisfies, for any score,
+A test decides that the message was sent if the score of a trial exceeds a threshold. `FPR` and `FNR` are the test's
+false-positive and false-negative rates. Every (eps, delta)-private mechanism satisfies, for any score,
 
     1 - delta - FNR <= e^eps FPR    and    1 - delta - FPR <= e^eps FNR          (Kairouz, Oh, Viswanath 2015)
 
-so that `eps >= log((1 - delta - FNR) / FPR)`. The first threshold maximises this bound on epsilon. At the second, `FNR`
-lies farthest below the trade-off curve of the claimed (eps, delta). All bounds hold at once.
+so that `eps >= log((1 - delta - FNR) / FPR)`. Clopper-Pearson upper bounds replace both rates. Two thresholds are
+chosen on the first half of the trials. The first threshold maximises the bound on epsilon. At the second threshold,
+`FNR` is farthest below the trade-off curve, which is the least false-negative rate that the claimed (eps, delta) pairs
+allow at each `FPR`. The second half of the trials gives the result. The upper bounds of this half hold jointly with
+95 % confidence.
 """
 
 from collections.abc import Sequence
@@ -57,7 +59,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of testing a claim by many trials; all bounds hold at once, with 95 % confidence.
+    """The result of testing a claim by many trials; all bounds hold jointly with 95 % confidence.
 
     without, with_message: scores of the trials without and with one agent's message. tests: one test, or two with
     different thresholds. epsilon: lower bound at the claim's delta. broken: a promised (eps, delta) that the error

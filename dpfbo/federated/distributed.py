@@ -33,10 +33,11 @@ class DistributedGaussian(SubsampledGaussian):
         colluders: The number of sites that may show the server all that they know.
 
     Guarantee:
-        Relation: the message of one site is replaced by zero (zero-out; N and the participants are public). Event: a
-        Gaussian with multiplier z, for the server together with up to `colluders` sites; `multipliers` returns the
-        multiplier for other observers. Sensitivity of the sum: `C + g sqrt(M) / 2`. `DistributedNoise` bounds the
-        difference between the sum of the shares and one discrete Gaussian.
+        Relation: the message of one site is replaced by zero (zero-out; N and the participants are public). Event: each
+        round is charged as a Gaussian with noise multiplier z. This z is the multiplier against the server and up to
+        `colluders` sites together; `multipliers` returns the multipliers against other observers, too. Sensitivity of
+        the sum: `C + g sqrt(M) / 2`. `DistributedNoise` bounds the difference between the sum of the shares and one
+        discrete Gaussian.
 
     Raises:
         SettingError: The sampling probability is not 1; or calibration, sampling, charge or noise is not the default.
@@ -77,9 +78,10 @@ class DistributedGaussian(SubsampledGaussian):
         return {view: z * math.sqrt((noise.survivors - k) / noise.honest) for view, k in known.items()}
 
     def scale(self, n_agents: int, M: int, round: int) -> float:
-        """Return the noise multiplier times the sum's sensitivity, in units of g: `z_t (C + g sqrt(M) / 2) / g`.
+        """Return the standard deviation that the sum's noise needs, in rounding steps g.
 
-        M: the message length. Raises ValueError if noise of this standard deviation cannot be drawn.
+        This is the noise multiplier times the sum's sensitivity: `z_t (C + g sqrt(M) / 2) / g`. C: the clip norm. g:
+        2^-16 C. M: the message length. Raises ValueError if such noise cannot be drawn.
         """
         noise = self.noise_of(n_agents)
         scale = self.multiplier(round) * noise.inflation(M) * 2.0**BITS

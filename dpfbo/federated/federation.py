@@ -106,8 +106,8 @@ class LocalPopulation:
 
     Args:
         shard: The agents.
-        sums: True to give the server the sum of the messages that it samples, and to compute no other messages; False
-            to compute all messages and give them to the server.
+        sums: If True, the server receives only the sum of the sampled agents' messages, and the messages of the other
+            agents are not computed. If False, the server receives the messages of all agents.
     """
 
     shard: Shard

@@ -78,7 +78,10 @@ class Mechanism(ABC):
     def add_up(
         self, messages: Tensor | Sequence[Tensor | None], rows: Tensor, weights: Tensor, n_features: int
     ) -> PartialSum:
-        """Bound the messages of the k agents `rows`, and add them up with the weights, P x k."""
+        """Limit the norms of k agents' messages, and compute P weighted sums of these messages.
+
+        rows: k, the agents' indices in `messages`. weights: P x k.
+        """
         received, n_rejected = accept(messages, rows, n_features)
         bounded, n_clipped = self.bounded(received, len(weights))
         return PartialSum(weights @ bounded, n_clipped, n_rejected)

@@ -16,8 +16,8 @@ released sum b, with noise of sd s, is
     b ~ N(0, V),    V = kappa_l (rho A D_l A + (1 - rho) Q_l) + s^2 I
 
 and g given b has mean `G b`, `G = rho kappa_l D_l A V^-1`, and covariance `rho kappa_l (D_l - G A D_l)`. This mean and
-this covariance are averaged over rho and l, weighted by the evidence of b. As designs are public, this inference is a
-post-processing of b.
+this covariance are averaged over rho and l, weighted by the evidence of b. The initial points are public, so this
+inference is a post-processing of b.
 """
 
 from dataclasses import dataclass
@@ -134,12 +134,12 @@ def infer(values: Tensor, b: Tensor, noise: float, sums: DesignSums, features: N
 
 
 def expected_signal(sums: DesignSums, features: NystromFeatures, noise: float) -> float:
-    """Return the expected correlation, 0 to 1, of two posterior means: given the noisy sum, and given the exact sum.
+    """Return the expected correlation, 0 to 1, of the shared function's posterior means with and without noise.
 
-    The squared correlation is the variance of the mean given the noisy sum, divided by the variance of the mean given
-    the exact sum. Both variances are averages over objectives drawn from the model, and are computed from public
-    numbers. The objectives share 70 % of their variance, and have length-scales from the middle half of the model's
-    list.
+    The first mean is given the noisy sum of the messages, the second mean is given the exact sum. The squared
+    correlation is the variance of the first mean, divided by the variance of the second. Both variances are averages
+    over objectives drawn from the model, and are computed from public values. The objectives share 70 % of their
+    variance, and have length-scales from the middle half of the model's list.
     """
     D = features.coefficients
     middle = slice(len(D) // 4, len(D) - len(D) // 4)

@@ -8,10 +8,10 @@ logarithms, if `||f_n|| <= B` in the RKHS and `|k(x, x') - phi(x)^T phi(x')| <= 
     Delta_{n,t} = O~( eps B t^2 + B + sqrt(M) + d_n + sqrt(gamma_t) ),    d_n = max_x |f_1(x) - f_n(x)|
     vartheta_t = (1 - p_t) sum_i sum_{n in C_t} phi_n^(i),    C_t = {n : ||omega_{n,t}||_2 > S / sqrt(P)}
 
-In round t, agent n sends the message omega_{n,t} of M numbers, and follows a broadcast with probability 1 - p_t.
+In round t - 1, agent n sends the message omega_{n,t} of M numbers, and the server makes a broadcast from the messages.
+In round t, the agent follows this broadcast with probability 1 - p_t. All terms of round t are about this broadcast.
 Agent n has the weight phi_n^(i) in region i of P; phi_max is the largest weight. The mechanism has the sampling
-probability q, the noise multiplier z and the clip norm S. gamma_t is the information gain. The terms of round t belong
-to the broadcast of round t - 1, which the query of round t may follow.
+probability q, the noise multiplier z and the clip norm S. gamma_t is the information gain.
 
 Proposition 1: for constants c1, c2 and any eps < c1 q^2 T and delta > 0, DP-FTS-DE is (eps, delta)-private if
 `z >= c2 q sqrt(T log(1 / delta)) / eps`.
@@ -121,9 +121,9 @@ def explicit_agent_errors(
 ) -> Tensor:  # fmt: skip
     """Return `Delta_{n,t}` with constants, T x N: `|phi(x)^T omega_n - f_1(x)| <= Delta_{n,t}` for all x, n and t.
 
-    These bounds hold with probability at least `1 - 3 delta / 8`, for `lam = 1 + 2 / T` and R-sub-Gaussian observation
-    noise. Here k is n_observations, k_T is its largest value, nu_n is the mean of the message omega_n, and mu_n is the
-    posterior mean of agent n's GP. Each line ends with the difference that it bounds:
+    If `lam = 1 + 2 / T` and the observation noise is R-sub-Gaussian, these bounds hold with probability at least
+    `1 - 3 delta / 8`. Here k is n_observations, k_T is the largest k, nu_n is the mean of the message omega_n, and mu_n
+    is the posterior mean of agent n's GP. Each line ends with the difference that the line bounds:
 
         Delta_{n,t} = eps k / lam (1 + k / lam) (B + R sqrt(2 log(16 N k_T / delta)))      |phi^T nu_n - mu_n|
                     + B + R sqrt(2 (gamma + 1 + log(8 N / delta)))                         |mu_n - f_n|
@@ -137,8 +137,9 @@ def explicit_agent_errors(
     Sigma^-1 <= I`, and M standard normals have a norm above `sqrt(M) + u` with a probability of at most `exp(-u^2 /
     2)`.
 
-    gamma, n_observations: T numbers; the t-th, t = 1..T, is for the messages of round t - 1. confidence: B, R, delta.
-    d: N.
+    `Delta_{n,t}`, t = 1..T, is about the messages of round t - 1. n_observations: T, the number of observations that
+    an agent's message is computed from, in each of the rounds 0..T-1. gamma: T, the information gains of these
+    observations. confidence: B, R, delta. d: N.
     """
     k, N, scale = n_observations, len(d), confidence
     largest = scale.norm_bound + scale.noise_sd * math.sqrt(2 * math.log(16 * N * float(k.max()) / scale.delta))

@@ -28,7 +28,7 @@ _NUMBERS = "biufSU"  # numpy's letters for booleans, integers, floats, bytes and
 
 
 def plain(path: Path) -> Path:
-    """Return the path of a plain file. Raises NoFile, a ValueError, for a folder, pipe, socket or device."""
+    """Return `path` if it is a plain file. Raises NoFile, a ValueError, for a folder, pipe, socket or device."""
     check_plain(path)
     return path
 

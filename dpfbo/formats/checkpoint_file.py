@@ -45,7 +45,7 @@ class FileContent(NamedTuple):
 
 
 class CheckpointError(Exception):
-    """A complete file of a checkpoint was edited, or belongs to another run or another format."""
+    """A checkpoint's file can be decoded, but was edited, or was written by another run or in another format."""
 
 
 def round_path(folder: Path, t: int) -> Path:
@@ -54,9 +54,10 @@ def round_path(folder: Path, t: int) -> Path:
 
 
 def queries_of(folder: Path, t: int, columns: Sequence[str]) -> "pa.Table | None":
-    """Read a table of the queries of round t from its file; None if the file is absent or invalid.
+    """Read a table of the queries of round t from the round's file; None if the file is absent or damaged.
 
-    columns: the columns of the table, named as in rounds.parquet. Raises the errors of `read_file`.
+    columns: the columns of the table, named as in rounds.parquet. Raises OSError if the file exists but cannot be
+    opened or read. Raises CheckpointError if the file is not damaged, but was edited or has another format.
     """
     from dpfbo.formats.record_tables import queries_table  # imported here, because PyArrow is optional
 
@@ -73,9 +74,11 @@ def queries_of(folder: Path, t: int, columns: Sequence[str]) -> "pa.Table | None
 
 
 def read_file(path: Path, parse: Callable[[FileContent], Parsed | None]) -> Parsed | None:
-    """Read a file and return `parse` of its content; None if the file is absent or cannot be decoded.
+    """Read a file and return `parse` of its content; None if the file is absent or damaged.
 
-    Raises OSError if the file exists but cannot be opened, CheckpointError if it was edited or has another format.
+    A file is damaged if decoding or `parse` raises one of the exceptions in `UNREADABLE`. Raises OSError if the file
+    exists but cannot be opened or read. Raises CheckpointError if the file can be decoded, but was edited or has
+    another format.
     """
     try:
         with open_file(path, "rb") as file:

@@ -35,11 +35,11 @@ class ResultsError(RuntimeError):
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a run: its last finished `round`, the number of `rounds`, the mean metric, and epsilon.
+    """The progress of a run: the last finished `round`, the number of `rounds`, the mean metric, and epsilon.
 
-    epsilon: None if it is not finite. facts: entries of the summary that are known before the run ends, in some runs
-    with the target and budget of epsilon. curve: the lists `round`, `mean` and `epsilon`, for the rounds that
-    `curve_points` selects.
+    epsilon: None if it is not finite. facts: the entries of the summary that are known before the run ends. In some
+    runs, facts also has the target epsilon and the privacy budget. curve: the lists `round`, `mean` and `epsilon`, for
+    the rounds that `curve_points` selects.
     """
 
     round: int
@@ -192,7 +192,8 @@ class RunFolder:
     def _remove_empty(self, folders: Sequence[Path]) -> None:
         """Remove `folders` in order, and stop at the first that is not empty.
 
-        Before, ledger.jsonl and lineage.json are deleted if they are the run's only files and the ledger has no charge.
+        If the run has only the files ledger.jsonl and lineage.json, and the ledger has no charge, these files are
+        deleted first.
         """
         names = {path.name for path in self.path.iterdir()}
         if names <= {"ledger.jsonl", "lineage.json"} and not self._is_charged():

@@ -26,8 +26,8 @@ def is_outsourced(config: dict[str, Any]) -> bool:
 def lacking(summary: Any, config: Any) -> str | None:
     """Describe the first entry that is missing or wrong; None if all entries are right.
 
-    config: the content of config.yaml. The caller must replace its `algorithm.server` with the name of the server's
-    class.
+    config: the content of config.yaml, in which the caller has replaced the entry `algorithm.server` by the name of
+    the server's class.
     """
     wrong = _lacking(summary, SUMMARY, "summary.json") or _lacking(config, CONFIG, "config.yaml")
     if wrong:

@@ -67,7 +67,8 @@ class BoxCandidates:
     def starts(self, values: Tensor, n: int) -> Tensor:
         """Return the index of the best candidate in each of the n best cells, B x k, the best cell first.
 
-        values: B x ab, the values of B functions at `points`. k is n, or the number of cells if that is smaller.
+        values: `B x (a * b)`, the values of B functions at `points`; a and b are the numbers of rows in `left` and
+        `right`. k is n or the number of cells, whichever is smaller.
         """
         (a, b), cells = (len(self.left), len(self.right)), _CELLS if self.right.shape[1] else _CELLS**2
         rows, columns = min(a, cells), min(b, cells)
@@ -97,13 +98,13 @@ class Acquisition:
     """A search for the maximisers of functions over the domain.
 
     On a grid, `maximize` and `maximize_shared` are exact. In a box, the candidates are shifted Sobol points. The box is
-    divided into cells, and the best `1 + n_starts` cells each give their best candidate as a start. A start close to a
-    better one is dropped. In a box without discrete axes, a start too low to lead to the largest maximum is dropped,
-    too. Newton's method climbs from each remaining start, without leaving the sub-region (`Regions`) of this start.
-    Before each ascent, every discrete axis in turn is set to its best value.
+    divided into cells. Each of the best `1 + n_starts` cells gives its best candidate as a start. A start close to a
+    better start is dropped. In a box without discrete axes, a start is also dropped if an ascent from there is not
+    expected to rise above the best candidate. Newton's method climbs from each remaining start, without leaving the
+    sub-region (`Regions`) of this start. Before each ascent, every discrete axis in turn is set to its best value.
 
-    In a box, `maximize_improvement` climbs with BFGS from the best candidates of the 5 best cells, whatever n_starts
-    is. Each ascent may cross the whole box.
+    In a box, `maximize_improvement` ignores n_starts, and climbs with BFGS from the best candidate of each of the 5
+    best cells. Each ascent may cross the whole box.
 
     Args:
         n_candidates: The smallest number of candidates.
@@ -272,9 +273,10 @@ def _other_values(function: FeatureFunction | ImprovementSurface, points: Tensor
 def _ascend(
     function: FeatureFunction, x0: Tensor, owner: Tensor, limits: newton.Limits, mixed: MixedBox | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Climb from x0, b x D, within the regions of x0; return end points and values.
+    """Climb from each of the b points x0, b x D; return the end points and their values.
 
-    owner: b, the index of the function of each ascent.
+    Each ascent stays in the sub-region (`Regions`) of its start. owner: b, the index of the function that each ascent
+    climbs.
     """
     region = function.regions.region_of(x0)
     lower, upper = function.regions.bounds(region, x0.dtype)

@@ -45,9 +45,10 @@ def product(rows: Tensor, matrix: Tensor) -> Tensor:
 
 
 def blocks(n: int, size: int, device: torch.device) -> Iterator[Tensor]:
-    """Yield the row indices 0..n-1 in blocks of bounded memory, each padded to at least `PRODUCTS` rows.
+    """Yield the row indices 0..n-1 in blocks whose rows fit into a limited memory.
 
-    size: the number of tensor entries that each row takes.
+    A block of fewer than `PRODUCTS` indices is padded with repeated indices. size: the number of tensor entries that
+    each row takes.
     """
     block = _BLOCK if device.type == "cpu" else _ACCELERATOR_BLOCK
     for rows in torch.arange(n, device=device).split(max(PRODUCTS, block // size)):

@@ -112,7 +112,10 @@ def _finite(state: Tensor, D: int) -> Tensor:
 
 
 def _moved(function: Function, b: _Problems, d: Tensor, length: Tensor, running: Tensor) -> Tensor:
-    """Move each running problem by its step d (b x D) if this lowers its value enough; else shrink its radius."""
+    """Move the point of each running problem by its step d (b x D) if the step lowers the value enough.
+
+    The trust region of a problem grows if the point moves, and shrinks if the point stays. Returns the new states.
+    """
     D, (old, slope, _, before, radius) = b.D, b.unpacked()
     x = (old + d).clamp_(b.fixed[:, :D], b.fixed[:, D : 2 * D])
     f, g, H = function(x, *b.data)

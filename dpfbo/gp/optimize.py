@@ -57,7 +57,7 @@ def minimize(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Minimise B functions of D variables, each within its own box (lower, upper: B x D); return points and values.
 
-    A problem that is not finite at x0 stays there.
+    Each function is a problem that starts at x0 (B x D). If the value at x0 is not finite, the problem ends at x0.
 
     step: B, the length of a gradient step before the line search, and the largest length of a Newton step. group: B,
     the group of each problem. With groups, a problem ends early if it is not expected to become the best of its group.
@@ -181,7 +181,11 @@ def _line_search(function: Function, b: _Batch, direction: Tensor, lower: Tensor
 
 
 def _trial(function: Function, b: _Batch, step: Tensor, lower: Tensor, upper: Tensor) -> tuple[_Batch, Tensor, Tensor]:
-    """Return the batch moved by `step`, a mask of problems that meet the Armijo condition, and slopes along a step."""
+    """Move the points of the batch by `step` (b x D), but not out of the boxes.
+
+    Returns the moved batch and two tensors with one entry per problem. The first is True if the Armijo condition holds
+    and the new gradient is finite. The second is the change in value that the old gradient predicts.
+    """
     x = (b.x + step).clamp(lower, upper)
     f, g, H = function(x, b.rows)
     slope = ((x - b.x) * b.g).sum(1)

@@ -50,10 +50,11 @@ class Curator:
             seeded and can be drawn again.
 
     Guarantee:
-        Only the transform's release and the measurements leave the curator. The release is charged to the ledger (on
-        disk if the ledger has a path) before `release` returns it; the transform states the neighbouring relation and
-        the sensitivity. The charge does not cover measurements. Each measurement reveals the objective at one of the
-        rows that the measured candidate stands for.
+        Only the transform's release and the measurements leave the curator. The method `release` returns the
+        release only after the ledger is charged, on disk if the ledger has a path. The transform states the
+        neighbouring relation and the sensitivity. The charge does not cover measurements. A candidate represents one or
+        more rows of the table. Each measurement of the candidate reveals the objective, with observation noise, at one
+        of these rows.
 
     Raises:
         LedgerError: `release` cannot charge the ledger.

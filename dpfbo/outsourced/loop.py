@@ -173,7 +173,11 @@ def restore(curator: AnyCurator, modeler: AnyModeler, setup: Setup, result: Outs
 
 
 def _candidates(t: int, modeler: AnyModeler, setup: Setup, n_candidates: int) -> list[int]:
-    """Return the candidates of round t; in round 0 they are random, and distinct if there are enough."""
+    """Return the indices of the candidates to measure in round t.
+
+    Round 0 measures `setup.n_init` random candidates, without repetition if there are at least `setup.n_init`
+    candidates. Each later round measures one candidate, which the modeler proposes.
+    """
     if t:
         return [modeler.propose(t, float(setup.streams.uniform("modeler", _MODELER, t, 1)))]
     free, chosen = list(range(n_candidates)), []

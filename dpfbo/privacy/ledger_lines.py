@@ -100,8 +100,9 @@ def entries_of(line: bytes, number: int) -> dict[str, Any] | None:
 def is_torn(line: bytes) -> bool:
     """Return True if an unreadable line may come from an interrupted write.
 
-    A complete charge contains "digest" and ends with its only "}". So an unreadable line that contains both was written
-    in full and damaged later.
+    The result is False if the line is longer than `LONGEST`, or if the line contains the text `"digest"` and a `}`. A
+    complete charge contains this text and a single `}`, its last character. A line that contains both was therefore
+    written in full and damaged later.
     """
     return len(line) <= LONGEST and not (b'"digest"' in line and b"}" in line)
 

@@ -52,8 +52,9 @@ def repaired(content: bytes) -> RepairedLedger | None:
     """Make a valid ledger from the lines of a damaged one; return None if `content` has no fault.
 
     Every readable charge keeps its round and its digest. Unreadable lines, modified lines and rounds without a line are
-    charged at the largest sampling probability q and the smallest noise multiplier z of all readable lines. If somebody
-    deleted a line without leaving a gap between the rounds (such as the last line), the charge of this line stays lost.
+    charged at the largest sampling probability q and the smallest noise multiplier z of all readable lines, modified
+    lines included. A deleted line is charged only if it leaves a gap between the rounds. A deleted last line leaves no
+    gap, so its charge stays lost.
 
     Raises LineFault if no line is intact, or if the charges have no worst case (see `worst`). Also raises LineFault if
     more than `MOST_MISSING` rounds are missing, or if a line has the format of a newer version.
@@ -112,9 +113,10 @@ def worst(charge: Charge, others: Sequence[Charge]) -> Charge:
 
 
 def _read(content: bytes) -> tuple[list[_ReadLine], bool, set[LedgerCoverage | None]]:
-    """Return the lines that name no run, whether an incomplete last line was left out, and the runs that are named.
+    """Return `(lines, torn, runs)` for the content of a damaged ledger.
 
-    In the set of runs, None stands for a run whose line was modified.
+    lines: the lines that name no run. torn: True if an incomplete last line was left out. runs: the runs that the other
+    lines name; None for a damaged line.
     """
     parts, torn = _ENDS.split(content), False
     if entries_of(parts[-1], len(parts)) is None and is_torn(parts[-1]):

@@ -175,11 +175,12 @@ class PrivacyPlan:
 def analysing(
     events: Iterable[dp_accounting.DpEvent], chosen: str | None = None, names: Iterable[str] | None = None
 ) -> dict[str, Accountant]:
-    """Return the accountants, by name, that can analyse all of these events and share one neighbouring relation.
+    """Return, by name, the accountants that can analyse all of these events and share one neighbouring relation.
 
     names: the accountants to try; None for all of `ACCOUNTANTS`. chosen: the accountant whose relation the others must
-    share; None for the first of `names` that can analyse the events. If `chosen` is not None, an accountant whose
-    epsilon is not a guarantee is left out, unless it is the chosen one.
+    share; None for the first of `names` that can analyse the events. If an accountant is chosen, the epsilon of every
+    other returned accountant is a guarantee. If `chosen` is None, accountants that only approximate epsilon are
+    returned too.
 
     Raises UnsupportedEvent if the chosen accountant cannot analyse an event.
     """

@@ -81,7 +81,7 @@ class Property(candidates.OneCurator):
     The rank of a record is random and depends only on subset_seed and the record's position in the file; the rank of a
     location is the lowest rank of its records. The table has the n_rows locations of lowest rank, in the order of
     ranks. If one record is replaced, at most two rows of the table change. At most one of these rows gets another
-    location; otherwise only the price changes. With n_rows=None, the table may gain or lose a row.
+    location. In each other changed row, only the price changes. With n_rows=None, the table may gain or lose a row.
 
     Features are the distances east and north of the centre of the public bounds, in units of the length-scale. The
     metric is simple regret in units of signal_sd. As in the authors' code, every measurement of a location returns the

@@ -80,10 +80,10 @@ class Schools:
 
     The largest training half has t students, and the largest validation half has v.
 
-    within: two squared distances for each pair of training students, one over the ability band and one over the other
-    features, N x 2 x t x t; infinite for padding, but 0 on the diagonal. across: the same distances from validation to
-    training students, N x 2 x v x t. train, validation: N x t and N x v, scores minus the school's training mean, 0 for
-    padding.
+    within: N x 2 x t x t, two squared distances for each pair of training students: first between their ability bands,
+    then between their other features. A padded student has distance 0 to itself and infinity to all others. across:
+    N x 2 x v x t, the same distances from validation to training students, infinite for padding. train, validation:
+    N x t and N x v, scores minus the school's training mean, 0 for padding.
     """
 
     within: Tensor

@@ -92,7 +92,7 @@ class Synthetic(GeneratedProblem):
 
     @cached_property
     def _signs(self) -> Tensor:
-        """One bit for each sign, packed in bytes: N x ceil(grid_size / 8)."""
+        """A random sign for each agent and grid point, as one bit (1 for plus): N x ceil(grid_size / 8) bytes."""
         streams, agents = Streams(self.function_seed), torch.arange(self.n_agents, device="cpu")
         bits = torch.empty(self.n_agents, -(-self.grid_size // 8), dtype=torch.uint8, device="cpu")
         for block, part in zip(agents.split(_BLOCK), bits.split(_BLOCK), strict=True):

@@ -137,9 +137,9 @@ class Agent:
 
     @property
     def awaited(self) -> int | None:
-        """The last round whose message was made, if the agent still waits for a broadcast of that round.
+        """The round of the agent's last message, while the agent waits for a broadcast; otherwise None.
 
-        None before the first message, and after a broadcast of that round or of a later round was received.
+        The wait ends when the agent receives the broadcast of this round or of a later round.
         """
         last = max(self._messages, default=-1)
         return last if last > self._received else None
@@ -165,7 +165,7 @@ class Agent:
 
         Raises:
             StateError: Some initial points are still to be returned, but fewer than n. Or `ask` has returned all
-                initial points, and either one of them has no value yet or the message of round 0 is due.
+                initial points, and some of them have no value yet. Or the message of round 0 is due.
         """
         if n is None:
             return self._ask()

@@ -199,7 +199,7 @@ class SecureCoordinator:
 
     @property
     def phase(self) -> str:
-        """The current step of the sum; then `broadcast`, while sites still wait for the broadcast; then `over`."""
+        """The current step of the sum. After the sum: `broadcast` while sites wait for the broadcast, then `over`."""
         return self._sum.step or ("over" if self.finished else "broadcast")
 
     @property
@@ -242,8 +242,9 @@ class SecureCoordinator:
             data: The answer.
 
         Raises:
-            SumError: The bytes are not an answer of this sum, or the site did not sign them.
-            StateError: Another site signed the answer, or the site has already sent a different answer to this step.
+            SumError: The bytes are not an answer of this sum, or the signature is invalid.
+            StateError: The signature is valid, but it is another site's. Or `site` has already sent a different answer
+                to this step.
         """
         if data == NOT_READY:
             return

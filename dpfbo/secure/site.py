@@ -26,8 +26,9 @@ class SumSite:
 
     In each attempt the site draws its noisy vector and its keys once, and writes both to disk before it sends the
     public keys. So each key masks only one vector. This holds even if the site's folder is replaced by an older copy:
-    if the copy has this attempt's vector and keys, the site uses them again. Otherwise, the site draws new ones. If
-    two copies of the site have the same keys, but receive shares from different sets of sites, their masks differ.
+    if the copy has this attempt's vector and keys, the site uses them again. Otherwise, the site draws new ones. Masks
+    also depend on the set of sites whose secret shares arrived. So two copies of the site with the same keys use
+    different masks for different sets.
 
     Args:
         terms: The public parameters of the sum.
@@ -40,12 +41,13 @@ class SumSite:
         attempts: The site takes part in at most this many attempts. Each attempt with a masked vector costs epsilon.
 
     Guarantee:
-        What the server and colluding sites see of this site is a function of random numbers and of a sum. The sum is
-        over at least N - max_dropouts sites and contains the noise share of each of them. The site masks only with keys
-        that the roster's sites signed. It reveals shares only for a list of survivors that `threshold` sites signed.
-        For each site m, it holds a share of the seed of m's own mask and a share of the seed of m's mask key (see
-        `dpfbo.secure.messages`), and reveals at most one of the two shares. Not covered: a site whose folder is
-        replaced by an older copy after it signed a list of survivors may sign another list; it then counts as a
+        The server and colluding sites see of this site only what can be computed from a sum and from random numbers
+        that do not depend on the site's data. The sum is over at least N - max_dropouts sites and contains the noise
+        share of each of them. The site masks only with keys that the roster's sites signed. It reveals shares only for
+        a list of survivors that `threshold` sites signed. Each site m splits two seeds into shares for all sites: the
+        seed of the mask that only m adds, and the seed of m's key for pair masks (see `dpfbo.secure.messages`). This
+        site reveals its share of at most one of the two seeds. Not covered: if a site's folder is replaced by an older
+        copy after the site signed a list of survivors, the site may sign another list. Such a site counts as a
         colluder.
     """
 

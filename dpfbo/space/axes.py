@@ -68,7 +68,7 @@ class Axis(Conditional, ABC):
 
     @abstractmethod
     def number(self, value: Value) -> float:
-        """Return the number in natural units that stands for a value. Raises SettingError if the axis lacks it."""
+        """Convert a value to a number in natural units. Raises SettingError if the axis does not have this value."""
 
 
 @dataclass(frozen=True, repr=False)

@@ -144,11 +144,12 @@ class Grid(_InBox):
 
     @cached_property
     def _lookup(self) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
-        """The tables for `index_of`: each axis's coordinates and codes, and a grid row for each code of the last axis.
+        """The tables for `index_of`: a pair (coordinates, codes) for each axis, and a tensor of grid rows.
 
-        A code of an axis is an integer for a point's coordinates on this axis and all earlier axes. So each code of the
-        last axis stands for a whole point. If several grid rows have this point, the table has the first of these rows.
-        Each axis's coordinates are distinct and sorted, and so are its codes.
+        coordinates: the different coordinates of the grid's points on the axis, sorted. codes: sorted integers, one for
+        each different combination of coordinates that the grid's points have on this axis and all earlier axes. So each
+        code of the last axis identifies a point. For each of these codes, the tensor has the index of the first grid
+        row with this point.
         """
         rank, axes = torch.zeros(len(self.points), dtype=torch.long, device=self.points.device), []
         for axis in range(self.dimension):
@@ -171,5 +172,5 @@ def embedded_dimension(domain: Domain) -> int:
 
 
 def embedded(domain: Domain, u: Tensor) -> Tensor:
-    """Embed unit-cube points u, `... x D -> ... x D'`, as features and kernels take them."""
+    """Map unit-cube points u, `... x D`, to the inputs of features and kernels, `... x D'`."""
     return domain.embed(u) if isinstance(domain, MixedBox) else u

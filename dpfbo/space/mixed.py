@@ -51,7 +51,7 @@ class MixedBox:
 
     @cached_property
     def embedded_columns(self) -> tuple[int, ...]:
-        """The first embedding column of each axis, followed by the number of columns D'."""
+        """D + 1 integers: the index of each axis's first embedding column, then the total number of columns, D'."""
         return tuple(sum(axis.columns for axis in self.axes[:i]) for i in range(len(self.axes) + 1))
 
     @property
@@ -83,7 +83,10 @@ class MixedBox:
         return self._changed(middle, [self.axes[i].natural(middle[i]) for i in self.discrete])
 
     def snap(self, u: Tensor) -> Tensor:
-        """Snap unit-cube points, `... x D`, to discrete values, and move them to the middle of inactive axes."""
+        """In unit-cube points, `... x D`, snap each coordinate on a discrete axis to a value of this axis.
+
+        Then replace each coordinate on an inactive axis by the middle of this axis.
+        """
         return self.imputed(self._changed(u, [self.axes[i].natural(u[..., i]) for i in self.discrete]))
 
     def snap_within(self, u: Tensor, lower: Tensor, upper: Tensor) -> Tensor:

@@ -265,7 +265,7 @@ def weights_for(algorithm: Algorithm, preset: Preset = Preset()) -> Weighting:
 def mechanism_for(algorithm: Algorithm, n_init: int, preset: Preset = Preset(), z: float = 1.0) -> SubsampledGaussian:
     """Return the private mechanism, with noise multiplier z and a clip norm that few messages exceed.
 
-    For a private prior, sampling probability and clip norm are 1.
+    If the algorithm's server infers a prior (`has_prior`), the sampling probability and the clip norm are 1.
     """
     if algorithm.has_prior:
         return SubsampledGaussian(1.0, z, 1.0)

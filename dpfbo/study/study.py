@@ -342,8 +342,8 @@ class Study:
 def _canonical(value: Any) -> str:
     """Return a text that determines a value. Raises SettingError for an unsupported type.
 
-    The text leaves out a field whose metadata has `named`, if the field has its default value. Adding such a field to a
-    class thus changes no earlier digest.
+    A field with the metadata key `named` appears in the text only if its value differs from the default. Adding such a
+    field to a class thus changes no earlier digest.
     """
     for kind in (bool, int, float, str):
         if isinstance(value, kind):

@@ -1,9 +1,10 @@
 """Search every file of a run for secret numbers, which are computed from a sum before noise is added.
 
-In two runs with privacy.rng=os, the audit replaces all releases by the same fixed numbers (`FixedRelease`). The sums
-of two federated runs differ, because the second run loses many messages. No file may have a column that only
-simulations may write (such as `clip_fraction`), or a number that `_secrets` computes from a sum. Apart from times,
-random names and a curator's measurements, the files of the two runs must be equal.
+The audit makes two runs with privacy.rng=os and replaces all releases by the same fixed numbers (`FixedRelease`). If
+the runs are federated, the audit makes the second run lose many messages, so that the sums of the two runs differ. No
+file may have a column that only simulations may write, such as `clip_fraction`. No file may have a number that
+`_secrets` computes from a sum. Apart from times, random names and a curator's measurements, the files of the two runs
+must be equal.
 """
 
 import io
@@ -130,9 +131,11 @@ def _left(cfg: DictConfig, place: Path, lossy: bool, on_step: Callable[[], None]
 
 
 def _secrets(notes: Path) -> np.ndarray:
-    """Return, sorted, the entries and statistics of all saved sums s and of their noise, as absolute values.
+    """Return the sorted absolute values of the secret numbers of all saved rounds.
 
-    Left out are integers, and values that nearly equal a released number or the sigma or sensitivity of a release.
+    The secret numbers are the entries of each sum, the entries of its noise (the release minus the sum), and statistics
+    of both, such as norms. Integers are left out. Numbers that nearly equal a released number, or the sigma or
+    sensitivity of a release, are left out too.
     """
     found, public = list[float](), list[float]()
     for path in notes.glob("*.npz"):
@@ -207,9 +210,10 @@ def _table(name: str, content: bytes) -> pa.Table:
 
 
 def _entries(name: str, content: bytes) -> dict[str, Any] | None:
-    """Return the values in JSON, JSON lines or a checkpoint's `meta`, by path of keys; None for other files.
+    """Return the values of a .json file, a .jsonl file or a checkpoint's meta.npy, or None for any other file.
 
-    Times are left out.
+    The key of each value is the path that leads to the value, such as `/a/0`. Times are left out, and so are digests
+    that cover times.
     """
     if name.endswith(".json"):
         return dict(_flat(json.loads(content)))
@@ -240,7 +244,8 @@ def _names(name: str, content: bytes) -> set[str]:
 def _numbers(name: str, content: bytes) -> np.ndarray:
     """Return the absolute values of all finite numbers in a file.
 
-    The numbers are decimals in text, the entries of float columns, and the eight bytes from each offset as a float.
+    The numbers are the decimals in the text, the entries of the float columns, and all sequences of eight consecutive
+    bytes, each read as one float.
     """
     found = [np.array([float(text) for text in _DECIMAL.findall(content)])]
     found += [np.frombuffer(content[i : len(content) - (len(content) - i) % 8], dtype="<f8") for i in range(8)]

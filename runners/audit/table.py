@@ -38,9 +38,9 @@ SCORES = {
 
 
 def completed(overrides: Sequence[str]) -> list[str]:
-    """Add the algorithm of the transform that the overrides name.
+    """Add the override `algorithm=...` that belongs to the given `transform=...`.
 
-    Overrides that name no transform, or already name an algorithm, are returned unchanged.
+    The overrides are returned unchanged if they name no known transform, or if they already name an algorithm.
     """
     given = dict(o.split("=", 1) for o in overrides if "=" in o)
     chosen = ALGORITHMS.get(given.get("transform", ""))

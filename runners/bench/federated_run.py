@@ -40,7 +40,7 @@ class RunTask:
 
 
 def prepare(task: RunTask) -> TimedRun:
-    """Make a short warm-up run, compute all cached values, and return the run to time."""
+    """Make a short warm-up run, compute all cached values, and return a function that makes the timed run."""
     experiment = task.compose()
     few = max(2, experiment.settings.algorithm.P)
     _timed(task.compose(f"rounds={_WARM_UP_ROUNDS}", f"problem.n_agents={few}"), task.plain)

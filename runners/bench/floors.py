@@ -144,7 +144,10 @@ def own_draw(n: int, s: RunShape) -> Work:
 
 
 def followed(s: RunShape) -> Work:
-    """Count the operations of the one search that all followers of the server share, divided by N (all agents)."""
+    """Count the operations of the search for a query from the server's broadcast, divided by the number N of agents.
+
+    All agents that follow the server in a round share this one search.
+    """
     return work(flops=2 * s.P * s.M * s.G / s.N, bytes=_WORD * s.D) if s.G else search(s, s.M) / s.N
 
 

@@ -25,7 +25,7 @@ _SECONDS = 0.25  # time for each rate
 def measured_rates(folder: Path, threads: int) -> dict[str, float]:
     """Measure the operations per second of each kind in `KINDS`, over many repeats.
 
-    The fastest repeat gives the rate; for appends, the median time does.
+    The rate of appends comes from the median time of the repeats, every other rate from the shortest time.
     folder: a folder on the disk to measure. threads: the number of threads of torch and NumPy.
     """
     use_threads(threads)

@@ -193,7 +193,8 @@ def regions_of(X: np.ndarray, parts: tuple[int, ...]) -> np.ndarray:
 def cell_bounds(cell: np.ndarray, parts: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Return the lower and upper corner of one cell, D each.
 
-    An upper face inside the cube is moved inwards by `OPEN_FACE`, because it belongs to the next cell.
+    If an upper face of the cell lies inside the unit cube, the face belongs to the next cell. The upper corner then
+    lies below the face by the tiny distance `OPEN_FACE`.
     """
     last = cell == np.array(parts) - 1
     return cell / parts, np.where(last, 1.0, (cell + 1) / parts - OPEN_FACE)

@@ -70,8 +70,9 @@ def experiment_content(
 def hidden(setting: ReadSetting, private: bool) -> str | None:
     """Return the reason to hide a setting's private records, or None to show them.
 
-    If `private` is False, private records are shown only if every trial that has begun is known to be a simulation.
-    Unreadable trials do not count.
+    private: True to show the records in any case. Otherwise, they are shown only if all trials are known to be
+    simulations. Waiting or unreadable trials whose rng is unknown are ignored. If no other trials remain, the records
+    are hidden.
     """
     kinds = {r.facts.rng for r in setting.readings if r.phase not in ("waiting", "unreadable") or r.facts.rng}
     if private or kinds == {"seeded"}:
@@ -145,7 +146,11 @@ def _spread(setting: ReadSetting) -> dict[str, float | None]:
 
 
 def _curve(setting: ReadSetting, visible: bool) -> dict[str, Any] | None:
-    """Return by round the metric's mean and standard error over n seeds, and their largest epsilon before the round."""
+    """Return a setting's curve as columns: round, epsilon, the metric's mean and standard error, and number n of seeds.
+
+    The epsilon of a round is the largest that any seed has spent before the round. If `visible` is False, only the
+    columns round and epsilon are returned.
+    """
     found = [r.curve for r in setting.readings if r.phase in _COUNTED and r.curve is not None]
     if not found:
         return None
@@ -196,7 +201,11 @@ def _panels(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _troubles(folder: ExperimentFolder, settings: Sequence[ReadSetting], private: bool) -> dict[str, Any]:
-    """Return the failed trials and the unreadable files. Error messages that may be private are hidden."""
+    """Return the failed trials and the unreadable files.
+
+    private: True to show all error messages. Otherwise, the error messages of a setting are shown only if its trials
+    are known to be simulations.
+    """
     failed: list[dict[str, Any]] = []
     faults: list[dict[str, Any]] = []
     if folder.fault is not None:

@@ -90,7 +90,7 @@ def rounded(value: object, digits: int = 6) -> float | None:
 
 
 def text(value: object) -> str | None:
-    """Return a string, shortened, and None for anything else."""
+    """Shorten a value that is a string; return None for any other value."""
     return short(value) if isinstance(value, str) else None
 
 
@@ -135,7 +135,10 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def limits_in_config(path: Path) -> dict[str, float | None]:
-    """Return the target epsilon and the budget of a config.yaml, by field of `TrialFacts`; {} if it is unreadable."""
+    """Return the target epsilon and the budget in a config.yaml; {} if the file is unreadable.
+
+    The keys are fields of `TrialFacts`: target_epsilon, budget_epsilon and budget_delta.
+    """
     try:
         privacy = read_yaml(path)["privacy"]
         budget = privacy.get("budget") or {}
@@ -146,10 +149,11 @@ def limits_in_config(path: Path) -> dict[str, float | None]:
 
 
 def epsilon_curve(path: Path, rounds: int, n_charges: int | None) -> list[float | None]:
-    """Return the epsilon before each of the `shown_rounds` of a finished run, from its server.parquet.
+    """Return the epsilon before each of the `shown_rounds` of a finished run, from the run's server.parquet.
 
-    The epsilon before the first release is 0. If the ledger's `n_charges` charges outnumber the run's releases, some
-    charges are of earlier runs, and this epsilon is unknown (None). Raises UnreadableFile if the file cannot be read.
+    If the ledger has more charges (`n_charges`) than the run has releases, earlier runs made some of the charges. The
+    epsilon before the first release is then unknown (None); otherwise it is 0. Raises UnreadableFile if the file cannot
+    be read.
     """
     try:
         if path.stat().st_size > MOST_BYTES:

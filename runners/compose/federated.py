@@ -96,7 +96,10 @@ class FederatedExperiment:
         return self.study.result()
 
     def kept_release(self, checkpoint: Checkpoint) -> ReleaseFile:
-        """Return the checkpoint's file that keeps a release for a restart. Runs with seeded noise do not use it."""
+        """Return the checkpoint's release file, from which a restarted run sends the same release again.
+
+        Runs with seeded noise do not use this file.
+        """
         return checkpoint.release_file()
 
     def server(self, ledger: Ledger, checkpoint: Checkpoint | None = None) -> ServerKind | None:

@@ -69,7 +69,10 @@ class OutsourcedExperiment:
 
     @property
     def release_summary(self) -> dict[str, Any]:
-        """The entries of summary.json about the release. A simulation adds facts that a curator keeps secret."""
+        """The entries of summary.json about the release.
+
+        Facts that a real curator must keep secret are included only in a simulation.
+        """
         facts: dict[str, Any] = {"published_claim": self.published_claim, "stand_in": self.problem.stand_in}
         if self.settings.privacy.seeded:
             facts["release"] = self.transform.private_facts(self.problem.table)
@@ -97,7 +100,10 @@ class OutsourcedExperiment:
         return OutsourcedResult()
 
     def kept_release(self, checkpoint: Checkpoint) -> ReleaseFile:
-        """Return the checkpoint's file that keeps a release for a restart. Runs with seeded noise do not use it."""
+        """Return the checkpoint's file with the curator's release, which a restarted run sends again.
+
+        Runs with seeded noise do not use this file.
+        """
         return checkpoint.curator_file()
 
     def curator(self, ledger: Ledger, checkpoint: Checkpoint | None = None) -> Curator:

@@ -41,7 +41,10 @@ class Interval:
 
     @staticmethod
     def of(name: str, sweep: IntervalSweep) -> "Interval":
-        """Create an Interval from the interval(), int(interval()) or tag(log, interval()) of the key `name`."""
+        """Create an Interval from a sweep: `interval(0, 1)`, `int(interval(1, 9))` or `tag(log, interval(1, 9))`.
+
+        name: the key of the sweep, for the error message. Raises ValueError if the bounds are invalid.
+        """
         low, high, log = sweep.start, sweep.end, "log" in sweep.tags
         ok = low is not None and high is not None and math.isfinite(high - low) and low < high
         if not ok or (log and low <= 0):  # type: ignore[operator]
@@ -151,9 +154,10 @@ def scaled(base: DictConfig) -> tuple[Any, Any]:
 def parsed(
     overrides: Sequence[str], space: dict[str, Interval | tuple[str, ...]] | None = None
 ) -> dict[str, list[str]]:
-    """Expand the last override of each key into one override for each value.
+    """Return the overrides by key, with `a=1,2` expanded to `a=1` and `a=2`.
 
-    space: if given, keys with several values or an interval are put there instead of into the result.
+    If a key is given several times, the last override counts. space: if given, keys with several values or an interval
+    are put there instead of into the result.
     """
     expanded: dict[str, list[str]] = {}
     for override in parse_overrides(overrides):

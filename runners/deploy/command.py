@@ -144,7 +144,10 @@ def _server(args: argparse.Namespace) -> Answer:
 
 
 def _begin_again(project: Project) -> None:
-    """Begin another attempt at the secure sum. Raises StateError if the server is trusted or the sum is known."""
+    """Begin another attempt at the secure sum.
+
+    Raises StateError if the sum is known already, or if the study trusts its server and thus has no secure sum.
+    """
     study = project.shared.study
     if study.trust == "server":
         raise StateError("new-attempt is for a study without a trusted server: a trusted one waits for its sites")

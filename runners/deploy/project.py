@@ -186,7 +186,11 @@ def _write(folder: Path, args: argparse.Namespace, study: Study, described: dict
 
 
 def _write_certificates(tls: Path, shared: Path, hosts: Sequence[str], args: argparse.Namespace) -> bool:
-    """Write the server's certificate; return True if the sites also got an authority's certificate."""
+    """Write the server's certificate and key to `tls`, and the authority's certificate, if any, to `shared`.
+
+    Returns True if an authority's certificate was written for the sites. The sites need none if a public authority
+    signed the server's certificate.
+    """
     if args.certificate is None:
         make_certificates(tls, hosts)
         os.replace(tls / AUTHORITY, shared / AUTHORITY)

@@ -45,8 +45,8 @@ def sha256_of(path: Path) -> str:
 def download(file: DataFile, target: Path, console: Console) -> None:
     """Download `file`, check its checksum, and store it as `target`.
 
-    If `file.member` is set, only that member of the archive is stored; if `file.make` is set, only the computed table.
-    Raises FetchError, OSError or MissingPackage.
+    If `file.member` is set, the download is an archive, and only this member is stored. If `file.make` is set,
+    only the table that `file.make` computes from the downloads is stored. Raises FetchError, OSError or MissingPackage.
     """
     parts = [target.with_name(f"{target.name}{n or ''}.part") for n, _ in enumerate(file.downloads)]
     for source, part in zip(file.downloads, parts, strict=True):

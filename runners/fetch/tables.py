@@ -21,9 +21,9 @@ _HOMES, _FLATS, _LOANS = (columns.split() for columns in (
 
 
 def homes(first: Path, second: Path, prices: Path) -> pd.DataFrame:
-    """Join two csv files of sales, and sort the rows by date and id.
+    """Return the sales of the csv files `first` and `second` in one table, sorted by date and id.
 
-    Row n of `prices` is the price of row n of `second`.
+    Row n of the csv file `prices` is the price of the sale in row n of `second`.
     """
     sales = pd.concat([pd.read_csv(first), pd.read_csv(second).assign(price=pd.read_csv(prices, header=None)[0])])
     sales = sales.sort_values(["date", "id"]).rename(columns={"long": "lon"}).astype({"price": float, "floors": float})

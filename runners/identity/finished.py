@@ -43,7 +43,8 @@ def settled(folder: RunFolder) -> bool:
 def check_ledger(folder: RunFolder, n_charges: int, seeded: bool) -> None:
     """Raise ResultsError if a summary states more charges than the ledger has: the ledger was lost or truncated.
 
-    Summaries of repeated runs, in the folder `earlier`, are checked only if the run is real (`seeded` is False).
+    Each repetition of a run moves the previous summary to the folder `earlier`. The summaries there are checked only if
+    the run is real (rng `os`, `seeded` is False), because each repetition of a simulation starts a new ledger.
     """
     earlier = [] if seeded else folder.path.glob(f"{EARLIER}/*/{SUMMARY}")
     for path in (folder.path / SUMMARY, folder.path / BEFORE, *earlier):

@@ -28,10 +28,10 @@ def run_folder_of(run: "RunIdentity", single: bool) -> RunFolder:
     Outside a sweep (`single`), there may be an earlier run that differs only in the number of rounds. A new run then
     gets the folder of this earlier run.
 
-    In a sweep, `run` is a trial. A run outside the sweep may have started with the trial's setting and seed, and may
-    since have been continued or repeated with another number of rounds. If so, a trial that is a simulation gets a
-    folder of its own. For releases of confidential data, raises ResultsError: the trial would release more about the
-    same data.
+    In a sweep, `run` is a trial. If a run outside the sweep started with the trial's setting and seed, the trial gets
+    the folder of this run. But the run may since have been continued or repeated, and have finished with another number
+    of rounds. In this case, a trial that is a simulation gets a folder of its own instead. A real trial (rng `os`)
+    raises ResultsError, because the trial would release more about the same data.
     """
     known = find_run(run.experiment, run.names.setting, run.settings.seed)
     if single:
@@ -46,10 +46,10 @@ def run_folder_of(run: "RunIdentity", single: bool) -> RunFolder:
 def trial_folder(
     experiment: Path, setting: str, seed: int, rounds: int | None, labelled: Sequence[str] | None = None
 ) -> RunFolder:
-    """Return the folder of a sweep's trial: SETTING/SEED, or LABEL-SETTING/SEED of an equal run outside the sweep.
+    """Return the folder of a sweep's trial: SETTING/SEED, or LABEL-SETTING/SEED of a run outside the sweep.
 
-    The labelled folder is returned only if SETTING/SEED does not exist, and not if the labelled run has finished with
-    another number of rounds than `rounds`. If `rounds` is None, any number is accepted.
+    If SETTING/SEED exists, this folder is returned. Otherwise the labelled folder is returned if its run is unfinished,
+    or has finished with `rounds` rounds (None: with any number). In all other cases, SETTING/SEED is returned.
     """
     known = find_run(experiment, setting, seed, labelled)
     if known is not None and rounds in (None, (read_object(known / "summary.json") or {}).get("rounds", rounds)):

@@ -23,12 +23,13 @@ def resumed(
 ) -> tuple[int, float | None, int]:
     """Prepare a run to start or resume; return the number of finished rounds, earlier epsilon, number of broadcasts.
 
-    The ledger holds all broadcasts of the finished rounds. The server broadcasts nothing in the last round of a run. If
-    the run later continues with more rounds, the server makes this broadcast then. So the former last round does not
-    count as finished. Its observations are put into `result.observed`, and no objective is evaluated again.
+    The ledger holds all broadcasts of the finished rounds. The server makes no broadcast in the last round of a run. If
+    the run now continues with more rounds, the former last round is repeated, this time with a broadcast. So this round
+    does not count as finished. Its observations are put into `result.observed`, and no objective is evaluated again.
 
-    The earlier epsilon covers all charges in the ledger except those of the finished rounds. In a simulation, such
-    charges do not count. The number of broadcasts is that of the whole run, including the finished rounds.
+    In a real run (rng `os`), the earlier epsilon covers all charges in the ledger except those of the finished rounds.
+    In a simulation, the earlier epsilon covers no charges. The number of broadcasts is that of the whole run, including
+    the finished rounds.
 
     run: the run's identity, which is written to an empty ledger if the run has releases to charge. Raises LedgerError
     if the ledger names another run.
@@ -82,9 +83,9 @@ def _done(
 ) -> int:
     """Return the number of finished rounds: `known`, or one less if the last known round must be repeated.
 
-    In a federated run, this round is repeated if more rounds follow and the server broadcast nothing in the round. The
-    round's observations are then put into `result.observed`. Raises ResultsError if the checkpoint has more rounds than
-    the experiment.
+    A federated run repeats the last known round if the server made no broadcast in this round (`sent_last` is False)
+    and the round is not the experiment's final one. The round's observations are then put into `result.observed`.
+    Raises ResultsError if the checkpoint has more rounds than the experiment.
     """
     done, T = known, experiment.rounds
     if known > T + 1:

@@ -200,7 +200,10 @@ def read_plan(experiment: Path) -> list[Trial]:
 
 
 def names_no_folders(experiment: Path) -> bool:
-    """Return True if sweep.json is ignored because a trial is invalid: say, its folder is outside the experiment."""
+    """Return True if a trial in sweep.json is invalid, so that the whole file is ignored.
+
+    For example, a trial is invalid if its folder would be outside the experiment's folder.
+    """
     return not all(map(_names_a_folder, _planned(experiment)))
 
 

@@ -139,8 +139,8 @@ def _by_agent(column: pa.ChunkedArray, e: FederatedExperiment) -> Tensor:
 def clipped_sets(run: RebuiltRun) -> Tensor:
     """Recompute the messages, and return the sets C_t of agents with clipped messages, as booleans (broadcasts x N).
 
-    Raises ValueError if the number of clipped messages differs from the record. The numbers are compared only if the
-    sampled subsets of agents can be drawn again.
+    Raises ValueError if, in a round, the number of clipped messages of the sampled agents differs from the run's
+    record. This check is left out if the random samples of agents cannot be reproduced (`run.checkable` is False).
     """
     e = run.experiment
     messages = theory.replayed_messages(e.agents, e.problem.n_agents, run.history())

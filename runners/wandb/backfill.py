@@ -37,7 +37,7 @@ class LoggedExperiment:
 def log_run(run: RunOnDisk, mode: str, artifacts: bool = False) -> None:
     """Log a finished run; a failure of W&B is logged as a warning.
 
-    The caller keeps other processes from using the run's folder. artifacts: True to log also the run's records.
+    The caller must hold the lock of the run's folder. artifacts: True to log also the run's records.
     """
     summary, show = run.summary, "all" if run.shown else "released"
     asked = {"mode": mode, "show": show, **({"artifacts": True} if artifacts else {})}
@@ -62,7 +62,7 @@ def log_experiment(
     again: log also runs that were logged before, as new W&B runs. only: folders of the runs to log, None for all; the
     summary covers the whole experiment. console: for a progress bar. settings: `tracker.wandb` for the summary; None
     for the settings of the first run. If `settings` has `artifacts: true`, the runs' records are logged, too. ended:
-    text of the alert that a sweep ended, empty for none.
+    text of an alert at the end of a sweep; empty to send no alert.
     """
     found = LoggedExperiment()
     if mode == "disabled":
@@ -102,7 +102,7 @@ def log_sweep(
 ) -> None:
     """If W&B is installed, log the runs in `finished` that were not logged before, and the summary of the sweep.
 
-    settings: `tracker.wandb`. ended: text of the alert that the sweep ended, empty for none.
+    settings: `tracker.wandb`. ended: text of an alert at the end of the sweep; empty to send no alert.
     """
     if importlib.util.find_spec("wandb") is not None:
         log_experiment(experiment, settings["mode"], only=finished, console=console, settings=settings, ended=ended)

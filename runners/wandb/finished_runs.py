@@ -45,7 +45,7 @@ class RunOnDisk:
 
     @property
     def shown(self) -> bool:
-        """True if `tracker.wandb.show` of the run allows metrics that are not released."""
+        """True if the run's `tracker.wandb.show` lets W&B show all metrics, not only those that outsiders may see."""
         return not layout.released_only(self.config["tracker"]["wandb"]["show"], self.is_real)
 
     @property

@@ -101,7 +101,8 @@ class WandbTracker:
 
         The epsilon logged with a round covers only the broadcasts before the round. `metrics["epsilon"]` also covers
         the broadcast of this round, so this value is logged with the next round. If `metrics["epsilon"]` is None or
-        infinite, no epsilon is logged with this round or any later round.
+        infinite, this round and all later rounds are logged without an epsilon, even if the epsilon before this round
+        was finite.
         """
         if self._actions is None:
             return

@@ -83,7 +83,10 @@ def _sections() -> dict[str, list[Any]]:
 
 
 def title(panel: dict[str, Any]) -> str:
-    """Return the title of a panel in a specification, or `the table NAME of the summary` if it has none."""
+    """Return a panel's title; a table without a title gets the text `the table NAME of the summary`.
+
+    panel: the panel's entry in a `specification`.
+    """
     given = panel["config"].get("chartTitle")
     if given:
         return given

@@ -62,6 +62,9 @@ def test_one_unit_decides_nothing():
 
 def test_two_units_decide_nothing_and_three_need_over_six_standard_errors():
     assert alone(Estimate(1e6, 1.0, 1, 2)) == OPEN
+    for value in (0.0, 1e6):
+        assert agreement((Estimate(value, 0.1, 1, 2), PublishedMean(0.0, 0.1, 2))) == OPEN
+    assert agreement((Estimate(0.0, 0.1, 2, 3), PublishedMean(0.0, 0.1, 2))) == HOLDS
     assert alone(Estimate(6.2, 1.0, 2, 3)) == OPEN
     assert alone(Estimate(6.3, 1.0, 2, 3)) == HOLDS
 

@@ -1,8 +1,8 @@
 """Checks of 30 releases of one table: every entry has noise, and the order of the rows is secret.
 
 If the transform is sound, each entry raises a false alarm with probability at most 4e-13. The check of the order
-correlates the rows' positions with their table indices, the released values and the noise. Each correlation raises a
-false alarm with probability about 2e-9.
+correlates a row's position in the release with the row's index in the table, with its released values and with its
+noise. Each correlation raises a false alarm with probability about 2e-9.
 """
 
 import math

@@ -36,8 +36,8 @@ class Reconstruction:
     def per_sigma(self, sigma: float) -> float:
         """Return the root mean square error of a coordinate, divided by `sigma`.
 
-        sigma: the standard deviation of the release's noise. For the noisy released rows themselves, the result would
-        be about 1.
+        sigma: the standard deviation of the release's noise. The result would be about 1 if the attacker used the noisy
+        released rows as estimates.
         """
         return self.rms / (sigma * self.rows.shape[1] ** 0.5)
 

@@ -51,8 +51,8 @@ class ColumnSpace:
 class LikelihoodRatio:
     """The score `<z - (m + m') / 2, m' - m> / sigma^2`, the log-likelihood ratio of m' to m under Gaussian noise.
 
-    z is the release. No score decides better whether z is m or m' plus noise. own, other: m and m', the noiseless
-    releases of the table and of its neighbour.
+    The release z is either m + noise or m' + noise; no other score tells these two cases apart better. own: m, the
+    noiseless release of the table. other: m', the noiseless release of the neighbour.
     """
 
     own: Tensor

@@ -36,8 +36,8 @@ _GAP = 1e3  # least ratio of a release's distances from the two column spaces th
 class Attack:
     """Two neighbouring tables, and a score that is larger if the neighbour was released.
 
-    words: how the neighbour differs. table: the curator's table, or a copy in which other rows are shortened until
-    one row has the largest norm.
+    words: how the neighbour differs from the table. table: the curator's table, or a copy. In the copy, the row that
+    differs in the neighbour is longer than all other rows, which are shortened if necessary.
     """
 
     words: str
@@ -53,12 +53,12 @@ class Attack:
 
 @dataclass(frozen=True)
 class AttackResult:
-    """The result of an attack on the claim of a release.
+    """The result of an attack on the privacy that is claimed for a release.
 
-    verdict: `without` holds the scores of the table's releases, `with_message` those of the neighbour's releases.
-    disjoint: True if every release lay in its own table's column space, up to rounding, and its distance from the other
-    table's column space was over a thousand times its distance from its own. Then the two distributions do not overlap,
-    and delta is 1 for every epsilon.
+    verdict: the field `verdict.without` contains the scores of releases of the table, and `verdict.with_message` those
+    of releases of its neighbour. disjoint: True if every release lay in the column space of the released table, up to
+    rounding, and over a thousand times farther from the column space of the other table. Then the two distributions do
+    not overlap, and delta is 1 for every epsilon.
     """
 
     attack: Attack
@@ -73,7 +73,7 @@ class AttackResult:
 
     @property
     def holds(self) -> bool:
-        """True if nothing contradicts the claim."""
+        """True if the attack does not contradict the claimed (eps, delta)."""
         return self.verdict.holds and not self.disjoint
 
 
@@ -95,8 +95,8 @@ def attacks(transform: Transform, table: Table, move: float = MOVE) -> list[Atta
     """Return the attacks that apply to a transform.
 
     move: the distance that one row moves in the column-space attack. In the same unit, neighbouring tables differ by at
-    most 1. Raises ValueError if `move` is outside (0, 1], or if a table and its neighbour have the same noiseless
-    release (histogram and Gaussian noise only).
+    most 1. Raises ValueError if `move` is outside (0, 1]. With `Histogram` or `GaussianNoise`, also raises ValueError
+    if a table and its neighbour have the same release without noise.
     """
     checks.positive("move", move)
     if move > FARTHEST:

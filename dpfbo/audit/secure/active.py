@@ -91,8 +91,9 @@ def signed_keys(target: SumTarget) -> str:
 def one_vector(target: SumTarget) -> str:
     """Check that a key masks only one vector, even after a site is restarted or restored from a copy.
 
-    A restored site that does not get the shares of another site must use other masks than before. With the same masks,
-    the difference of the restored site's two masked vectors would reveal the mask that the two sites share.
+    The server may withhold from a restored site n the secret shares that site v sent. Site n must then use new masks.
+    With the old masks, n's masked vectors before and after the restoration would differ by exactly the mask of the pair
+    (n, v), and so reveal this mask.
     """
     run, N = SumRun(target).until("masked"), target.n_sites
     copies = [journal.copied() for journal in run.journals]
@@ -116,7 +117,7 @@ def one_vector(target: SumTarget) -> str:
 
 
 def _masked(run: SumRun, n: int, shares: dict[str, str], site: SumSite) -> np.ndarray:
-    """Return the masked vector that `site` (site n or a copy) makes from the shares of some sites."""
+    """Return the masked vector that `site` sends after it receives `shares`. site: site n, or a copy of site n."""
     answer = run.answer(n, "masked", {"shares": shares}, site)
     if answer is None:
         raise ClaimBroken(f"site {n} does not mask among {len(shares) + 1} sites")

@@ -91,8 +91,8 @@ def masks(target: SumTarget) -> str:
 def _left_of_pairs(run: SumRun) -> tuple[dict[tuple[int, int], np.ndarray], np.ndarray]:
     """Return the masks of pairs of sites, by (n, v), and the masks of single sites, N x M.
 
-    The mask at (n, v) is site n's masked vector, minus the vector itself, n's own mask and the masks that n shares with
-    sites other than v.
+    The mask at (n, v) is found by subtracting three things from site n's masked vector: n's plain vector, n's own mask,
+    and the masks of n's pairs with all sites except v.
     """
     N, attempt = run.target.n_sites, run.server.attempt
     adverts = {n: Advert.of(run.answers[attempt, "keys", n].payload) for n in range(N)}
@@ -115,8 +115,9 @@ def _left_of_pairs(run: SumRun) -> tuple[dict[tuple[int, int], np.ndarray], np.n
 def two_worlds(target: SumTarget) -> str:
     """Check that a server cannot tell whether site 0, the canary, sends zeros or a large vector that site 1 cancels.
 
-    The canary's masked numbers must have the same distribution in both worlds, and each answer must have the same
-    length. After subtraction of the canary's vector, these numbers must lie near zero as often as uniform numbers do.
+    Each answer must have the same length in both worlds, and the canary's masked numbers must have the same
+    distribution. If the canary's plain vector is subtracted from its masked vector, the result must look uniform: about
+    1 in 256 entries must lie within 2^23 of zero, modulo 2^32.
     """
     worlds, lengths = [], []
     for loud in (0, _LOUD):

@@ -63,8 +63,8 @@ def choices_needed(q: float, n_agents: int, thorough: bool = False) -> int:
     """Return the number of draws of S_t, at least 200, that a test of q needs.
 
     S_t is the set of agents chosen in a round; q is the claimed probability of each agent. If the actual probability
-    is 2 % above q (thorough: 0.5 %), the test detects the excess with probability 0.99. The number is capped for speed
-    and memory; if the cap lowers the number, the probability of detection is below 0.99.
+    is 1.02 q (thorough: 1.005 q), the test detects the excess with probability 0.99. The number is capped for speed and
+    memory; if the cap lowers the number, the probability of detection is below 0.99.
     """
     most = min(_MOST_CHOICES[thorough], max(200, _MOST_AGENTS // n_agents))
     return min(most, max(200, math.ceil((excess_found(q, n_agents, 1) / _EXCESS[thorough]) ** 2)))
@@ -172,8 +172,9 @@ def _released(target: Target, t: int, messages: Tensor, late: Tensor | None = No
 def _sent(target: Target) -> Iterator[tuple[str, Target, Tensor, Tensor | None, int]]:
     """Yield (name, target, messages, late, first) for each round to test.
 
-    The noise, divided by sigma, must have the same distribution in all these rounds. The messages contribute nothing to
-    the features from index `first` on: there, the release contains only noise.
+    late: N booleans, True for each late message; None if no message is late. first: from this feature index on, the
+    messages contribute nothing, and the release contains only noise. This noise, divided by sigma, must have the same
+    distribution in all these rounds.
     """
     N, _, M = target.shape
     loud = torch.zeros(N, M, dtype=torch.float64)

@@ -46,7 +46,10 @@ CHANGES: dict[str, Change] = {
 
 
 def _worlds(rounds: RepeatedRounds) -> Iterator[tuple[int, str, Change]]:
-    """Yield (agent, name of the change, change) for each world, in which `change` alters the agent's observations."""
+    """Yield (agent, name of the change, change) for three agents and each change in `CHANGES`.
+
+    Each triple describes a world in which the change is applied to this agent's observations.
+    """
     return ((agent, name, change) for agent in rounds.three_agents(0) for name, change in CHANGES.items())
 
 

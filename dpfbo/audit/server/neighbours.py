@@ -107,7 +107,7 @@ def unusable(rounds: RepeatedRounds) -> str:
 
 @contextmanager
 def _sent(t: int, name: str) -> Iterator[None]:
-    """Raise ClaimBroken in place of any error in round t. name: the name of the one message sent."""
+    """Raise ClaimBroken in place of any error in round t. name: a label of the tested message, for the error's text."""
     try:
         yield
     except Exception as error:

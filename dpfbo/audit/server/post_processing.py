@@ -1,7 +1,7 @@
 """Checks that a server of the private prior computes its broadcast from the release and public settings alone.
 
-The audit fixes the release. Whatever agents send, each broadcast must equal, bit for bit, the one computed from the
-released numbers, the sigma charged in the ledger, and the public settings.
+The audit holds the release constant and varies what the agents send. Each broadcast must equal, bit for bit, a
+broadcast computed from the released numbers, the sigma charged in the ledger, and the public settings.
 """
 
 import math
@@ -65,9 +65,10 @@ def post_processing(rounds: RepeatedRounds) -> str:
 
 
 def _check_held(rounds: RepeatedRounds, server: PriorServer, t: int, values: Tensor) -> int:
-    """Check that round t has the expected broadcast for each input of `_sent`; return the number of inputs.
+    """Check that round t has the expected broadcast, whatever agents send; return the number of tried cases.
 
-    The release is fixed to `values`. The expected broadcast is inferred from `values` and public settings.
+    `_sent` yields the cases. In every case, the release is `values`. The expected broadcast is inferred from `values`,
+    the sigma charged in the ledger, and public settings.
     """
     mechanism, sent = rounds.target.mechanism, list(_sent(rounds))
     held = rounds.target.with_mechanism(holding(mechanism, values))
@@ -83,7 +84,7 @@ def _check_held(rounds: RepeatedRounds, server: PriorServer, t: int, values: Ten
 
 
 def _check_replay(rounds: RepeatedRounds, t: int) -> None:
-    """Check that round t has the same release and charge with and without inference of the prior."""
+    """Check that round t has the same release and charge whether or not the server infers the shared prior."""
     label, messages = (_NAME, rounds.seed, t), rounds.crowd
     whole, whole_ledger = rounds.target.whole_round(seeded(*label), t, messages)
     short, short_ledger = rounds.target.run_round(seeded(*label), t, messages)

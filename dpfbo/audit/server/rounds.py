@@ -39,7 +39,7 @@ class RepeatedRounds:
 
     @cached_property
     def examined(self) -> list[int]:
-        """The rounds to check: all that are charged among the first two rounds, the middle round and the last round."""
+        """The rounds to check: each of the rounds 0, 1, T // 2 and T - 1 that is charged. T: the number of rounds."""
         T = self.target.rounds
         return [t for t in sorted({0, min(1, T - 1), T // 2, T - 1}) if t in self._charges]
 

@@ -90,9 +90,10 @@ class Target:
     """A server under audit, with the accountant and the delta of its claim.
 
     rounds: the number of audited rounds, from round 0. server: copied by each replay, with another entropy source and
-    ledger. agents: the agents of a server of the private prior, or None if the audit leaves them out.
+    ledger. agents: the agents of a `PriorServer`, if the audit includes them; otherwise None.
 
-    Raises ValueError for a server without a private mechanism or without noise, rounds < 1 or delta outside (0, 1).
+    Raises ValueError if the server has no private mechanism or adds no noise, if `rounds` is below 1, or if `delta` is
+    outside (0, 1).
     """
 
     server: Server | PriorServer
@@ -131,7 +132,7 @@ class Target:
 
     @property
     def seedable(self) -> bool:
-        """True if all randomness comes from an entropy source; discrete noise has a generator of its own."""
+        """True if a seed repeats all randomness of a run; False for discrete noise, which has its own generator."""
         return not isinstance(self.mechanism.noise, DiscreteGaussian)
 
     @cached_property

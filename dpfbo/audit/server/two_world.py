@@ -35,8 +35,8 @@ class Replay:
     """The result of running a server many times with and without one agent's messages.
 
     verdict: the verdict on the privacy claim of the ledger. varying: True if the charges in the ledger differ between
-    runs; they must not depend on data or chance. opposite: what the agent sends in the runs without its message
-    m: True for -m, False for the zero vector.
+    runs; charges must not depend on data or chance. opposite: True if -m replaces the agent's message m in the runs
+    without m; False if the zero vector replaces m.
     """
 
     verdict: Verdict
@@ -97,7 +97,11 @@ class _Score:
 
     @staticmethod
     def measured(target: Target, messages: Tensor, label: object) -> "_Score":
-        """Measure v_t, sigma_t and q on pairs of runs that differ only in the canary's message."""
+        """Measure v_t, sigma_t and q in pairs of runs that differ only in the canary's message.
+
+        v_t: the canary's contribution to the release of round t. sigma_t: the noise's standard deviation in each
+        region. q: the frequency with which the canary is chosen.
+        """
         target, T, (_, P, M) = target.repeatable, target.rounds, target.shape
         seen, hits, squares = np.zeros(T), np.zeros(T), np.zeros((T, P))
         alone = torch.zeros(T, P, M, dtype=torch.float64)

@@ -63,9 +63,10 @@ class Block:
         return self._agents.expected_gains(self.state, broadcast, t)[: len(self.ids)]
 
     def believing(self, u: Sequence[list[float]]) -> "Block":
-        """Return a block in which each agent has also observed the pending points u, with its mean observation there.
+        """Return a copy of the block in which each agent also has an invented observation at each pending point in u.
 
-        This is the constant-liar method. If the agents draw from their own GPs, the block itself is returned.
+        The invented value is the mean of the agent's observations (constant-liar method). If u is empty, or if the
+        agents draw from their own GPs, the block itself is returned.
         """
         if not u or self._agents.averaged_gp is None:
             return self

@@ -16,8 +16,9 @@ Weighting = Callable[[int, Tensor, int], Tensor]
 def level_of(weighting: Weighting, round: int) -> float:
     """Return the level of a round, a number: two rounds of the same level have the same weights.
 
-    Return `weighting.level(round)` if one class defines both `__call__` and `level`, else the round itself. So a
-    subclass that overrides only `__call__` does not inherit a level that may be wrong.
+    The level is `weighting.level(round)` if the class that defines `__call__` also defines `level`; otherwise, the
+    level is the round itself. So if a subclass overrides only `__call__`, the inherited `level`, which may be wrong, is
+    not used.
     """
     computing = next((kind for kind in type(weighting).__mro__ if "__call__" in vars(kind)), object)
     level = vars(computing).get("level")

@@ -31,8 +31,8 @@ def _longs(*names: str) -> list[tuple[str, Any]]:
 class Rules(ctypes.Structure):
     """The constants of the search in a box.
 
-    All but `edge` are named as in `newton` and `acquisition`. edge: how far the upper corners of `Regions.bounds` lie
-    below a face that two regions share.
+    All but `edge` are named as in `newton` and `acquisition`. edge: on each axis, the gap between the upper bound of a
+    region and the lower bound of the next region (see `Regions.bounds`).
     """
 
     _fields_ = [*((name, ctypes.c_double) for name in _NUMBERS), *_longs("evaluations", "n_starts", "cells")]
@@ -157,10 +157,11 @@ def grid_improvements(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Find each agent's grid row of largest expected improvement.
 
-    Returns the rows (n), and for each agent the total probability of its models with the known mean (n). Observed rows
-    are excluded. The `kept` most probable models are averaged, without those below `least_weight` times the largest
-    probability. A row is -1 if no expected improvement reaches 1e-50, or if a covariance matrix is not positive
-    definite.
+    A model consists of a kernel, a noise variance and the factor by which the known mean is multiplied. Returns each
+    agent's row (n), and the total probability of all the agent's models with a factor above 0 (n). Observed rows are
+    excluded. Improvements are averaged over the `kept` most probable models; a model is left out if its probability is
+    below `least_weight` times the largest. A row is -1 if no expected improvement reaches 1e-50, or if a covariance
+    matrix is not positive definite.
 
     order: the W columns of the tables; plain: L x G x W, SE kernels of L length-scales; common: None, or a pair of
     tensors with the shared function's covariances (G x W) and variances (W); mean: W, the known mean; prior: J x R, log

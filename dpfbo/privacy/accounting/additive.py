@@ -46,7 +46,7 @@ class AdditiveAccountant(ABC):
 
     @abstractmethod
     def _cost(self, *kind: Any) -> np.ndarray:
-        """Return the cost vector of one event. kind: the parameters of the event on which its cost depends."""
+        """Return the cost vector of one event. kind: the parameters of the event that determine the cost."""
 
     @abstractmethod
     def _epsilon_of(self, total: np.ndarray, delta: float) -> float:

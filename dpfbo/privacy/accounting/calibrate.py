@@ -116,7 +116,10 @@ def _number(place: int) -> float:
 
 
 def _place(value: float) -> int:
-    """Round the value upwards to `DIGITS` significant digits and return the index of the result, see `_number`."""
+    """Return the least index n for which `_number(n)`, a number of `DIGITS` significant digits, is at least the value.
+
+    A number that is smaller than the value only by a rounding error counts as equal.
+    """
     digits, decade = f"{value:.{DIGITS - 1}e}".split("e")
     nearest = _DECADE * int(decade) + int(digits.replace(".", "")) - _DECADE // 9
     return nearest + (_number(nearest) < value * (1 - _SAME))

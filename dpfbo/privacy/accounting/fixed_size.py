@@ -33,8 +33,8 @@ class FixedSize(AdditiveAccountant):
     Epsilon is an upper bound; do not compare it with an epsilon for zero-out.
 
     Epsilon is the lesser of two upper bounds: that of Thm. 27, and the exact epsilon of the same events without
-    sampling (Balle, Wang 2018). The second is a bound with sampling too, because a round whose subset lacks the
-    replaced agent costs nothing, and any other round costs as much as without sampling.
+    sampling (Balle, Wang 2018). The second bound is valid because sampling does not increase epsilon: a round whose
+    subset lacks the replaced agent costs nothing, and any other round costs as much as without sampling.
     """
 
     relation: ClassVar[str] = REPLACE_ONE

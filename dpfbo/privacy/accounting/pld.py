@@ -30,10 +30,10 @@ _EACH, _STEPS = 200, 60  # a curve of more than _EACH rounds is solved at no mor
 class Pld:
     """Composes privacy-loss distributions numerically by FFT (Koskela et al. 2020; Doroshenko et al. 2022).
 
-    Guarantee: an upper bound of epsilon for Poisson-sampled Gaussian events (all rounding is pessimistic). A part of
-    delta, 1e-14 plus 1e-16 a round, is reserved for rounding errors; if delta is near this part, epsilon is loose or
-    infinite. For more than 200 events, `curve` computes epsilon for at most 60 prefixes of the events. Any other prefix
-    gets the epsilon of a longer prefix, which is an upper bound.
+    Guarantee: an upper bound of epsilon for Poisson-sampled Gaussian events (all rounding is pessimistic). To allow for
+    rounding errors, 1e-14 plus 1e-16 per round is subtracted from delta; if little or nothing of delta remains, epsilon
+    is loose or infinite. If there are more than 200 events, `curve` computes epsilon after at most 60 of them. For any
+    other event, `curve` returns the epsilon after a later event, which is an upper bound.
     """
 
     relation: ClassVar[str] = ZERO_OUT
@@ -87,8 +87,9 @@ def _composed(
 
 
 class _SampledGaussian(GaussianPrivacyLoss):
-    """dp-accounting's privacy loss of a round in one direction; computes delta for a whole grid of epsilons at once.
+    """dp-accounting's privacy loss of one round; computes delta for a whole grid of epsilons at once.
 
+    `adjacency_type` says whether the loss is that of removing or of adding one agent's message. Delta is
     `delta(eps) = U(x) - e^eps L(x)`, where U and L are the distribution functions of the outputs for two neighbours,
     and x is the output whose privacy loss is eps. With `g(eps) = log((e^eps - (1 - q)) / q)`, or -inf if undefined,
 

@@ -122,7 +122,8 @@ def logits(parameters: Parameters, patches: Tensor) -> Tensor:
 def start_parameters(start: Tensor, side: int) -> Parameters:
     """Return the initial parameters of E networks: weights `start` (E x W) scaled as in He et al. 2015, and biases 0.
 
-    start: standard normal numbers, one for each of a network's W weights. side: the h of `patches_of`.
+    start: standard normal numbers, one for each of a network's W weights. side: the number of patches along a side of
+    an image.
     """
     sizes = _shapes(side)
     parts = start.split([math.prod(size) for size in sizes], 1)
@@ -137,7 +138,7 @@ def _side(side: int) -> int:
 
 
 def _shapes(side: int) -> list[tuple[int, int]]:
-    """Return the numbers of inputs and outputs of each layer. side: the h of `patches_of`."""
+    """Return the numbers of inputs and outputs of each layer. side: the number of patches along a side of an image."""
     patch, inner = (kernel**2 for kernel in _KERNELS)
     return [(patch, CHANNELS[0]), (inner * CHANNELS[0], CHANNELS[1]), (_side(side) ** 2 * CHANNELS[1], CLASSES)]
 

@@ -54,7 +54,10 @@ class Settings:
 def data_sets(
     training: Sequence[tuple[np.ndarray, np.ndarray]], validation: Sequence[tuple[np.ndarray, np.ndarray]], classes: int
 ) -> DataSets:
-    """Build float32 data sets from the (X, y) of their training and validation rows, with labels 0..classes-1."""
+    """Build float32 data sets: data set i has training rows `training[i]` and validation rows `validation[i]`.
+
+    Each entry of `training` and `validation` is a pair (X, y) of features X and labels y, which are 0..classes-1.
+    """
 
     def padded(parts: Iterable[np.ndarray], value: float) -> Tensor:
         return pad_sequence(list(map(torch.from_numpy, parts)), batch_first=True, padding_value=value)

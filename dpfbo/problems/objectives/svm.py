@@ -48,7 +48,10 @@ def _checked(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def auc(path: Path, split_seed: int, score: str, fits: Sequence[Fit]) -> list[float]:
-    """Return the AUC of each fit on the held-out half of its mine field. score: `margin` or `platt`, see `Landmine`."""
+    """Train the SVM of each fit on one half of a mine field, and return the AUCs on the other half.
+
+    score: `margin` or `platt`, see `Landmine`.
+    """
     with needing("problems", _NEEDED_BY):
         from sklearn.metrics import roc_auc_score
         from sklearn.svm import SVC

@@ -19,10 +19,10 @@ class PlaceRecords:
     """A csv file of records, and the columns that the problem uses.
 
     fetch: the file's name for `runners.fetch`. place: the column with a record's place. target: the column to predict.
-    numbers: numeric features. texts: features in text such as `04 TO 06`, of which the first number is used. logs:
-    columns that are replaced by log(1 + value). fewest: places with fewer records are left out. most: if a place has
-    more records, a random choice of this size is used. classes: the endings by which the target's text marks the
-    positive and the negative class; () for a regression.
+    numbers: numeric features. texts: columns with texts such as `04 TO 06`; the feature is the first number in the
+    text. logs: columns that are replaced by log(1 + value). fewest: places with fewer records are left out. most: if a
+    place has more records, a random choice of this size is used. classes: () for a regression. For a classification, a
+    target that ends in the text classes[0] is positive, and a target that ends in classes[1] is negative.
     """
 
     file: str

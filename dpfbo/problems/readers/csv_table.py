@@ -38,7 +38,7 @@ def refuse(path: Path, name: str, bad: pd.Series, rule: str) -> None:
 
 
 def refuse_tiny(path: Path, column: pd.Series) -> None:
-    """Raise ValueError for the first field that is not positive, or so small that float64 loses digits."""
+    """Raise ValueError for a column's first field below 2.2e-308, the smallest positive float64 of full precision."""
     smallest = np.finfo(np.float64).smallest_normal
     refuse(path, str(column.name), column < smallest, f"above 0, at least {smallest:.3g}")
 

@@ -124,7 +124,7 @@ def _end_with_the_server(project: Project) -> None:
     """End the ServerApp's process when the server's process has ended.
 
     The server's process keeps the file `project.running` locked as long as it lives. Flower itself may take minutes to
-    end the ServerApp. The server's folder stays valid if the ServerApp ends at any moment.
+    end the ServerApp. The ServerApp can be killed at any moment without damage to the server's folder.
     """
     while True:
         time.sleep(_PAUSE)

@@ -181,8 +181,9 @@ def _config(local: Path, port: int) -> Any:
 def _guard_handlers() -> None:
     """Refuse replies in another SuperNode's name, and let a SuperNode reconnect at once.
 
-    Flower verifies which node signed a call that delivers replies, but does not check that each reply names this node
-    as its sender. Flower also refuses a SuperNode that connects again before its old connection has timed out.
+    A SuperNode delivers replies in a signed call, and each reply names a sender. Flower verifies the signature, but
+    does not check that the sender is the SuperNode that signed. Flower also refuses a SuperNode that connects again
+    before its old connection has timed out.
     """
     from flwr.superlink.servicer.fleet import fleet_handlers
 
