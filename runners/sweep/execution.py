@@ -192,7 +192,7 @@ def _log(sweep: SweepPlan, states: States, console: Console, ended: bool = False
 
 
 def _best(sweep: SweepPlan) -> str:
-    """Describe the best setting of a search among those whose trials have all finished."""
+    """Describe the best of the settings that a search tried; a setting with an unfinished trial does not count."""
     found = [
         (ended.value, s)
         for s in sweep.settings

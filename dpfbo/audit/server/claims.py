@@ -137,9 +137,9 @@ class _InMemory:
 
 
 def kept(rounds: RepeatedRounds) -> str:
-    """Check that the release kept for a restart is the broadcast one, bit for bit, and is charged only once.
+    """Check that the release kept for a restart equals the release that was sent, and is charged only once.
 
-    A restarted server must send the same numbers again, whether it was killed before or after the charge.
+    A restarted server must send the same numbers again, bit for bit, whether it was killed before or after the charge.
     """
     t, memory, ledger = rounds.examined[0], _InMemory(), Ledger()
     server = replace(rounds.target.summing, epsilon=NoEpsilon(), kept=memory, budget=None)

@@ -203,7 +203,10 @@ class Target:
     def whole_round(
         self, entropy: Entropy, t: int, messages: Messages | None, late: Tensor | None = None
     ) -> tuple[Broadcast | None, Ledger]:
-        """Run round t alone, and infer the shared prior, if any; return the whole broadcast and the ledger."""
+        """Run round t without the rounds before it; return the whole broadcast and the ledger of this round.
+
+        A `PriorServer` also infers the shared prior.
+        """
         ledger = Ledger()
         return self.copy(entropy, ledger, inference=True).round(t, messages, late)[0], ledger
 
