@@ -40,9 +40,9 @@ def read(results_dir: Path, experiments: Iterable[str]) -> dict[str, Sequence[Ru
 def judge(runs: Mapping[str, Sequence[Run] | LoadError]) -> list[JudgedClaim]:
     """Judge the claims about the experiments in `runs`, in the order of the paper.
 
-    A claim is "not run" if one of its settings has no finished run, or if the runs cannot be read. It is "not decided"
-    if it is ambiguous which runs belong to a setting. The tests of all claims about one figure are corrected together
-    for multiple testing.
+    A claim is "not run" if one of its settings has no finished run, or if the runs cannot be read. A claim is "not
+    decided" if the runs do not suffice to decide the claim, or if runs of several configurations match one of the
+    claim's settings. The tests of all claims about one figure are corrected together for multiple testing.
     """
     stated, outcomes = claims(runs), list[Outcome]()
     seen: dict[object, str] = {}  # by the numbers of an own finding: id of the first finding with them

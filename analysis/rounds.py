@@ -53,7 +53,7 @@ class RunFiles:
             yield from _last_of_each(rows)
 
     def _tables(self) -> Iterator[pa.Table]:
-        """Yield the rows in parts; those of an unfinished run end before the first missing or incomplete file."""
+        """Yield the run's rows, table by table; if the run is unfinished, stop at the first missing or damaged file."""
         path = self.folder / ("rounds.parquet" if self.finished else "checkpoint")
         try:
             if self.finished:

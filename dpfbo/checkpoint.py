@@ -161,7 +161,7 @@ class Checkpoint:
         raise OSError(f"{path} was there before and cannot be read any more: restore it, or start again")
 
     def _before(self, t: int) -> str:
-        """Return the digest that binds round t to the round before it, or round 0 to the run."""
+        """Return the digest of the file of round t - 1; for t = 0, return a digest of the run's name."""
         if t == 0:
             return _head(self._run)
         if self._last is None or self._last[0] != t - 1:
@@ -172,8 +172,8 @@ class Checkpoint:
     def forget_from(self, t: int, released: int | None = None) -> None:
         """Delete the files of rounds t and later; also delete release.npz if the run has no more use for this file.
 
-        released: the round at which the run resumes (default t; t - 1 if the last finished round is repeated). If
-        release.npz has the release of this round, the file is kept, and the run sends the same release again.
+        released: the round at which the run resumes; None for t. If release.npz contains the release of this round, the
+        file is kept, and the run sends the same release again. A run that repeats its last finished round passes t - 1.
         """
         for path in self.folder.glob("round-*.npz"):
             if int(path.stem.partition("-")[2]) >= t:

@@ -110,7 +110,10 @@ def explaining_arguments(elsewhere: Mapping[str, str]) -> Callable[[Callable[_P,
 
 
 def shown(value: object) -> str:
-    """Return the `repr` of a value for errors, truncated if it is long; its type if `repr` fails."""
+    """Return a text that shows the value in an error message.
+
+    The text is the `repr` of the value, truncated if it is long. If `repr` fails, the text names the value's type.
+    """
     try:
         text = repr(value)
     except Exception:  # from a user's object, or from an integer with too many digits

@@ -65,10 +65,11 @@ def record_run(
 
     If the run has finished before, nothing runs unless the setting `again` is true.
 
-    on_round: called for every round, including those before a resumption. single: True outside a sweep. A single run
-    continues an earlier run, if there is one that differs only in having fewer rounds. If the folder of a single run is
-    new, the folder's name starts with the run's label. identity: the identity of the run; None to compute it from
-    `composition`. Raises ResultsError before any work starts if the folder cannot be written.
+    on_round: called after every round. When a run resumes, on_round is first called again for each finished round.
+    single: True outside a sweep. If an earlier run differs only in having fewer rounds, a single run continues the
+    earlier run. If the folder of a single run is new, the folder's name starts with the run's label. identity: the
+    identity of the run; None to compute it from `composition`. Raises ResultsError before any work starts if the folder
+    cannot be written.
     """
     experiment, settings = composition.experiment, composition.settings
     run = RunIdentity.of(composition.given, settings) if identity is None else identity

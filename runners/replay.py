@@ -72,9 +72,9 @@ def _replay(folder: Path, allow: Sequence[str]) -> int:
 def recorded(folder: Path, allow: Sequence[str], option: str) -> tuple[DictConfig, dict[str, Any]]:
     """Return the configuration and the summary of a finished run.
 
-    The configuration is changed to run in this process without a tracker. allow, option: see
-    `compose.instantiate.check_targets`. Raises ResultsError if there is no readable finished run, ValueError if its
-    configuration names a class or function that is not allowed.
+    In the returned configuration, the executor is `local` (this process) and the tracker is disabled, whatever the run
+    used. allow, option: see `compose.instantiate.check_targets`. Raises ResultsError if `folder` has no readable
+    finished run. Raises ValueError if the configuration names a class or function that is not allowed.
     """
     if not folder.is_dir():
         raise ResultsError(f"{str(folder)!r} is not the folder of a finished run")

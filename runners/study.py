@@ -94,7 +94,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _fitting(party: Any, do: Callable[..., Answer]) -> Any:
     """Return the object on which a command's function `do` works: the party itself, or the party's agent.
 
-    Raises StateError if the command is for the other kind of study, with or without a trusted server.
+    Raises StateError if the party's study has a trusted server but the command is for studies without one, or vice
+    versa.
     """
     trusted = isinstance(party, Agent | Coordinator)
     if (do in (_respond, _requests, _next) and trusted) or (do is _release and not trusted):

@@ -30,8 +30,9 @@ LOGARITHMIC_FROM = 12.0  # ratio of largest to smallest epsilon above which the 
 def spent(group: SettingRuns, t: int, accountant: str) -> float | None:
     """Return the epsilon of all releases before the query of round t; None if it is not finite.
 
-    If the setting has no epsilon by `accountant`, the runs' own accountant is used instead. Only the own accountant
-    gives an epsilon for every round. With another accountant, a t before the last round raises LoadError.
+    A setting has an epsilon for every round only by the accountant that it was run with. This accountant is used if the
+    setting has no epsilon by `accountant`. With any other accountant, the epsilon is known after the last round only,
+    and an earlier t raises LoadError.
     """
     own = captions.accountant_of(group, accountant)
     epsilon = group.epsilon(own)

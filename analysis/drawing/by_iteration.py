@@ -46,9 +46,9 @@ def regret_by_iteration(
 def releases_by_iteration(groups: Sequence[SettingRuns], style: PageStyle = SCREEN) -> list[Page]:
     """Draw the settings with a claimed epsilon on one page, and those with a guaranteed epsilon on another.
 
-    The panels of the first page compare claimed epsilons, or values of r (the number of released columns). Settings
-    without an epsilon are in every panel. If no setting has a guaranteed epsilon, only the first page is drawn. If some
-    settings have a guaranteed epsilon, but none has a claimed epsilon, only the second page is drawn.
+    Each panel of the first page compares either claimed epsilons or values of r, the number of released columns.
+    Settings without an epsilon are in every panel. If no setting has a guaranteed epsilon, only the first page is
+    drawn. If some settings have a guaranteed epsilon, but none has a claimed epsilon, only the second page is drawn.
     """
     found = families(groups)
     claimed, guaranteed = found.by_title((*found.claimed, *found.columns)), found.by_title(found.guaranteed)

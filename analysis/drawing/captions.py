@@ -62,10 +62,10 @@ def accountant_in_words(name: str) -> str:
 def with_epsilon(label: str, group: SettingRuns, epsilon: float | None, wanted: str = ACCOUNTANT) -> str:
     """Return a legend entry such as `DP-FTS, z = 1 (ε = 7.05)`; labels of settings without privacy are unchanged.
 
-    wanted: the accountant of the picture. epsilon: the setting's epsilon by `wanted`; None if not finite. If the
-    setting has no epsilon by `wanted`, the caller passes the epsilon by the setting's own accountant, and the entry
-    names this accountant. A label that states a target epsilon is unchanged if `wanted` is the own accountant and
-    `epsilon` is 98 % to 100 % of the target.
+    wanted: the accountant of the picture. epsilon: the setting's epsilon; None if not finite. If the setting has an
+    epsilon by `wanted`, pass this epsilon. Otherwise, pass the epsilon by the accountant that the setting was run with;
+    the entry then names this accountant. A label that states a target epsilon is unchanged if the target is by
+    `wanted`, and `epsilon` is 98 % to 100 % of the target.
     """
     if not group.private:
         return label

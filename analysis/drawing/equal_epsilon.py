@@ -45,11 +45,11 @@ def table(runs: Sequence[Run]) -> pd.DataFrame:
 
 
 def of_length(runs: Sequence[Run], T: int) -> list[Run]:
-    """Return the runs to draw for T: from each group, the runs of T rounds, or else the next longer runs.
+    """Return the runs to draw for T: the shortest suitable runs of each group.
 
     Runs form a group if they have the same variant of the problem, length-scale, algorithm, P, trust and target
-    epsilon. Some private algorithms do not release in every round. A private run of more than T rounds is used only if
-    it made at most T releases in all.
+    epsilon. A run of T rounds is suitable. A longer run is suitable if it is not private, or if it made at most T
+    releases in all; some private algorithms do not release in every round.
     """
     found: dict[object, list[Run]] = {}
     for run in runs:
@@ -95,8 +95,9 @@ def figure(found: pd.DataFrame, aside: str = "", style: PageStyle = SCREEN) -> F
 def _rows(runs: Sequence[Run], t: int | None) -> list[dict[str, object]]:
     """Return the rows of `table` for T = t.
 
-    If t is None, the T of each variant is the number of rounds of its shortest run. Runs whose server sends no weight
-    vectors do not depend on the length-scale, so their rows are repeated under every length-scale of the other runs.
+    A panel shows one variant of the problem with one length-scale. If t is None, the T of a panel is the number of
+    rounds of the panel's shortest run. Runs whose server sends no weight vectors do not depend on the length-scale, so
+    the rows of these runs are repeated in the panels of all length-scales.
     """
     variants: dict[tuple[object, ...], list[Run]] = {}
     for run in runs:

@@ -21,7 +21,10 @@ USUAL = ("png", "pdf")  # default formats
 
 
 def writable(folder: Path) -> None:
-    """Raise LoadError if a folder cannot be written to or, if it does not exist, cannot be created."""
+    """Raise LoadError if a folder is not writable.
+
+    A folder that does not exist counts as writable if it can be created.
+    """
     nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not nearest.is_dir():
         raise LoadError(f"nothing can be written to {folder}: {nearest} is a file; give another place with --out")

@@ -51,9 +51,9 @@ def page(
     """Make a page with a title, legends, a caption, and empty axes in the order of the panels.
 
     shared: entries of the legend above all panels. heads: the panels, row by row; None leaves a gap. columns: number of
-    panels in a row; by default, all panels are in one row. If several panels are in a row, each of them is at least
-    `style.beside` wide. If a row has no room for `columns` panels of this width, all rows have fewer panels, and each
-    None is ignored.
+    panels per row; by default, all panels are in one row. Panels that stand side by side are at least `style.beside`
+    inches wide. If `columns` panels of this width do not fit side by side, each row has fewer panels, and None leaves
+    no gap.
     """
     u, count = style.unit, sum(head is not None for head in heads)
     width = style.width if count == 1 else style.wide

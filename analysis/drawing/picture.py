@@ -45,8 +45,8 @@ class Series:
     def ends(self, since: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Return the arrays mean - se and mean + se; the values in `published` are appended to each array.
 
-        If the series is a curve, `se` is not used. The two arrays are then equal and contain the means and the
-        published values from round `since` on. If the series is no curve, `since` is not used.
+        For a curve, `se` counts as 0, so the two arrays are equal. A curve's means and published values before round
+        `since` are left out. Other series do not use `since`.
         """
         if self.kind == CURVE:
             known = [value for t, value in self.published.items() if t >= since]
@@ -160,10 +160,10 @@ def picture(
     title: str, panels: Sequence[PicturePanel | None], caption: str, metric: tuple[str, str], style: PageStyle,
     columns: int | None = None, legend_above: bool = False,
 ) -> Figure:  # fmt: skip
-    """Draw panels, row by row; None leaves a place empty. The figure's axes are in the order of the panels.
+    """Draw panels, row by row; None leaves a gap. The figure's axes are in the order of the panels.
 
-    legend_above: True to put all series into the legend above the panels; by default, a series that is not in every
-    panel stands in a legend of its panel instead. metric: result of `metric_label`.
+    A legend above the panels lists the series that all panels have in common. legend_above: True to list all other
+    series there too; False to list them in a legend of each panel that shows them. metric: result of `metric_label`.
     """
     shown = [panel for panel in panels if panel is not None]
     by_label = {one.label: one for panel in shown for one in panel.series}

@@ -83,10 +83,10 @@ class JudgedClaim:
     ours: estimate ± standard error; a difference is positive if it supports the claim. standard_errors: as in
     `claim_tests.Outcome`. units: number and kind of the independent units. kind: "effect", "agreement", "epsilon",
     "control" or "own". form: form of the test. repeats: id of the earlier claim that this claim repeats; may be empty.
-    A claim repeats an earlier claim if problem, size and test are the same. If both claims have the source `own`, it is
-    enough that the same values are compared in the same way. margin: relative difference within which the verdict is
-    "level". needed: estimated number of independent units that would decide an undecided claim. p: p-value of the test
-    for "holds".
+    A claim repeats an earlier claim if both have the same problem, N, T, metric and test. A superiority claim of the
+    source `own` also repeats an earlier such claim if both compare the same values in the same way. margin: relative
+    difference within which the verdict is "level". needed: estimated number of independent units that would decide an
+    undecided claim. p: p-value of the test for "holds".
     """
 
     id: str
@@ -109,7 +109,11 @@ class JudgedClaim:
 
     @property
     def in_words(self) -> str:
-        """The verdict, such as `level within 5 %` or `not decided (needs 40)`."""
+        """The verdict, such as `level within 5 %` or `not decided (needs 40)`.
+
+        In these examples, settings are level if they differ by less than 5 %, and about 40 independent units (functions
+        or seeds) would decide the claim.
+        """
         if self.verdict == SAME and self.margin is not None:
             return f"level within {100 * self.margin:g} %"
         return f"{self.verdict} (needs {self.needed})" if self.needed else self.verdict
@@ -226,7 +230,10 @@ def _points(
 
 @cache
 def published_means(case: str, source: str) -> dict[selection.SettingFilter, dict[int, PublishedMean]]:
-    """Return the numbers of a case in `published/numbers.csv`, by setting and round."""
+    """Return the published means of a case from one source, by setting and round.
+
+    case: name of a problem and its size, such as `landmine_platt`. The means are read from `published/numbers.csv`.
+    """
     found: dict[selection.SettingFilter, dict[int, PublishedMean]] = {}
     with (selection.PUBLISHED / "numbers.csv").open(newline="") as file:
         for row in csv.DictReader(file):

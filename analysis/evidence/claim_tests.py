@@ -25,9 +25,10 @@ AGREEMENT, EPSILON = "agreement", "epsilon"
 class Outcome:
     """The outcome of a test.
 
-    ours: the estimate in words. standard_errors: the estimate of a condition divided by its standard error. If a test
-    has several conditions, the one with the largest p-value counts. In a test of agreement with published means,
-    standard_errors is the lowest of the values -|our mean - published mean| / (standard error of the difference).
+    ours: the estimate in words. standard_errors: the estimate divided by its standard error. If a claim states several
+    inequalities `estimate > 0`, standard_errors belongs to the inequality with the largest p-value. In a test of
+    agreement with published means, standard_errors is the lowest of the values -|our mean - published mean| / (standard
+    error of the difference).
     """
 
     ours: str
@@ -47,11 +48,12 @@ class End:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A test of linear conditions on the settings' measures; the claim holds if all conditions in `ends` hold.
+    """A test of linear inequalities in the settings' measures.
 
-    Differences are taken within each independent unit (a function or a seed). weights: weights of the printed estimate.
-    level: conditions that together mean that the settings differ by less than `margin`. before, after: texts to put
-    before and after `measure.words`.
+    The claim holds if all inequalities in `ends` hold. The difference of the two sides of an inequality is computed for
+    each independent unit (a function or a seed), and averaged over the units. weights: weights of the printed estimate.
+    level: inequalities for the verdict "level"; if all of them hold, the settings differ by less than `margin`. before,
+    after: texts to put before and after `measure.words`.
     """
 
     form: str

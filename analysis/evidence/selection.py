@@ -1,4 +1,4 @@
-"""Selection of the runs that a claim is about, and of the independent units among them."""
+"""Selection of the runs that a claim is about, and grouping of these runs by independent unit (function or seed)."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -222,7 +222,10 @@ def at(t: int) -> Measure:
 
 
 def unit(run: Run) -> int:
-    """Return a run's independent unit: the seed of the function that its problem draws, or else the run's own seed."""
+    """Return the seed that identifies a run's independent unit.
+
+    If the run's problem draws a random function, the seed is that of the function. Otherwise, it is the run's seed.
+    """
     seed = run.config["problem"].get("function_seed")
     return run.seed if seed is None else int(seed)
 

@@ -232,7 +232,7 @@ def _cells(finding: JudgedClaim) -> tuple[str, ...]:
 def _not_run(found: Sequence[JudgedClaim]) -> list[str]:
     """Return a line for each claim with the verdict "not run".
 
-    If all claims about an experiment have this verdict, one line for each figure replaces the lines of the claims.
+    If all claims about an experiment have this verdict, the claims about the same figure share one line.
     """
     begun = {f.experiment for f in found if f.verdict != NOT_RUN}
     lines = []

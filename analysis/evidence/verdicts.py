@@ -5,9 +5,10 @@ agent is never a unit. A claim is a linear contrast of settings, computed for ea
 mean `d` of the contrast over `n` units has the standard error `se = s / sqrt(n)`, where s is the standard deviation.
 `d / se` is tested one-sided by Student's t with `n - 1` degrees of freedom. If there are fewer than `FEWEST` units, or
 if the contrast has the same value for all units, the p-value is 1. The claims about one figure are a family, whose
-family-wise error rate is at most `LEVEL`. A family is judged at most `LOOKS` times: with the planned seeds, and again
-if seeds are added. Experiments that were judged more often are listed under `looks` in `published/settings.yaml`. Each
-time, the family is tested by Holm's procedure (1979) at `LEVEL` divided by the permitted number of times (Bonferroni).
+family-wise error rate is at most `LEVEL`. A family is judged with the planned seeds, and again if seeds are added. The
+limit is `LOOKS` judgements in all. For experiments that were judged more often, a higher limit is listed under `looks`
+in `published/settings.yaml`. Each time, the family is tested by Holm's procedure (1979) at `LEVEL` divided by the limit
+(Bonferroni).
 """
 
 import math
@@ -141,10 +142,10 @@ class Evidence:
     def p(self) -> dict[str, float]:
         """The p-value of each verdict that has a test.
 
-        The verdict "holds" requires that all estimates in the field `holds` are significantly positive, so the largest
-        p-value counts. The verdict "level" requires the same of the field `level`. The verdict "contrary" requires that
-        at least one estimate in the field `holds` is significantly negative, so the smallest p-value counts, with
-        Bonferroni's correction. If the field `excluded` is not None, that value is the p-value of "contrary" instead.
+        The verdicts "holds" and "level" each require that all estimates in the field of the same name are significantly
+        positive, so the largest p-value counts. The verdict "contrary" requires that at least one estimate in the field
+        `holds` is significantly negative, so the smallest p-value counts, with Bonferroni's correction. If the field
+        `excluded` is not None, the value of `excluded` is the p-value of "contrary" instead.
         """
         found = {}
         if self.holds:
@@ -159,8 +160,8 @@ class Evidence:
     def units_needed(self, level: float) -> int | None:
         """Return the smallest sample size (number of independent units) that suffices for one of the verdicts.
 
-        A size suffices for a verdict if the tests that decide the verdict have about the power `POWER`. The estimates
-        are taken to be exact. Returns None if no finite size suffices.
+        With this sample size, each test that the verdict requires has about the power `POWER`. The calculation treats
+        the present means and standard deviations as exact. Returns None if no finite sample size suffices.
         """
         wanted = [max(d.units_needed(level) for d in ds) for ds in (self.holds, self.level) if ds]
         wanted += [d.negated().units_needed(level / len(self.holds)) for d in self.holds]
@@ -220,12 +221,13 @@ def exclusion(pairs: Sequence[tuple[Estimate, PublishedMean]]) -> float | None:
 
 
 def agrees(pairs: Sequence[tuple[Estimate, PublishedMean]]) -> bool:
-    """Return True if our means reproduce all published means; the function `exclusion` is a separate test.
+    """Return True if our means reproduce all published means.
 
     Each of our means must differ from the published mean by at most `NEAR` standard errors of the difference. Our mean
-    must come from at least as many independent units (seeds, functions or splits) as there are published runs. Our
-    standard error must be at most twice the published standard error. If no error was published, the standard error of
-    the difference must be below `SHARP` times the published mean.
+    must come from at least as many independent units (seeds, functions or splits) as there are published runs. If a
+    standard error was published, ours must be at most twice as large. Otherwise, the standard error of the difference
+    must be below `SHARP` times the published mean. A result of False does not mean that any means differ significantly;
+    the function `exclusion` tests this.
     """
     return all(_near(*pair) and _as_precise(*pair) for pair in pairs)
 

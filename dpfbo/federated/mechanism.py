@@ -43,7 +43,10 @@ class PartialSum:
 
 @runtime_checkable
 class Contributions(Protocol):
-    """Messages that their holders clip and add up together, so that the server receives only the sum, P x M."""
+    """The messages of one round, of which the server receives only the weighted sum, P x M.
+
+    The agents' side clips the messages and adds them up, by the method `add_up`.
+    """
 
     def add_up(self, mechanism: Mechanism, chosen: Tensor, weights: Tensor, n_features: int) -> PartialSum:
         """Return the result of `mechanism.add_up` for the sampled agents. chosen: k ids; weights: P x N."""

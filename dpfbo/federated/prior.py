@@ -97,17 +97,17 @@ class DesignSums:
 
 
 def infer(values: Tensor, b: Tensor, noise: float, sums: DesignSums, features: NystromFeatures) -> SharedPrior:
-    """Infer the posterior of the shared function from a released sum.
+    """Infer the posterior of the shared function from the noisy sum of all messages.
 
     Args:
-        values: The released numbers, 1 x M, which are stored in the result; the inference uses b.
-        b: The noisy sum of all messages, M, computed from the released numbers.
+        values: The release, 1 x M, which is stored in the result. The inference itself uses only b.
+        b: The noisy sum of all messages, M, computed from the release.
         noise: The standard deviation of the noise in b.
         sums: The public sums over all designs.
         features: The map of the M features.
 
     Returns:
-        The posterior for objectives that are divided by their standard deviation.
+        The posterior of the shared function, in units of an objective's standard deviation.
     """
     D, A, rho = features.coefficients, sums.A, _SHARED.to(b)
     kappa = sums.kappa  # L
@@ -136,10 +136,10 @@ def infer(values: Tensor, b: Tensor, noise: float, sums: DesignSums, features: N
 def expected_signal(sums: DesignSums, features: NystromFeatures, noise: float) -> float:
     """Return the expected correlation, 0 to 1, of the shared function's posterior means with and without noise.
 
-    The first mean is given the noisy sum of the messages, the second mean is given the exact sum. The squared
-    correlation is the variance of the first mean, divided by the variance of the second. Both variances are averages
-    over objectives drawn from the model, and are computed from public values. The objectives share 70 % of their
-    variance, and have length-scales from the middle half of the model's list.
+    The mean with noise is inferred from the noisy sum of the messages, and the mean without noise from the exact sum.
+    The squared correlation is the variance of the mean with noise, divided by the variance of the mean without noise.
+    Both variances are averages over objectives drawn from the model, and are computed from public values. The
+    objectives share 70 % of their variance, and have length-scales from the middle half of the model's list.
     """
     D = features.coefficients
     middle = slice(len(D) // 4, len(D) - len(D) // 4)
@@ -164,12 +164,13 @@ def symmetric(triangle: Tensor, M: int) -> Tensor:
 
 
 def known_mean(prior: SharedPrior, n_init: int, t: int) -> KnownMean:
-    """Return the shared mean as a `KnownMean`, with the prior weights of the models that use it.
+    """Return the shared mean as a `KnownMean`, with the prior weights of the models that use the shared mean.
 
-    After t observations, the prior weight of a model with the shared mean is `6 L p_l R (n_init / t)^3` times the
-    weight of the model with the same length-scale l and without the shared mean. L is the number of length-scales, and
-    p_l is the probability of length-scale l given the release. R is the fraction of an objective's variance that the
-    release explains. The weight falls with more data, like that of a user's prior in piBO (Hvarfner et al., ICLR 2022).
+    For each length-scale l, there are models with and without the shared mean. After t observations, a model with the
+    shared mean has `6 L p_l R (n_init / t)^3` times the prior weight of a model without. L is the number of
+    length-scales, and p_l is the probability of length-scale l given the release. R is the fraction of an objective's
+    variance that the release explains. This factor falls with more data, like the weight of a user's prior in piBO
+    (Hvarfner et al., ICLR 2022).
     """
     covariance = symmetric(prior.covariance, len(prior.mean))
     weights = _TRUST * (n_init / t) ** 3 * len(prior.evidence) * prior.evidence * prior.explained

@@ -66,7 +66,10 @@ class PriorServer(ServerKind):
 
 
 def prior_after(values: Tensor, sigma: float, sums: DesignSums, features: NystromFeatures) -> SharedPrior:
-    """Infer the prior from `values`, 1 x M, the mean of all messages plus noise of standard deviation sigma."""
+    """Infer the prior from a release, `values`, of 1 x M numbers.
+
+    The release is the mean of all messages plus noise. sigma: the standard deviation of this noise.
+    """
     N = sums.n_agents
     with batches.one_thread():  # so that every machine rounds alike
         return infer(values, N * values[0], N * sigma, sums, features)

@@ -60,7 +60,9 @@ class ServerParts:
 
 
 class ServerKind(Protocol):
-    """The protocol of servers. In each round a server makes the broadcast that agents may follow in the next round.
+    """The protocol of servers.
+
+    In each round, a server makes a broadcast, which agents may use to choose their queries of the next round.
 
     Attributes:
         uses_messages: True if the agents send messages to the server.

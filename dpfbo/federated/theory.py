@@ -1,7 +1,8 @@
 """The terms of the paper's regret bound and of its privacy proposition, computed for a finished run.
 
 Theorem 1 of Dai, Low and Jaillet (NeurIPS 2021) bounds the cumulative regret R_T of agent A_1, up to constants and
-logarithms, if `||f_n|| <= B` in the RKHS and `|k(x, x') - phi(x)^T phi(x')| <= eps`:
+logarithms. The theorem assumes that `||f_n|| <= B` in the RKHS, and that the features phi(x) approximate the kernel
+with an error of at most eps, `|k(x, x') - phi(x)^T phi(x')| <= eps`:
 
     R_T = O~( (B + 1 / p_1) gamma_T sqrt(T) + sum_t psi_t + B sum_t vartheta_t )
     psi_t = O~( (1 - p_t) P phi_max q^-1 (Delta_t + z S sqrt(M)) ),    Delta_t = sum_n Delta_{n,t}
@@ -13,8 +14,8 @@ In round t, the agent follows this broadcast with probability 1 - p_t. All terms
 Agent n has the weight phi_n^(i) in region i of P; phi_max is the largest weight. The mechanism has the sampling
 probability q, the noise multiplier z and the clip norm S. gamma_t is the information gain.
 
-Proposition 1: for constants c1, c2 and any eps < c1 q^2 T and delta > 0, DP-FTS-DE is (eps, delta)-private if
-`z >= c2 q sqrt(T log(1 / delta)) / eps`.
+Proposition 1: there are constants c1 and c2 such that, for any epsilon < c1 q^2 T and delta > 0, DP-FTS-DE is
+(epsilon, delta)-private if `z >= c2 q sqrt(T log(1 / delta)) / epsilon`. This epsilon is not the kernel error eps.
 
 This module sets every constant hidden in O~ to 1, except in `explicit_agent_errors` and `explicit_psi`.
 """
@@ -80,7 +81,10 @@ def feature_error(K: Tensor, Phi: Tensor) -> float:
 
 
 def clipped(messages: Tensor, norm: float) -> Tensor:
-    """Return the set C_t as booleans (... x N): True for agents whose messages (... x N x M) exceed `S / sqrt(P)`."""
+    """Return the set C_t of agents whose messages are clipped, as booleans, ... x N.
+
+    messages: ... x N x M. norm: `S / sqrt(P)`, the L2 norm above which a message is clipped.
+    """
     return messages.norm(dim=-1) > norm
 
 
@@ -119,11 +123,12 @@ def explicit_agent_errors(
     gamma: Tensor, n_observations: Tensor, confidence: ConfidenceScale, eps: float, lam: float, n_features: int,
     rounds: int, d: Tensor,
 ) -> Tensor:  # fmt: skip
-    """Return `Delta_{n,t}` with constants, T x N: `|phi(x)^T omega_n - f_1(x)| <= Delta_{n,t}` for all x, n and t.
+    """Return the bounds `Delta_{n,t}` on the agents' errors, T x N, with explicit constants.
 
-    If `lam = 1 + 2 / T` and the observation noise is R-sub-Gaussian, these bounds hold with probability at least
-    `1 - 3 delta / 8`. Here k is n_observations, k_T is the largest k, nu_n is the mean of the message omega_n, and mu_n
-    is the posterior mean of agent n's GP. Each line ends with the difference that the line bounds:
+    The bounds are `|phi(x)^T omega_n - f_1(x)| <= Delta_{n,t}` for all x, n and t. If `lam = 1 + 2 / T` and the
+    observation noise is R-sub-Gaussian, all bounds hold together with probability at least `1 - 3 delta / 8`. Here k is
+    n_observations, k_T is the largest k, nu_n is the mean of the message omega_n, and mu_n is the posterior mean of
+    agent n's GP. Each line ends with the difference that the line bounds:
 
         Delta_{n,t} = eps k / lam (1 + k / lam) (B + R sqrt(2 log(16 N k_T / delta)))      |phi^T nu_n - mu_n|
                     + B + R sqrt(2 (gamma + 1 + log(8 N / delta)))                         |mu_n - f_n|
@@ -137,9 +142,9 @@ def explicit_agent_errors(
     Sigma^-1 <= I`, and M standard normals have a norm above `sqrt(M) + u` with a probability of at most `exp(-u^2 /
     2)`.
 
-    `Delta_{n,t}`, t = 1..T, is about the messages of round t - 1. n_observations: T, the number of observations that
-    an agent's message is computed from, in each of the rounds 0..T-1. gamma: T, the information gains of these
-    observations. confidence: B, R, delta. d: N.
+    `Delta_{n,t}`, t = 1..T, is about the messages of round t - 1. n_observations and gamma have one entry for each of
+    the rounds 0..T-1. n_observations: the number of observations from which an agent's message is computed. gamma: the
+    information gain of these observations. confidence: B, R, delta. d: d_n for each of N agents.
     """
     k, N, scale = n_observations, len(d), confidence
     largest = scale.norm_bound + scale.noise_sd * math.sqrt(2 * math.log(16 * N * float(k.max()) / scale.delta))

@@ -45,7 +45,7 @@ class FileContent(NamedTuple):
 
 
 class CheckpointError(Exception):
-    """A checkpoint's file can be decoded, but was edited, or was written by another run or in another format."""
+    """A checkpoint's file can be read but not used: it was edited, has another format, or belongs to another run."""
 
 
 def round_path(folder: Path, t: int) -> Path:
@@ -54,10 +54,10 @@ def round_path(folder: Path, t: int) -> Path:
 
 
 def queries_of(folder: Path, t: int, columns: Sequence[str]) -> "pa.Table | None":
-    """Read a table of the queries of round t from the round's file; None if the file is absent or damaged.
+    """Read a table of the queries of round t from the round's file; None if the file is absent or cannot be decoded.
 
     columns: the columns of the table, named as in rounds.parquet. Raises OSError if the file exists but cannot be
-    opened or read. Raises CheckpointError if the file is not damaged, but was edited or has another format.
+    opened or read. Raises CheckpointError if the file was edited (its digest does not match) or has another format.
     """
     from dpfbo.formats.record_tables import queries_table  # imported here, because PyArrow is optional
 

@@ -17,7 +17,7 @@ class StateError(RuntimeError):
 
 
 class Journal:
-    """The events of one owner, such as an agent, which nobody else may read.
+    """The events of one owner, such as an agent; only the owner may read them.
 
     folder: the folder that keeps the events; None to keep them in memory. name: the file in `folder` with one event per
     line. first: the first event, which names the owner. An incomplete last line is dropped. Raises StateError if

@@ -265,7 +265,11 @@ class Fitted:
         return mean, (self.variance[..., None] * unit).sqrt()
 
     def draw(self, at: Places, u: Tensor, e: Tensor) -> Tensor:
-        """Draw from the posterior of a random model at k places, n x k. u: n uniforms; e: n x k standard normals."""
+        """Draw each agent's function at k places, n x k, from the posterior of one of the agent's models.
+
+        The model is drawn first, with its posterior probability. u: n uniforms, for the models; e: n x k standard
+        normals, for the values.
+        """
         model = (u[:, None] >= self.log_probability.exp().cumsum(1)[:, :-1]).sum(1)
         each = torch.arange(len(self), device=u.device)
         c, one = self.kernel[each, model], self.one[each, model][:, None]  # n, n x 1 x t

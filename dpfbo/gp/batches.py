@@ -26,7 +26,7 @@ def filled(n: int, smallest: int = PRODUCTS, device: torch.device | None = None)
 
 
 def whole(n: int, device: torch.device | None = None) -> Tensor:
-    """Return the indices 0..n-1, repeated in order until their number is a multiple of `ROWS`; none if n is 0."""
+    """Return the indices `i % n` for i from 0 to m - 1, where m is n rounded up to a multiple of `ROWS`."""
     return filled(n, -(-n // ROWS) * ROWS, device)
 
 
@@ -36,7 +36,7 @@ def padded(rows: Tensor) -> Tensor:
 
 
 def product(rows: Tensor, matrix: Tensor) -> Tensor:
-    """Compute `rows @ matrix` as part of a product whose number of rows is a multiple of `ROWS`, see `padded`.
+    """Compute `rows @ matrix` so that the rounding of a row does not depend on the number of rows.
 
     rows: `n x K` or `n x t x K`; matrix: `K x M`.
     """
@@ -47,8 +47,8 @@ def product(rows: Tensor, matrix: Tensor) -> Tensor:
 def blocks(n: int, size: int, device: torch.device) -> Iterator[Tensor]:
     """Yield the row indices 0..n-1 in blocks whose rows fit into a limited memory.
 
-    A block of fewer than `PRODUCTS` indices is padded with repeated indices. size: the number of tensor entries that
-    each row takes.
+    If only one index is left for the last block, the block contains this index twice. size: the number of tensor
+    entries that each row takes.
     """
     block = _BLOCK if device.type == "cpu" else _ACCELERATOR_BLOCK
     for rows in torch.arange(n, device=device).split(max(PRODUCTS, block // size)):
@@ -58,8 +58,8 @@ def blocks(n: int, size: int, device: torch.device) -> Iterator[Tensor]:
 def in_blocks(function: Callable[[Tensor], Tensor], n: int, rows_at_once: int, device: torch.device) -> Tensor:
     """Call `function` for blocks of the row indices 0..n-1, and return the n results.
 
-    A block has `rows_at_once` indices; the last block may have fewer. A block of fewer than `PRODUCTS` indices is
-    padded with repeated indices, whose results are dropped.
+    A block has `rows_at_once` indices; the last block may have fewer. If a block has only one index, `function` gets
+    this index twice, and the second result is dropped.
     """
     blocks_of_rows = torch.arange(n, device=device).split(rows_at_once)
     return torch.cat([function(r[filled(len(r), PRODUCTS, device)])[: len(r)] for r in blocks_of_rows])

@@ -20,10 +20,10 @@ class Design:
         regions: The sub-regions; a single region lets every agent start anywhere in the domain.
         streams: The random numbers of the run's seed.
         n_init: The number of initial points of each agent.
-        kind: `uniform` draws independent points in the agent's own region (Algo. 2 line 2). `sobol` divides one
-            randomly shifted Sobol sequence in the whole domain among the agents. On a grid with several axes, each
-            point of the sequence moves to the nearest grid point. On a grid with one axis and G points, a point u of
-            the sequence becomes grid point `floor(u G)`.
+        kind: `uniform` draws independent points in the agent's own region (Algo. 2 line 2). `sobol` uses one Sobol
+            sequence over the whole domain, shifted at random; each agent in turn gets the next `n_init` points. On a
+            grid with several axes, each point of the sequence moves to the nearest grid point. On a grid with one axis
+            and G points, a point u of the sequence becomes grid point `floor(u G)`.
 
     Example:
         >>> from dpfbo.space.domain import Box

@@ -47,7 +47,10 @@ class RandomFeatures:
         return self.frequencies.shape[1]
 
     def __call__(self, u: Tensor) -> Tensor:
-        """Compute the features at unit-cube points, `B x k x D -> B x k x M`; a shared map takes any batch size B."""
+        """Compute the features at unit-cube points, `B x k x D -> B x k x M`.
+
+        If all agents share one map, the points may have any batch size B.
+        """
         c = self.angles(u).cos_()  # B x k x M
         return c.div_(c.norm(dim=-1, keepdim=True))
 

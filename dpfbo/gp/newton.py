@@ -62,8 +62,9 @@ def minimize(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Minimise B functions of D variables, each within its own box (lower, upper: B x D); return points and values.
 
-    Steps are `-|H|^-1 g`, where |H| is the Hessian with absolute eigenvalues. They are shortened to the radius of a
-    trust region, which is at most `longest` (B). A problem that is not finite at x0 stays there with value infinity.
+    Each function is a problem that starts at x0 (B x D). If the value or a derivative at x0 is not finite, the problem
+    ends at x0 with value infinity. Steps are `-|H|^-1 g`, where |H| is the Hessian with absolute eigenvalues. They are
+    shortened to the radius of a trust region, which is at most `longest` (B).
 
     data: tensors that are passed to the function, with one row per problem. group: B, the group of each problem. With
     groups, a problem ends early if it is not expected to become the best of its group.

@@ -1,7 +1,8 @@
 """Batched minimisation in boxes by BFGS, or by Newton's method if the function gives Hessians.
 
-The iterates of a problem do not depend on the other problems in the batch, but groups (see `minimize`) can end them
-early. The module `newton` is faster, but always needs Hessians.
+Each function of a batch is a problem, whose iterates do not depend on the other problems. If problems are grouped (see
+`minimize`), a problem can stop early because another problem of the group is better. The module `newton` is faster, but
+always needs Hessians.
 """
 
 from collections.abc import Callable

@@ -20,8 +20,8 @@ class FactorisationError(ArithmeticError):
 def cholesky(K: Tensor) -> Tensor:
     """Compute lower Cholesky factors of `N x t x t` matrices.
 
-    A matrix without a factor is tried again with jitter on its diagonal: the diagonal's mean times 1e-10, then times
-    1e-8. Raises FactorisationError if both fail.
+    If a matrix has no factor, 1e-10 times the mean of its diagonal is added to the diagonal. If the matrix still has
+    no factor, 1e-8 times the mean is added instead. Raises FactorisationError if this fails as well.
     """
     L, info = torch.linalg.cholesky_ex(K)
     failed = _failed(L, info)

@@ -50,8 +50,8 @@ class Curator:
             seeded and can be drawn again.
 
     Guarantee:
-        Only the transform's release and the measurements leave the curator. The method `release` returns the
-        release only after the ledger is charged, on disk if the ledger has a path. The transform states the
+        Only the transform's release and the measurements leave the curator. The method `release` charges the ledger
+        before it returns the release. If the ledger has a path, the charge is on disk by then. The transform states the
         neighbouring relation and the sensitivity. The charge does not cover measurements. A candidate represents one or
         more rows of the table. Each measurement of the candidate reveals the objective, with observation noise, at one
         of these rows.
@@ -104,7 +104,7 @@ class Curator:
         return self._released
 
     def resume(self, values: Tensor) -> None:
-        """Restore the rows of each candidate in a resumed run.
+        """Restore the map from candidates to rows of the table when a run is resumed.
 
         values: the released values. The curator reads the release from its file, or makes it again from the seed.
         Raises ValueError if the file holds no release, or if the release differs from `values`.

@@ -74,7 +74,7 @@ def fit(x: Tensor, y: Tensor, start: Belief) -> Belief:
 
 
 def profile(theta: Tensor, x: Tensor, y: Tensor) -> tuple[float, Tensor, float]:
-    """Return the log likelihood L of `fit` at the optimal mean mu, the gradient of L in `theta`, and mu.
+    """Return `(L, dL/dtheta, mu)`, where L is the log likelihood that `fit` maximises and mu is the optimal mean.
 
         dL/dtheta_i = sum((a a^T - A^-1) * dA/dtheta_i) / 2,   a = A^-1 (y - mu)
 

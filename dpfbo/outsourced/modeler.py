@@ -30,8 +30,9 @@ class Policy:
     Args:
         policy: `gp_ucb`; or `random` for uniformly random candidates, as a control.
         delta_ucb: An upper bound on the probability that GP-UCB's confidence bounds ever fail.
-        noise_aware: True if the kernel accounts for the difference between a candidate and the measured row
-            (`Candidates.input_variance`). A fit by `ml` replaces this kernel by one that ignores the difference.
+        noise_aware: A candidate may differ from the row of the table at which the objective is measured. True if the
+            kernel accounts for this difference (`Candidates.input_variance`). A fit by `ml` replaces this kernel by one
+            that ignores the difference.
         repeat: False to measure each candidate at most once. True to limit a candidate's measurements to its count in
             `Candidates.counts`, rounded; a limit below 1 becomes 1. If the counts are unknown, there is no limit. Once
             every candidate has reached its limit, the limits no longer apply.

@@ -52,7 +52,7 @@ class EpsilonCurve:
         return _curve(self._accountant, tuple(self._events), self._delta)  # type: ignore[arg-type]
 
     def after(self, charged: Events, then: Events = ()) -> float:
-        """Return the joint epsilon of the events `charged`, followed by the events `then`."""
+        """Return the joint epsilon of all events in `charged` and `then` together."""
         both = [*charged, *then]
         if not both:
             return 0.0

@@ -1,4 +1,4 @@
-"""Noise as a sum of shares that N sites add."""
+"""Distributed noise: each of N sites adds a share of the noise to its own message."""
 
 import math
 from dataclasses import dataclass

@@ -51,10 +51,10 @@ class _ReadLine:
 def repaired(content: bytes) -> RepairedLedger | None:
     """Make a valid ledger from the lines of a damaged one; return None if `content` has no fault.
 
-    Every readable charge keeps its round and its digest. Unreadable lines, modified lines and rounds without a line are
-    charged at the largest sampling probability q and the smallest noise multiplier z of all readable lines, modified
-    lines included. A deleted line is charged only if it leaves a gap between the rounds. A deleted last line leaves no
-    gap, so its charge stays lost.
+    A readable charge keeps its round and its digest, even if its line was modified. The worst case is the largest
+    sampling probability q and the smallest noise multiplier z of all readable charges. Modified lines, unreadable lines
+    and rounds without a line are charged at the worst case. A deleted line is charged only if it leaves a gap between
+    the rounds. A deleted last line leaves no gap, so its charge stays lost.
 
     Raises LineFault if no line is intact, or if the charges have no worst case (see `worst`). Also raises LineFault if
     more than `MOST_MISSING` rounds are missing, or if a line has the format of a newer version.
@@ -97,8 +97,8 @@ def repaired(content: bytes) -> RepairedLedger | None:
 def worst(charge: Charge, others: Sequence[Charge]) -> Charge:
     """Copy `charge`, but with the largest sampling probability q and smallest noise multiplier z of all given charges.
 
-    If one of the charges is not private (its z is None), the result is not private either. Raises LineFault if the
-    charges differ in `relation` or in the N of `subset`.
+    If the charges have a `subset` (k, N), the copy has the largest k. If one of the charges is not private (its z is
+    None), the copy is not private either. Raises LineFault if the charges differ in `relation` or in N.
     """
     everything = [charge, *others]
     if len({(one.relation, None if one.subset is None else one.subset[1]) for one in everything}) > 1:
@@ -115,8 +115,8 @@ def worst(charge: Charge, others: Sequence[Charge]) -> Charge:
 def _read(content: bytes) -> tuple[list[_ReadLine], bool, set[LedgerCoverage | None]]:
     """Return `(lines, torn, runs)` for the content of a damaged ledger.
 
-    lines: the lines that name no run. torn: True if an incomplete last line was left out. runs: the runs that the other
-    lines name; None for a damaged line.
+    Every line is either a charge or names the ledger's run. lines: the charges, damaged ones included. torn: True if an
+    incomplete last line was left out. runs: the runs that are named; None for a damaged line that names a run.
     """
     parts, torn = _ENDS.split(content), False
     if entries_of(parts[-1], len(parts)) is None and is_torn(parts[-1]):

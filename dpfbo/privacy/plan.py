@@ -178,9 +178,8 @@ def analysing(
     """Return, by name, the accountants that can analyse all of these events and share one neighbouring relation.
 
     names: the accountants to try; None for all of `ACCOUNTANTS`. chosen: the accountant whose relation the others must
-    share; None for the first of `names` that can analyse the events. Some accountants only approximate epsilon, which
-    is then no guarantee. They are returned if `chosen` is None; otherwise, only the chosen accountant may be one of
-    them.
+    share; None for the first of `names` that can analyse the events. If `chosen` names an accountant, every other
+    accountant that only approximates epsilon, without a guarantee, is left out.
 
     Raises UnsupportedEvent if the chosen accountant cannot analyse an event.
     """

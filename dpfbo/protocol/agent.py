@@ -164,8 +164,8 @@ class Agent:
             n: The length of the list, for evaluation in parallel. None returns one configuration instead of a list.
 
         Raises:
-            StateError: Some initial points are still to be returned, but fewer than n. Or `ask` has returned all
-                initial points, and some of them have no value yet. Or the message of round 0 is due.
+            StateError: `ask` has not returned all initial points yet, and fewer than n of them are left. Or `ask` has
+                returned all initial points, and some of them have no value yet. Or the message of round 0 is due.
         """
         if n is None:
             return self._ask()

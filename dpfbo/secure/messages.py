@@ -4,21 +4,22 @@
 64 bytes  in an answer only: the site's Ed25519 signature of all other bytes
 the rest  JSON with sorted keys: study, roster, round, attempt, step, payload and, in an answer, site
 
-A site hides its vector with masks of two kinds. The site adds its own mask, which comes from a random seed. Each pair
-of sites has a pair mask, which comes from the mask keys of both: one site adds the pair mask, the other subtracts it.
+A site hides its vector with masks of two kinds, for which the site draws two random seeds. The site's own mask comes
+from the first seed, and only this site adds it. The site's mask key comes from the second seed. Each pair of sites has
+a pair mask, which comes from the mask keys of both: one site adds the pair mask, the other subtracts it.
 
 In each step the server sends a request to every site that answered the previous step. U1 to U4 are the sets of sites
 that have answered the steps `keys`, `shares`, `masked` and `survivors`:
 
-    step        the server's request                  a site's answer
-    keys                                              its public keys and a commitment to the seed of its own mask
-    shares      the signed public keys of U1          for each other site in U1, encrypted: a share of the seed of this
-                                                      site's own mask, and a share of the seed of this site's mask key
-    masked      the shares for this site, from U2     its noisy vector plus all its masks
-    survivors   the list U3                           its signature of U1, U2 and U3
-    unmask      the signatures of U4                  for each site in U3, a share of the seed of that site's own mask;
-                                                      for each site in U2 but not in U3, a share of the seed of that
-                                                      site's mask key
+    step        the server's request to site s        the answer of site s
+    keys                                              the public keys of s and a commitment to the seed of s's own mask
+    shares      the signed public keys of U1          for each other site v in U1, two shares that are encrypted for v:
+                                                      one of the seed of s's own mask, one of the seed of s's mask key
+    masked      the shares for s, from the sites U2   the noisy vector of s plus all masks of s
+    survivors   the list U3                           a signature of U1, U2 and U3 by s
+    unmask      the signatures of U4                  for each site v in U3: s's share of the seed of v's own mask;
+                                                      for each site v in U2 but not in U3: s's share of the seed of v's
+                                                      mask key
 """
 
 from __future__ import annotations

@@ -69,8 +69,8 @@ def agreed(private: bytes, public: bytes, purpose: bytes) -> bytes:
 def sealed(key: bytes, plain: bytes, context: bytes) -> bytes:
     """Encrypt and authenticate by ChaCha20-Poly1305; `context` is authenticated but not part of the result.
 
-    The nonce is random. A site that is restored from a copy may encrypt other shares with the same key, and a fixed
-    nonce would repeat.
+    The nonce is random because a key may be used twice: if a site's folder is replaced by an older copy, the site may
+    encrypt different shares with the same key. A fixed nonce would then be used twice, too.
     """
     nonce = os.urandom(NONCE_BYTES)
     return nonce + ChaCha20Poly1305(key).encrypt(nonce, plain, context)

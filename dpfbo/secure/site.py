@@ -27,8 +27,8 @@ class SumSite:
     In each attempt the site draws its noisy vector and its keys once, and writes both to disk before it sends the
     public keys. So each key masks only one vector. This holds even if the site's folder is replaced by an older copy:
     if the copy has this attempt's vector and keys, the site uses them again. Otherwise, the site draws new ones. Masks
-    also depend on the set of sites whose secret shares arrived. So two copies of the site with the same keys use
-    different masks for different sets.
+    also depend on the set of sites whose secret shares arrived. So if two copies of the site have the same keys but
+    receive shares from different sets of sites, the copies use different masks.
 
     Args:
         terms: The public parameters of the sum.
@@ -41,14 +41,14 @@ class SumSite:
         attempts: The site takes part in at most this many attempts. Each attempt with a masked vector costs epsilon.
 
     Guarantee:
-        The server and colluding sites see of this site only what can be computed from a sum and from random numbers
-        that do not depend on the site's data. The sum is over at least N - max_dropouts sites and contains the noise
-        share of each of them. The site masks only with keys that the roster's sites signed. It reveals shares only for
-        a list of survivors that `threshold` sites signed. Each site m splits two seeds into shares for all sites: the
-        seed of the mask that only m adds, and the seed of m's key for pair masks (see `dpfbo.secure.messages`). This
-        site reveals its share of at most one of the two seeds. Not covered: if a site's folder is replaced by an older
-        copy after the site signed a list of survivors, the site may sign another list. Such a site counts as a
-        colluder.
+        Everything that the server and colluding sites see of this site can be computed from a sum and from random
+        numbers that do not depend on the site's data. The sum is over at least N - max_dropouts sites and contains the
+        noise share of each of them. The site masks only with keys that the roster's sites signed. It reveals shares
+        only for a list of survivors that `threshold` sites signed. Each site m splits two seeds into shares for all
+        sites: the seed of the mask that only m adds, and the seed of m's key for pair masks (see
+        `dpfbo.secure.messages`). So this site has two shares from each m, and reveals at most one of the two. Not
+        covered: if a site's folder is replaced by an older copy after the site signed a list of survivors, the site may
+        sign another list. Such a site counts as a colluder.
     """
 
     new_seed = staticmethod(primitives.new_seed)  # an attribute, so that an audit can examine the source of all seeds

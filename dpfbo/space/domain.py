@@ -147,9 +147,9 @@ class Grid(_InBox):
         """The tables for `index_of`: a pair (coordinates, codes) for each axis, and a tensor of grid rows.
 
         coordinates: the different coordinates of the grid's points on the axis, sorted. codes: sorted integers, one for
-        each different combination of coordinates that the grid's points have on this axis and all earlier axes. So each
-        code of the last axis identifies a point. For each of these codes, the tensor has the index of the first grid
-        row with this point.
+        each different prefix of the grid's points; on the d-th axis, a prefix is the first d coordinates of a point. So
+        each code of the last axis identifies a point. For each of these points, in the order of the codes, the tensor
+        has the index of the first grid row with this point.
         """
         rank, axes = torch.zeros(len(self.points), dtype=torch.long, device=self.points.device), []
         for axis in range(self.dimension):

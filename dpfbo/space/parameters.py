@@ -57,9 +57,10 @@ class Space:
     """A search space of named parameters. A configuration is a dict with the value of every active parameter.
 
     A parameter with `when={"depth": [2, 3], "kernel": "rbf"}` is active only where `depth` is 2 or 3, `kernel` is
-    "rbf", and both are active themselves. A list in `when` holds the allowed values; a single allowed value that is a
-    list is written `[[2, 3]]`. A condition may name categorical, ordinal and integer parameters. A configuration leaves
-    inactive parameters out. The point of a configuration lies in the middle of the inactive parameters' axes.
+    "rbf", and both are active themselves. A list in `when` contains the allowed values. If the only allowed value is
+    itself a list, such as `[2, 3]`, write `[[2, 3]]`. A condition may name categorical, ordinal and integer parameters.
+    A configuration leaves inactive parameters out. In the point of a configuration, the coordinate of an inactive
+    parameter is the middle of the parameter's axis.
 
     Args:
         parameters: The parameters by name. A plain value stands for a fixed parameter. Every parameter can be given as

@@ -19,8 +19,9 @@ EDGE = {torch.float64: 1e-9, torch.float32: 1e-6}  # distance of a corner from a
 class Regions:
     """P disjoint boxes of equal volume that cover the unit cube of D axes.
 
-    For each prime factor p of P, largest first, the axis with the fewest parts so far gets p times as many. A box holds
-    its lower faces; it holds its upper faces only at the upper end of the cube, so every point lies in exactly one box.
+    Each axis starts as one part. For each prime factor p of P, largest first, the axis with the fewest parts is chosen,
+    and each part of this axis is divided into p parts. A box includes its lower faces. A box includes an upper face
+    only at the upper end of the cube. So every point lies in exactly one box.
 
     Args:
         P: The number of regions.

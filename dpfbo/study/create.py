@@ -64,7 +64,7 @@ def create_study(
         acquisition: How agents maximise their acquisition functions over the domain.
 
     Returns:
-        The study, which is public.
+        The study. It contains only public settings.
 
     Raises:
         SettingError: A setting is out of range or contradicts another.

@@ -168,8 +168,8 @@ class Optimization:
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write the finished rounds, the unfinished round's evaluations and the ledger to a folder, for `load`.
 
-        `load` can also read the folder in which `dpfbo.optimize` kept a study. A saved result cannot be
-        continued, and its ledger is a copy: make further charges to the original.
+        The study cannot be continued from this folder. The ledger in the folder is a copy: make further charges to the
+        original, `self.ledger`. `load` can also read the folder in which `dpfbo.optimize` stored a study.
 
         Args:
             folder: The folder, new or empty.

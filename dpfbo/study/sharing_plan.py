@@ -34,10 +34,10 @@ class SharingPlan:
         delta: The delta of the release.
         noise_multiplier: The noise multiplier z of the release.
         signal: The expected correlation of the released mean with the mean of a release without noise, from 0 to 1.
-        enough_epsilon: The first larger epsilon among .1, .25, .5, 1, 2, 4, 8 that gives N agents a signal of .5 or
-            more. None if there is no such epsilon, or if `signal` is .5 or more.
-        enough_agents: The first larger number of agents, in a list from 8 to 512, that gives a signal of .5 or more at
-            `epsilon`. None if there is no such number, or if `signal` is .5 or more.
+        enough_epsilon: The smallest of .1, .25, .5, 1, 2, 4, 8 that exceeds `epsilon` and gives N agents a signal of .5
+            or more. None if there is no such epsilon, or if `signal` is .5 or more.
+        enough_agents: The smallest number of agents, in a list from 8 to 512, that exceeds N and gives a signal of .5
+            or more at `epsilon`. None if there is no such number, or if `signal` is .5 or more.
     """
 
     n_agents: int

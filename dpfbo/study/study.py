@@ -198,9 +198,9 @@ class Study:
 
     @cached_property
     def outlook(self) -> SharingPlan | None:
-        """The result of `dpfbo.plan` for this study, or None.
+        """The result of `dpfbo.plan` for this study; None if the server releases no private prior.
 
-        It is None if the server releases no prior with differential privacy, or if epsilon is 0 or above 1000.
+        The result is also None if epsilon is 0, or if epsilon exceeds 1000.
         """
         epsilon = self.plan.epsilon() if self.algorithm.private and self.algorithm.has_prior else None
         if not epsilon or epsilon > _NO_NOISE:
@@ -311,8 +311,8 @@ class Study:
     ) -> ServerKind | None:
         """Return the server, which charges `ledger`; None if agents work alone.
 
-        kept: the file that keeps a release until it is sent; used only with rng `os`. plan: the planned broadcasts and
-        their budget, if any; None for `self.plan`.
+        kept: the file that stores a release until the release is sent; used only with rng `os`. plan: a plan to use in
+        place of `self.plan`, for example with a budget. None means `self.plan`, which has no budget.
         """
         kind, seeded, a = self.algorithm.server, self.rng == "seeded", self.agents
         if kind is None:
@@ -340,10 +340,11 @@ class Study:
 
 
 def _canonical(value: Any) -> str:
-    """Return a text that determines a value. Raises SettingError for an unsupported type.
+    """Return a value as a text for `Study.digest`; different values have different texts.
 
-    A field with the metadata key `named` appears in the text only if its value differs from the default. Adding such a
-    field to a class thus changes no earlier digest.
+    A field with the metadata key `named` appears in the text only if the field's value differs from the default. So the
+    digests of earlier studies stay the same if such a field is added to a class. Raises SettingError for an unsupported
+    type.
     """
     for kind in (bool, int, float, str):
         if isinstance(value, kind):

@@ -69,7 +69,8 @@ class FixedRelease(Gaussian):
 class FileSearch:
     """The result of a search.
 
-    files: for each file's path within its folder, `searched` or `searched and compared`. findings: one sentence each.
+    files: what was done with each file, `searched` or `searched and compared`. The key is the file's path, relative to
+    the folder of the run. findings: one sentence for each finding.
     """
 
     files: dict[str, str] = field(default_factory=dict)
@@ -81,7 +82,10 @@ class FileSearch:
 
 
 def _with_fixed_release(composition: Composition, notes: Path, lossy: bool) -> Composition:
-    """Replace a run's noise by `FixedRelease`; if `lossy`, also raise the dropout probability of a federated run."""
+    """Return a run's composition in which `FixedRelease` replaces the noise.
+
+    If the run is federated and `lossy` is True, the probability that a message arrives is halved, too.
+    """
     s, problem, noise = composition.settings, cast(Any, composition.experiment.problem), FixedRelease(str(notes))
     changed: Any
     if isinstance(s, FederatedSettings):
@@ -210,10 +214,10 @@ def _table(name: str, content: bytes) -> pa.Table:
 
 
 def _entries(name: str, content: bytes) -> dict[str, Any] | None:
-    """Return the values of a .json file, a .jsonl file or a checkpoint's meta.npy, or None for any other file.
+    """Return the values of a .json file, a .jsonl file or a checkpoint's meta.npy; None for any other file.
 
-    The key of each value is the path that leads to the value, such as `/a/0`. Times are left out, and so are digests
-    that cover times.
+    The key of each value is the path that leads to the value, such as `/a/0`. Times are left out, and so are digests of
+    data that contain times.
     """
     if name.endswith(".json"):
         return dict(_flat(json.loads(content)))

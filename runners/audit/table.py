@@ -68,7 +68,7 @@ def audit(
 ) -> AuditReport:
     """Check the release, run every attack, then reconstruct the rows from one release.
 
-    Rows are not reconstructed from a histogram. on_step: called after each trial.
+    If the release is a histogram, the rows are not reconstructed. on_step: called after each trial.
     """
     begin, transform, data = time.monotonic(), experiment.transform, experiment.problem.table
     system = not experiment.settings.privacy.seeded

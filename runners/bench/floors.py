@@ -106,8 +106,8 @@ def message(n: int, k: int, s: RunShape, rates: Rates) -> Work:
     """Count the operations for an agent's message after n observations, k of them new.
 
     In a run without a private prior, there are two ways to compute messages. Either every agent updates its Cholesky
-    factor in every round, or only the sampled agents compute their factors, each from all its points. The cheaper way
-    counts.
+    factor in every round, or only the sampled agents compute the factor, each from all its points. The function returns
+    the operations of the cheaper way.
     """
     if s.lengthscales:  # scores of the design, whose features are Nystroem features
         return k * (nystrom(s) + work(flops=2 * s.M)) if k > 1 else work()
@@ -144,9 +144,10 @@ def own_draw(n: int, s: RunShape) -> Work:
 
 
 def followed(s: RunShape) -> Work:
-    """Count the operations of the search for a query from the server's broadcast, divided by the number N of agents.
+    """Count one agent's share of the operations that compute a query from the server's broadcast.
 
-    All agents that follow the server in a round share this one search.
+    All agents that follow the server in a round share one search. The operations of this search are divided by the
+    number N of all agents.
     """
     return work(flops=2 * s.P * s.M * s.G / s.N, bytes=_WORD * s.D) if s.G else search(s, s.M) / s.N
 

@@ -31,8 +31,8 @@ _BELIEF = Belief(lengthscale=0.2 * NORM, variance=1.0, noise=1e-5, mean=0.0)
 def accountant(name: str, different: bool, rounds: int) -> TimedRun:
     """Return a run that computes epsilon after each round.
 
-    different: True for noise that varies between the rounds of a repeat, False for equal noise in all its rounds. Each
-    repeat has noise of its own, so that no repeat can use values that an earlier repeat cached.
+    different: True to give each round its own noise multiplier, False to give all rounds the same one. Each call of the
+    run takes new noise multipliers, so that values cached by an earlier call are of no use.
     """
     book, repeats = accountant_named(name), count()
 
@@ -69,8 +69,8 @@ def modeler(rows: int, columns: int, rounds: int, seed: int, refit: bool) -> Tim
     """Return a modeler's run on a smooth objective.
 
     The candidates are random rows of [-12, 12]^3, projected to `columns` features.
-    refit: False to time the whole run. True to time only its posterior, recomputed from scratch after each measurement;
-    the measurements are made beforehand, by a run that is not timed.
+    refit: False to time the whole run. True to replay the measurements of an untimed run. In the replay, the posterior
+    is recomputed from scratch after each measurement, and only the replay is timed.
     """
     rng = np.random.default_rng(seed)
     points3 = rng.uniform(-12, 12, (rows, 3))

@@ -15,7 +15,11 @@ NOT_COUNTED = ("objective", "set-up")  # phases that `time` leaves out
 
 
 def entry(case: BenchCase, timed: Timed) -> dict[str, Any]:
-    """Return the numbers of one measurement in the suite's unit: medians over repeats, in total and by phase."""
+    """Return one measurement's entry in the report.
+
+    The measured times are medians over the repeats, in total and by phase. All times are in the suite's unit
+    (`Suite.unit`), and memory is in MB.
+    """
 
     def median(name: str) -> float:
         return case.units * float(np.median([run.get(name, 0.0) for run in timed.runs]))

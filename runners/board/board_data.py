@@ -17,7 +17,10 @@ MOST_ROWS = 200  # best configurations in one answer
 
 
 class BoardData:
-    """The experiments in some folders. private: True to show private records of real releases (noise not seeded)."""
+    """The experiments in some folders.
+
+    private: True to show the private records of all runs, False to show only those of simulations.
+    """
 
     def __init__(self, folders: Sequence[Path], private: bool = False) -> None:
         self.folders, self.private = list(folders), private

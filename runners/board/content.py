@@ -224,7 +224,11 @@ def _troubles(folder: ExperimentFolder, settings: Sequence[ReadSetting], private
 
 
 def _privacy_notes(settings: Sequence[ReadSetting], private: bool) -> list[str]:
-    """Return one warning if `private` lets private records be shown, else a sentence for each reason to hide them."""
+    """Return the page's notes on private records; there may be none.
+
+    private: True if the page shows private records; there is then one warning, or no note if all started trials are
+    simulations. If False, there is one note for each reason to hide the records of a setting.
+    """
     begun = [s for s in settings if any(r.phase != "waiting" for r in s.readings)]
     if private and any(r.facts.rng != "seeded" for s in begun for r in s.readings if r.phase != "waiting"):
         return ["this page shows private records of real releases (--private): keep it to yourself"]

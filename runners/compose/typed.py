@@ -85,7 +85,7 @@ def _with_space(cfg: DictConfig) -> DictConfig:
 
 
 def _with_theory(cfg: DictConfig) -> DictConfig:
-    """Replace `theory` by the noise variance lambda = 1 + 2 / T."""
+    """Set each noise variance that is the text `theory` to the number lambda = 1 + 2 / T, for T rounds."""
     found = {key: OmegaConf.select(cfg, key, throw_on_resolution_failure=False) for key in _NOISES}
     keys = [key for key, value in found.items() if value == "theory"]
     if "algorithm.own_gp.noise" in keys and cfg.algorithm.own_gp.fit != "given":

@@ -72,8 +72,8 @@ def site_party(site: SiteFolder) -> SiteParty:
 def server_party(project: Project, min_sites: int | None) -> ServerParty:
     """Return the server's part of the protocol that a project's study uses.
 
-    min_sites: for a trusted server, the least number of answers with which a step may end; None for more than half of
-    the sites. For a secure sum, it must be None.
+    min_sites: for a trusted server, the least number of answers with which a step may end. If `min_sites` is None, more
+    than half of the sites must answer. For a secure sum, `min_sites` must be None.
     """
     study = project.shared.study
     if study.trust == "nobody":

@@ -36,7 +36,10 @@ def summary_of(folder: RunFolder, rounds: int = 1) -> dict[str, Any] | None:
 
 
 def settled(folder: RunFolder) -> bool:
-    """Return False if the process of a finished run was killed before it removed its temporary files."""
+    """Return False if the folder has the summary of a finished run, but also temporary files.
+
+    The run's process was then killed after it wrote the summary and before it removed these files.
+    """
     return not ((folder.path / SUMMARY).exists() and folder.untidy())
 
 

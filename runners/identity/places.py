@@ -1,4 +1,7 @@
-"""Find the folder of a run: results/EXPERIMENT/LABEL-SETTING/SEED/, or SETTING/SEED/ for a trial of a sweep.
+"""Find the folder of a run in the results of an experiment.
+
+A new trial of a sweep gets the folder results/EXPERIMENT/SETTING/SEED/. Any other new run gets the folder
+results/EXPERIMENT/LABEL-SETTING/SEED/.
 
 A run's `lineage.json` holds digests of its setting, which leave out the number of rounds. So the run is found again
 when this number changes.
@@ -28,10 +31,11 @@ def run_folder_of(run: "RunIdentity", single: bool) -> RunFolder:
     Outside a sweep (`single`), there may be an earlier run that differs only in the number of rounds. A new run then
     gets the folder of this earlier run.
 
-    In a sweep, `run` is a trial. If a run outside the sweep started with the trial's setting and seed, the trial gets
-    the folder of this run. But the run may since have been continued or repeated, and have finished with another number
-    of rounds. In this case, a trial that is a simulation gets a folder of its own instead. A real trial (rng `os`)
-    raises ResultsError, because the trial would release more about the same data.
+    In a sweep, `run` is a trial. There may be an earlier run outside the sweep that had the same setting and seed when
+    it started. The trial then gets the folder of this earlier run. But the earlier run may since have been continued or
+    repeated, and have finished with another number of rounds. In this case, a trial that is a simulation gets a folder
+    of its own instead. A real trial (rng `os`) raises ResultsError, because the trial would release more about the same
+    data.
     """
     known = find_run(run.experiment, run.names.setting, run.settings.seed)
     if single:
@@ -46,10 +50,11 @@ def run_folder_of(run: "RunIdentity", single: bool) -> RunFolder:
 def trial_folder(
     experiment: Path, setting: str, seed: int, rounds: int | None, labelled: Sequence[str] | None = None
 ) -> RunFolder:
-    """Return the folder of a sweep's trial: SETTING/SEED, or LABEL-SETTING/SEED of a run outside the sweep.
+    """Return the folder of a sweep's trial, which need not exist yet.
 
-    If SETTING/SEED exists, this folder is returned. Otherwise the labelled folder is returned if its run is unfinished,
-    or has finished with `rounds` rounds (None: with any number). In all other cases, SETTING/SEED is returned.
+    If SETTING/SEED exists, this folder is returned. Otherwise, there may be an earlier run outside the sweep with the
+    same setting and seed. The folder of this run, LABEL-SETTING/SEED, is returned if the run is unfinished, or has
+    finished with `rounds` rounds (None: with any number). In all other cases, SETTING/SEED is returned.
     """
     known = find_run(experiment, setting, seed, labelled)
     if known is not None and rounds in (None, (read_object(known / "summary.json") or {}).get("rounds", rounds)):
@@ -105,7 +110,7 @@ def check_noise_of_other_lengths(run: "RunIdentity", folder: RunFolder) -> None:
 
 
 def _other_lengths(run: "RunIdentity") -> list[tuple[Path, str]]:
-    """Find the runs that equal `run`, except perhaps in the number of rounds and in the noise multiplier.
+    """Find the runs that equal `run`, ignoring the number of rounds and the noise multiplier.
 
     Returns the folder and the digest `family` of each run found. The run with the longest ledger comes first. Raises
     ResultsError if a lineage.json cannot be read.

@@ -21,18 +21,21 @@ logger = logging.getLogger(__name__)
 def resumed(
     experiment: Experiment, checkpoint: Checkpoint, folder: RunFolder, result: Result, run: LedgerCoverage
 ) -> tuple[int, float | None, int]:
-    """Prepare a run to start or resume; return the number of finished rounds, earlier epsilon, number of broadcasts.
+    """Prepare a run to start or to resume.
 
-    The ledger holds all broadcasts of the finished rounds. The server makes no broadcast in the last round of a run. If
-    the run now continues with more rounds, the former last round is repeated, this time with a broadcast. So this round
-    does not count as finished. Its observations are put into `result.observed`, and no objective is evaluated again.
+    Returns the number of finished rounds, the earlier epsilon, and the number of broadcasts that the whole run can
+    make, including those of the finished rounds.
 
-    In a real run (rng `os`), the earlier epsilon covers all charges in the ledger except those of the finished rounds.
-    In a simulation, the earlier epsilon covers no charges. The number of broadcasts is that of the whole run, including
-    the finished rounds.
+    The server makes no broadcast in the last round of a run. If the run now continues with more rounds, the former last
+    round is repeated, this time with a broadcast. So this round does not count as finished. The observations of this
+    round are put into `result.observed`, and no objective is evaluated again.
+
+    In a real run (rng `os`), the ledger may have charges that belong to no finished round, such as those of a run that
+    this run repeats. The earlier epsilon is the epsilon of these charges; None if it is infinite. A simulation ignores
+    such charges.
 
     run: the run's identity, which is written to an empty ledger if the run has releases to charge. Raises LedgerError
-    if the ledger names another run.
+    if the ledger names another run, or if the ledger lacks a broadcast of a finished round.
     """
     settings, seeded = experiment.settings, experiment.settings.privacy.seeded
     anew, summary = settings.again or not settings.resume, finished.summary_of(folder)

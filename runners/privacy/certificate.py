@@ -71,8 +71,8 @@ def audited(folder: Path, trials: int, allow: Sequence[str] = ()) -> dict[str, A
     """Audit a server with the run's settings, and return the contents of audit.json.
 
     trials: the number of runs in each of two worlds, which differ in one agent's messages; 0 for no such runs. allow:
-    packages and modules. The run's config.yaml may name their classes and functions. Raises ValueError for an
-    outsourced release, or if `trials` is too small and not 0.
+    packages and modules whose classes and functions the run's config.yaml may use. Raises ValueError for an outsourced
+    release, or if `trials` is too small and not 0.
     """
     checks.integer("--audit", trials, minimum=0)
     if 0 < trials < FEWEST:

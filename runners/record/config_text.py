@@ -1,4 +1,4 @@
-"""Write config.yaml as OmegaConf does, about ten times as fast."""
+"""Convert settings to the same YAML text as OmegaConf, but about ten times faster."""
 
 from typing import Any
 

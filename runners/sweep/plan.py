@@ -207,7 +207,10 @@ class _Settings:
 
 
 def outcome(setting: PlannedSetting, seeds: Sequence[int], options: SweepOptions) -> SettingOutcome | None:
-    """Return the outcome of a setting that a search suggested, read from files; None if a trial is still to run."""
+    """Read the outcome of a setting from the files of its trials, one for each seed.
+
+    Returns None if a trial still has to run, or if the sweep is not a search.
+    """
     folders = [setting.trial(seed).folder(setting.folder) for seed in seeds]
     trials = [(folder, state(folder)) for folder in folders]
     if options.search is None or any(options.is_to_run(known) for _, known in trials):

@@ -173,8 +173,8 @@ def copy_shared(sweep: SweepPlan, others: Sequence[SweepPlan]) -> None:
 def copy(source: Path, target: RunFolder) -> None:
     """Copy the finished run in the folder `source` to `target`.
 
-    Replaces an unfinished run in `target`. The experiment's name in the copied files becomes that of the experiment of
-    `target`. Raises ResultsError if the noise of the run is real (`privacy.rng` is not `seeded`).
+    Replaces an unfinished run in `target`. In the copied files, the name of the experiment is replaced by the name of
+    `target`'s experiment. Raises ResultsError if the run is real (its rng is not `seeded`).
     """
     config = read_yaml(source / "config.yaml")
     summary = json.loads((source / "summary.json").read_bytes())

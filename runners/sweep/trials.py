@@ -200,9 +200,9 @@ def read_plan(experiment: Path) -> list[Trial]:
 
 
 def names_no_folders(experiment: Path) -> bool:
-    """Return True if a trial in sweep.json is invalid, so that the whole file is ignored.
+    """Return True if sweep.json has a trial with an invalid value; the whole file is then ignored.
 
-    For example, a trial is invalid if its folder would be outside the experiment's folder.
+    For example, `setting` is invalid if the trial's folder would be outside the experiment's folder.
     """
     return not all(map(_names_a_folder, _planned(experiment)))
 

@@ -188,7 +188,7 @@ class _Listener(tune.Callback):
             self.warnings.setdefault(kind, []).append(text)
 
     def on_trial_recover(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
-        """Record that the process of a trial went away."""
+        """Record that a trial's process died; Tune then restarts the trial."""
         setting, ours = self._planned[trial.config["trial"]]
         folder, error = ours.folder(setting.folder), _last_error(trial)
         if "Traceback" not in error:  # an error in the worker is not a preemption

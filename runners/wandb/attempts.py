@@ -27,7 +27,7 @@ _RANDOM = 6  # random digits, since W&B never accepts an id twice, even of a del
 class WandbNote:
     """A note about the last attempt to log a run to W&B: the content of wandb.json in the run's folder.
 
-    finished: True if all rounds and the summary are logged. rounds: the last logged round; None unless finished.
+    finished: True if all rounds and the summary are logged. rounds: the last round's index; None if not finished.
     """
 
     id: str

@@ -91,7 +91,10 @@ def settings_table(runs: Sequence[RunOnDisk]) -> list[dict[str, Any]]:
 
 
 def _row(runs: Sequence[RunOnDisk], accountants: Sequence[str]) -> dict[str, Any]:
-    """Return the row of one setting. The final metric is None if it is hidden for one of the runs."""
+    """Return the table's row for the runs of one setting.
+
+    The final metric and its standard error are None if at least one run's `tracker.wandb.show` hides them.
+    """
     s, seeds = runs[0].summary, sorted(run.summary["seed"] for run in runs)
     finals = np.array([run.summary["final"]["mean"] for run in runs], dtype=float)
     errors = finals.std(ddof=1) / len(runs) ** 0.5 if len(runs) > 1 else np.nan

@@ -64,7 +64,10 @@ def server_metrics(row: Mapping[str, float | int | None]) -> Metrics:
 
 
 def visibility() -> dict[str, list[str]]:
-    """Return the metrics that an outsider of a real deployment sees (`released`), and others (`simulation-only`)."""
+    """Return the names of all metrics, in two lists under the keys `released` and `simulation-only`.
+
+    An outsider of a real deployment sees only the released metrics.
+    """
     names: dict[str, list[str]] = {"released": [], "simulation-only": []}
     for column in SERVER_SCHEMA:
         name = {"round": "round", "epsilon": EPSILON}.get(column.name, SERVER + column.name)

@@ -116,7 +116,7 @@ def _parameter(values: Interval | tuple[str, ...]) -> dict[str, Any]:
 
 
 def _number(word: str) -> int | float | str:
-    """Convert a word such as `0.5` to a number, unless `str` of the number differs from the word, as for `1e3`."""
+    """Convert a word to a number if `str(number)` gives the same word: `0.5` is converted, `1e3` is not."""
     try:
         value = json.loads(word)
     except ValueError:

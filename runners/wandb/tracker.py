@@ -67,13 +67,13 @@ class WandbTracker:
     ) -> None:  # fmt: skip
         """Open the W&B run.
 
-        Earlier offline attempts of this run are deleted, unless they were uploaded or `refused` is True.
+        If `refused` is False, deletes all earlier offline attempts of this run that were not uploaded.
 
         config: resolved settings. run_dir: the run's folder, which no other process uses. tags: further tags;
         `released` is added if only released metrics are shown, else `simulation`. epsilon: the epsilon before the
         first broadcast of the run; None if it is not finite. setting, label: hash and label of the settings. folder:
-        parent of the folder `wandb`, which several runs may share; None for run_dir. refused: True if the run will not
-        begin, because its privacy budget is spent.
+        W&B writes to `<folder>/wandb`, which several runs may share. If folder is None, W&B writes to
+        `<run_dir>/wandb`. refused: True if the run will not begin, because its privacy budget is spent.
         """
         if self.mode == "disabled":
             return

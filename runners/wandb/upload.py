@@ -34,7 +34,10 @@ def upload(experiments: Sequence[Path], follow: bool) -> int:
 
 
 def _follow(runs: Sequence[Path]) -> int:
-    """Upload runs while they are computed, until W&B has all; give up if none is computed for `GRACE_SECONDS`."""
+    """Upload runs while they are computed; return the exit code of W&B.
+
+    Gives up and returns 0 after `GRACE_SECONDS` in which no process was computing any of the runs.
+    """
     experiments, ids = {run.parents[1] for run in runs}, set(map(_id, runs))
     child, seen = _wandb("beta", "sync", "--live", runs=runs), time.monotonic()
     try:

@@ -1,7 +1,7 @@
 """Scores by which an adversary decides which of two tables a curator has released.
 
-A score takes the released rows in the table's order. A curator releases them in a secret order, which this adversary is
-assumed to know.
+The adversary is assumed to know the order of the released rows, even if a curator keeps the order secret. So the rows
+are put back into the table's order before a score is computed.
 """
 
 import math

@@ -36,8 +36,8 @@ _GAP = 1e3  # least ratio of a release's distances from the two column spaces th
 class Attack:
     """Two neighbouring tables, and a score that is larger if the neighbour was released.
 
-    words: how the neighbour differs from the table. table: the curator's table, or a copy. In the copy, the row that
-    differs in the neighbour is longer than all other rows, which are shortened if necessary.
+    words: how the neighbour differs from the table. table: the curator's table, or a copy with scaled-down rows. In
+    such a copy, the row in which the neighbour differs has a larger L2 norm than every other row.
     """
 
     words: str
@@ -56,9 +56,10 @@ class AttackResult:
     """The result of an attack on the privacy that is claimed for a release.
 
     verdict: the field `verdict.without` contains the scores of releases of the table, and `verdict.with_message` those
-    of releases of its neighbour. disjoint: True if every release lay in the column space of the released table, up to
-    rounding, and over a thousand times farther from the column space of the other table. Then the two distributions do
-    not overlap, and delta is 1 for every epsilon.
+    of releases of the neighbour. disjoint: True if every release fits only the table that it was made from. A release
+    fits only one table if it lies in that table's column space, up to rounding, and its distance from the other table's
+    column space is over a thousand times larger. Then the two distributions do not overlap, and delta is 1 for every
+    epsilon.
     """
 
     attack: Attack
@@ -94,9 +95,9 @@ def claim_of(transform: Transform, table: Table) -> Claim:
 def attacks(transform: Transform, table: Table, move: float = MOVE) -> list[Attack]:
     """Return the attacks that apply to a transform.
 
-    move: the distance that one row moves in the column-space attack. In the same unit, neighbouring tables differ by at
-    most 1. Raises ValueError if `move` is outside (0, 1]. With `Histogram` or `GaussianNoise`, also raises ValueError
-    if a table and its neighbour have the same release without noise.
+    move: the distance that one row moves in the column-space attack, as a fraction of the largest distance between
+    neighbouring tables. Raises ValueError if `move` is outside (0, 1]. With `Histogram` or `GaussianNoise`, also raises
+    ValueError if a table and its neighbour have the same release without noise.
     """
     checks.positive("move", move)
     if move > FARTHEST:
@@ -120,7 +121,7 @@ def told_apart(
     transform: Transform, attack: Attack, trials: int, seed: int = 0, system: bool = False,
     on_trial: Callable[[], None] = lambda: None,
 ) -> AttackResult:  # fmt: skip
-    """Release an attack's two tables `trials` times each and bound epsilon from below by the scores.
+    """Release both tables of an attack `trials` times, and compute a lower bound on epsilon from the scores.
 
     system: True for randomness from the operating system instead of a seed. on_trial: called after one release of each
     table. Raises ValueError for fewer than 20 trials or a transform without a guarantee.

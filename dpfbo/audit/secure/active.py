@@ -1,4 +1,7 @@
-"""Checks of a secure sum against a server that may send anything, and may reset a site to an older copy."""
+"""Checks of a secure sum against a server that may send any request.
+
+The server may also replace a site's folder with an older copy.
+"""
 
 import numpy as np
 
@@ -13,7 +16,7 @@ _UNUSED = 0xFC  # bits of a share's first byte that are always zero: a share has
 
 
 def signed_survivors(target: SumTarget) -> str:
-    """Check that a site helps to unmask the sum only if `threshold` sites have signed its list of survivors.
+    """Check that a site does not help to unmask a sum if fewer than `threshold` sites signed the list of survivors.
 
     Survivors are sites whose masked vectors the server has received.
     """
@@ -91,9 +94,9 @@ def signed_keys(target: SumTarget) -> str:
 def one_vector(target: SumTarget) -> str:
     """Check that a key masks only one vector, even after a site is restarted or restored from a copy.
 
-    The server may withhold from a restored site n the secret shares that site v sent. Site n must then use new masks.
-    With the old masks, n's masked vectors before and after the restoration would differ by exactly the mask of the pair
-    (n, v), and so reveal this mask.
+    A site adds one pair mask for each other site whose secret shares have arrived. After site n is restored, the server
+    may withhold the shares of site v, so that n leaves out the mask of the pair (n, v). Site n must then use new masks.
+    With the old masks, the difference of n's two masked vectors would reveal the mask of this pair.
     """
     run, N = SumRun(target).until("masked"), target.n_sites
     copies = [journal.copied() for journal in run.journals]

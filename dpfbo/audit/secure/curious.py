@@ -113,11 +113,12 @@ def _left_of_pairs(run: SumRun) -> tuple[dict[tuple[int, int], np.ndarray], np.n
 
 
 def two_worlds(target: SumTarget) -> str:
-    """Check that a server cannot tell whether site 0, the canary, sends zeros or a large vector that site 1 cancels.
+    """Check that a server cannot tell whether site 0, the canary, sends zeros or a large vector.
 
-    Each answer must have the same length in both worlds, and the canary's masked numbers must have the same
-    distribution. If the canary's plain vector is subtracted from its masked vector, the result must look uniform: about
-    1 in 256 entries must lie within 2^23 of zero, modulo 2^32.
+    In both cases, site 1 sends the negative of the canary's vector and all other sites send zeros, so the sum is zero.
+    Each answer must have the same length in both cases, and the canary's masked numbers must have the same
+    distribution. If the canary's plain vector is subtracted from the canary's masked vector, the result must look
+    uniform: about 1 in 256 entries must lie within 2^23 of zero, modulo 2^32.
     """
     worlds, lengths = [], []
     for loud in (0, _LOUD):

@@ -117,7 +117,7 @@ class SumRun:
         return np.frombuffer(raw(answer.payload["masked"], 4 * self.terms.size), "<u4")
 
     def until(self, step: str | None, absent: Collection[int] = ()) -> SumRun:
-        """Run the sum without `absent` sites to the start of a step, or to its end if `step` is None.
+        """Run the sum without the sites in `absent` until `step` begins, or to the end of the sum if `step` is None.
 
         Raises ClaimBroken if the sum fails.
         """

@@ -74,7 +74,10 @@ def _cases(rounds: RepeatedRounds, opposite: bool) -> list[tuple[list[dp_account
 def _compared(
     accountant: Accountant, events: tuple[dp_accounting.DpEvent, ...], delta: float, opposite: bool
 ) -> tuple[tuple[float, ...], tuple[float, float]]:
-    """Return the accountant's epsilons, from its methods `epsilon` and `curve`, and bounds on the exact epsilon."""
+    """Return two epsilons of the accountant, and a lower and an upper bound on the exact epsilon.
+
+    `Accountant.epsilon` computes the first of the two epsilons, and `Accountant.curve` computes the second.
+    """
     said = (accountant.epsilon(list(events), delta), accountant.curve(list(events), delta)[-1])
     kinds = Counter((q, z or 0.0) for q, z, _ in map(round_parameters, events))
     return said, epsilon_interval(tuple(kinds.items()), delta, said[0], opposite)

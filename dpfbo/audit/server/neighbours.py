@@ -74,10 +74,11 @@ def moved(rounds: RepeatedRounds) -> str:
 
 
 def _one_agent_sends(rounds: RepeatedRounds, t: int) -> Iterator[tuple[int, int, str, Tensor, Tensor | None]]:
-    """Yield (agent, seed, name, message, others) for each case that the check `moved` tries in round t.
+    """Yield the cases of round t for the check `moved`, each as (agent, seed, name, message, others).
 
-    The agent sends the message instead of the zero vector. others: the messages of the other agents, N x M, in which
-    the row of `agent` is ignored; None if the others send zero vectors.
+    In a case, the agent sends the message instead of the zero vector. name: a description of the message. others: the
+    messages of the other agents, N x M, in which the row of `agent` is ignored; None if all other agents send zero
+    vectors.
     """
     first = rounds.three_agents(t)
     for agent in dict.fromkeys([*first, *rounds.agents_by_weight(t)[:_AGENTS]]):

@@ -71,8 +71,8 @@ class Agents:
         message_center: True to subtract an agent's mean observation before its message is computed.
         local_initialisation: True for initial points in the agent's own region (the paper).
         design_kind: The design of the initial points, `uniform` or `sobol`.
-        averaged_gp: The models by which agents choose their queries, in place of `own_gp` and `follow`. After a
-            broadcast of a `SharedPrior`, the average also includes models that use the mean function of this prior.
+        averaged_gp: A Bayesian average of GPs, by which agents choose their queries; None to use `own_gp` and `follow`.
+            After a broadcast of a `SharedPrior`, the average also includes GPs with the mean function of this prior.
 
     Raises:
         SettingError: An argument is out of range, or contradicts the domain or the private prior.
@@ -227,9 +227,9 @@ class Agents:
         return gp.fit(Places(embedded(self.domain, state.x), psi), state.y, known), locate
 
     def expected_gains(self, state: AgentsState, broadcast: Broadcast | None, t: int) -> Tensor:
-        """Return the expected improvement at each agent's query of round t >= 1, n numbers in units of observations.
+        """Return the expected improvement at each agent's query of round t >= 1, n numbers.
 
-        Raises ValueError for agents that draw from their own GPs.
+        The numbers are in the units of the observations. Raises ValueError if `averaged_gp` is None.
         """
         if self.averaged_gp is None:
             raise ValueError("agents that draw from their own GPs compute no expected improvement")
@@ -256,7 +256,8 @@ class Agents:
     def fit_hyperparameters(self, state: AgentsState, clock: PhaseClock, last: int | None = None) -> None:
         """Refit the agents' own GPs if a fit is due; call this before `query`.
 
-        last: in a replay of a history, the last round of the history. A replay computes only its last fit.
+        last: in a replay of a history, the last round of the history; None otherwise. In a replay, a fit is skipped if
+        another fit is due later.
         """
         later = () if last is None else range(state.count + 1, self.n_init + last)
         if self.averaged_gp is None and self.own_gp.due(state.count) and not any(map(self.own_gp.due, later)):

@@ -94,8 +94,8 @@ class Block:
     def _imputed(self, y: Tensor) -> Tensor:
         """Replace each failed observation (NaN) in y, n x k, by the agent's worst value so far.
 
-        While an agent has no value, its failures are recorded as 0. In the agent's first round with a value, the worst
-        value of this round replaces the zeros of all earlier rounds, too.
+        While an agent has no value, its failures are recorded as 0. In the agent's first round with a value, these
+        zeros are replaced by the worst value of this round.
         """
         failed, n = y.isnan(), len(y)
         if self._valued.all() and not failed.any():

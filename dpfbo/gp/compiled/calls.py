@@ -72,10 +72,10 @@ def can_search(function: FeatureFunction, D: int) -> bool:
 
 
 def box_maximizers(function: FeatureFunction, left: Tensor, right: Tensor, rules: Rules) -> Tensor:
-    """Find the maximiser of each of B functions in a box, B x D, by the method of `Acquisition`.
+    """Return the maximisers of B functions in a box, as unit-cube points B x D.
 
-    The candidates are all pairs `(left_i, right_j)`, as in `BoxCandidates`. left: a x D1; right: b x D2; a and b are
-    powers of two.
+    The search is described at `Acquisition`. Its candidates are all pairs `(left_i, right_j)`, as in `BoxCandidates`.
+    left: a x D1; right: b x D2; a and b are powers of two.
     """
     features, B, D = function.features, len(function), function.regions.dimension
     maps, M, _ = features.frequencies.shape
@@ -157,11 +157,11 @@ def grid_improvements(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Find each agent's grid row of largest expected improvement.
 
-    A model consists of a kernel, a noise variance and the factor by which the known mean is multiplied. Returns each
-    agent's row (n), and the total probability of all the agent's models with a factor above 0 (n). Observed rows are
-    excluded. Improvements are averaged over the `kept` most probable models; a model is left out if its probability is
-    below `least_weight` times the largest. A row is -1 if no expected improvement reaches 1e-50, or if a covariance
-    matrix is not positive definite.
+    A model consists of a kernel, a noise variance and the factor by which the known mean is multiplied. Returns two
+    tensors of n entries: each agent's row, and each agent's probability that the factor is positive, summed over all
+    models. Observed rows are excluded. Improvements are averaged over the `kept` most probable models; a model is left
+    out if its probability is below `least_weight` times the largest. A row is -1 if no expected improvement reaches
+    1e-50, or if a covariance matrix is not positive definite.
 
     order: the W columns of the tables; plain: L x G x W, SE kernels of L length-scales; common: None, or a pair of
     tensors with the shared function's covariances (G x W) and variances (W); mean: W, the known mean; prior: J x R, log

@@ -52,7 +52,7 @@ def library() -> ctypes.CDLL | None:
 
 
 def computes(*numbers: Tensor) -> bool:
-    """Return whether there is a library and it can take these tensors: non-empty, float64 and on a CPU."""
+    """Return whether the compiled library is available and all tensors are non-empty, float64 and on a CPU."""
     plain = all(x.device.type == "cpu" and x.dtype == torch.float64 and x.numel() > 0 for x in numbers)
     return plain and library() is not None
 

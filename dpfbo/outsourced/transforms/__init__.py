@@ -120,9 +120,10 @@ class Transform(ABC):
         return public.n
 
     def candidate_rows(self, values: Tensor, order: Sequence[int] | None, table: Table) -> CandidateRows:
-        """Return the rows at which each candidate may be measured.
+        """Return, for each candidate, the rows of the table that may be measured if the modeler chooses this candidate.
 
-        order: see `Unreleased`. Raises ValueError if the size of the release does not fit the table.
+        values: the released values. order: for each released row, its row number in the table; None if the release
+        keeps the table's order. Raises ValueError if the size of the release does not fit the table.
         """
         n = len(table.rows)
         if len(values) != n or (order is not None and len(order) != n):

@@ -1,4 +1,4 @@
-"""The control for the transform `Histogram`: all public cells are candidates, and no counts are released."""
+"""The control with which `Histogram` is compared: all public cells are candidates, and no counts are released."""
 
 from dataclasses import dataclass
 

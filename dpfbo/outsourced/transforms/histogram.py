@@ -30,10 +30,9 @@ class Histogram(WithNoise, OverCells):
         epsilon: The epsilon of the release.
         delta: The delta of the release.
         noise: The sampler of the noise.
-        cells: The number of cells on the longest axis; other axes have cells in proportion. None for cells whose
-            average number of rows is about 5 standard deviations of the noise.
-        threshold: A cell is treated as empty if its noisy count is at most this multiple of the noise's standard
-            deviation.
+        cells: The number of cells on the longest axis; other axes have cells in proportion. None for the smallest
+            cells that contain about 5 sigma rows or more on average.
+        threshold: A cell is treated as empty if its noisy count is at most `threshold * sigma`.
 
     Guarantee:
         Neighbouring relation: two tables of n rows differ in one row by any distance. The paper's neighbours differ by

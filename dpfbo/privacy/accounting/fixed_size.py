@@ -23,10 +23,10 @@ _LARGEST_PRECISION = 1e8  # sum of 1 / m^2, beyond which epsilon counts as infin
 
 @dataclass(frozen=True)
 class FixedSize(AdditiveAccountant):
-    """Composes Rényi divergences of Gaussians on k of N agents (Wang, Balle, Kasiviswanathan 2019, Thm. 27).
+    """Composes Rényi divergences of rounds that sample k of N agents (Wang, Balle, Kasiviswanathan 2019, Thm. 27).
 
     Guarantee. Neighbouring relation: all messages of one agent are replaced by any other clipped messages
-    (replace-one); N is public. Event: each round is a Gaussian on a uniform subset of k of the N agents
+    (replace-one); N is public. Event: each round is a Gaussian mechanism on a uniform subset of k of the N agents
     (`SampledWithoutReplacementDpEvent`). Sensitivity: z is sigma / D, where `D = C max_n ||phi_n|| / q` is the largest
     weighted norm of a message that is clipped to norm C; phi_n are agent n's weights, and q is the sampling
     probability. Two messages are up to 2 D apart, so the event of a round has multiplier z / 2 (`events.round_event`).

@@ -1,4 +1,4 @@
-"""The Rényi accountant: dp-accounting's Rényi divergences, with its tighter conversion to epsilon."""
+"""The Rényi accountant; dp-accounting computes the Rényi divergences and converts them to epsilon."""
 
 import math
 from collections.abc import Sequence

@@ -19,7 +19,11 @@ _NEEDED_BY = "the landmine problem"
 
 @dataclass(frozen=True)
 class Fit:
-    """An SVM to score: the index of its mine field, its two hyper-parameters, and the seed of its Platt scaling."""
+    """An SVM to train and score.
+
+    field: the index of the landmine field whose data the SVM uses. C, gamma: the hyper-parameters of the SVM. seed: the
+    seed of Platt scaling.
+    """
 
     field: int
     C: float

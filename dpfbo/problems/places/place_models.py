@@ -1,4 +1,4 @@
-"""Models of the records of one place, without torch."""
+"""Regression and classification of the records of one place, such as a town; this module does not import torch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

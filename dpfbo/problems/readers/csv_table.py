@@ -38,7 +38,10 @@ def refuse(path: Path, name: str, bad: pd.Series, rule: str) -> None:
 
 
 def refuse_tiny(path: Path, column: pd.Series) -> None:
-    """Raise ValueError for a column's first field below 2.2e-308, the smallest positive float64 of full precision."""
+    """Raise ValueError if a column has a number below 2.2e-308, such as 0 or -1.
+
+    The error names the first row with such a number. 2.2e-308 is the smallest positive float64 of full precision.
+    """
     smallest = np.finfo(np.float64).smallest_normal
     refuse(path, str(column.name), column < smallest, f"above 0, at least {smallest:.3g}")
 

@@ -87,7 +87,10 @@ def _inside(group: Any, name: str, kind: type[Any]) -> Any:
 
 
 def _numbers(group: Any, name: str, most: int) -> Any:
-    """Return a dataset without reading it; raise ValueError unless it holds numbers, in at most `most` bytes."""
+    """Return the dataset `name` of an HDF5 group, without reading the data.
+
+    Raises ValueError if the data are not numbers, or take more than `most` bytes.
+    """
     import h5py
 
     data = _inside(group, name, h5py.Dataset)

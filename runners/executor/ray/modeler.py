@@ -1,7 +1,8 @@
 """Run the modeler of an outsourced run in a Ray actor.
 
-The actor's process receives the brief (`dpfbo.outsourced.loop.Brief`), the released values, indices and measurements,
-but not the run's settings, seed or problem.
+The actor's process receives the brief (`dpfbo.outsourced.loop.Brief`) and the released values. In each round, the
+process also receives the measurements and the indices of the measured candidates. The process does not receive the
+run's settings, seed or problem.
 """
 
 from collections.abc import Sequence

@@ -84,7 +84,7 @@ def _by_optuna(
 ) -> Iterator[Words]:
     """Yield suggestions of Optuna's TPE sampler.
 
-    The sampler assumes poor outcomes for the suggestions of this call, so that later ones tend to differ from them.
+    The sampler assumes that each suggestion has a poor outcome. So the next suggestions of this call tend to differ.
     """
     with needing("optuna", "sweep.search=optuna"):
         import optuna
