@@ -101,7 +101,10 @@ def table(groups: Sequence[SettingRuns], t: int) -> pd.DataFrame:
 
 
 def sigma_min(group: SettingRuns) -> float | None:
-    """Return the least singular value of the scaled, centred rows over all runs; None if a run did not record it."""
+    """Return the smallest `sigma_min` that the runs recorded; None if a run recorded none.
+
+    sigma_min is the least singular value of a table's scaled, centred rows.
+    """
     values = [run.summary.get("release", {}).get("sigma_min") for run in group.runs]
     return None if None in values else min(values)
 

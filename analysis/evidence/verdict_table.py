@@ -232,7 +232,7 @@ def _cells(finding: JudgedClaim) -> tuple[str, ...]:
 def _not_run(found: Sequence[JudgedClaim]) -> list[str]:
     """Return a line for each claim with the verdict "not run".
 
-    If all claims about an experiment have this verdict, the claims about the same figure share one line.
+    If nothing of an experiment was run, each of the experiment's figures has one line, with the number of claims.
     """
     begun = {f.experiment for f in found if f.verdict != NOT_RUN}
     lines = []

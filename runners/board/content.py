@@ -129,7 +129,10 @@ def _facts_of(setting: ReadSetting) -> TrialFacts:
 
 
 def _mean(setting: ReadSetting, phases: Collection[str]) -> dict[str, Any] | None:
-    """Return n, and mean and standard error over the n trials in `phases` whose metric is known; None if n = 0."""
+    """Return mean, standard error and number of the known metrics of a setting; None if no metric is known.
+
+    Only trials in one of the `phases` count.
+    """
     known = [r.mean for r in setting.readings if r.phase in phases and r.mean is not None]
     if not known:
         return None

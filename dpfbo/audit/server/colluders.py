@@ -63,7 +63,7 @@ def attacked_view(target: Target) -> str | None:
 
 
 def held_sum(mechanism: DistributedGaussian, values: Tensor) -> DistributedGaussian:
-    """Return a copy of the mechanism; the copy always releases `values`."""
+    """Copy the mechanism; the copy releases exactly `values`, whatever the messages and the noise are."""
     return _as(HeldSum, mechanism, held=values)
 
 
