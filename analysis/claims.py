@@ -83,7 +83,10 @@ def judge(runs: Mapping[str, Sequence[Run] | LoadError]) -> list[JudgedClaim]:
 
 
 def _other_sign(k: int, family: Sequence[int], stated: Sequence[StatedClaim], outcomes: Sequence[Outcome]) -> bool:
-    """Return True if an effect that the paper states for claim k's setting has the opposite sign in our runs."""
+    """Return True if the paper says that claim k's setting beats others, and our runs say that it is worse.
+
+    family: indices of the claims to search for such a statement of the paper.
+    """
     (where,) = stated[k].test.settings
     effects = (
         outcomes[j].evidence.holds

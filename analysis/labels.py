@@ -156,7 +156,10 @@ def _by_dotted_name(node: dict[str, Any], prefix: str, ignored: Collection[str])
 
 
 def telling(flats: Sequence[dict[str, Any]]) -> list[str]:
-    """Return few keys that distinguish the settings, chosen greedily."""
+    """Return a small set of keys whose values together tell the settings apart.
+
+    The keys are tried one by one. A key is chosen if it separates settings that the keys chosen before do not separate.
+    """
     keys = dict.fromkeys(key for one in flats for key in one)
     found: list[str] = []
     groups: list[tuple[Any, ...]] = [()] * len(flats)

@@ -64,7 +64,10 @@ class Run:
 
     @property
     def claimed_epsilon(self) -> float | None:
-        """The epsilon that PO-GP-UCB's paper claims for the release, without a guarantee; None for other algorithms."""
+        """The epsilon that the paper of PO-GP-UCB claims for the release; None for other algorithms.
+
+        The claim is no guarantee.
+        """
         return claimed_epsilon(self.config) if self.summary.get("published_claim") else None
 
     @property
@@ -219,9 +222,10 @@ def _order(group: Sequence[Run]) -> tuple[Any, ...]:
 
 
 def seeds_phrase(groups: Sequence[SettingRuns]) -> str:
-    """Return the number of seeds in words, such as `3 seeds`.
+    """Return the number of seeds in words, such as `3 seeds` or `3 seeds, each another function`.
 
-    If each of several seeds draws its own objective function or its own sample of a file, the words say so.
+    The second text says that each seed has its own random objective function. If each seed has its own random sample
+    of the records of a data file, the text is `3 seeds, each another sample of one file`.
     """
     counts = sorted({len(g.runs) for g in groups})
     phrase = f"{counts[0]} to {counts[-1]} seeds" if len(counts) > 1 else f"{counts[0]} seed{'s' * (counts[0] > 1)}"
@@ -233,7 +237,11 @@ def seeds_phrase(groups: Sequence[SettingRuns]) -> str:
 
 
 def normalised(node: Any) -> Any:
-    """Return the configuration with each `_target_` and each `server` replaced by its class name."""
+    """Return the configuration with class names instead of dotted paths.
+
+    Each `_target_` is shortened to the last part of its path. Each `server` section is replaced by the name of
+    the server's class.
+    """
     if isinstance(node, list):
         return [normalised(value) for value in node]
     if not isinstance(node, dict):

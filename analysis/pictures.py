@@ -1,8 +1,8 @@
 """The pictures of an experiment, with the numbers behind them.
 
-Each problem and metric has figures of regret against the iteration and, if runs are private, against epsilon. An
-experiment has a single figure instead if its runs have several target epsilons, or if `local` (no sharing) was run with
-several numbers of agents.
+The whole experiment has a single figure if its runs have several target epsilons, or if `local` (no sharing) was run
+with several numbers of agents. Otherwise, each problem and metric has a figure of regret against the iteration and, if
+runs are private, a figure of regret against epsilon.
 """
 
 from collections.abc import Iterator, Sequence

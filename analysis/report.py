@@ -38,7 +38,8 @@ drawn, which the report states; 2 for unknown options."""
 def experiments(results_dir: Path, names: Sequence[str]) -> list[str]:
     """Return the experiments with finished runs: those in `names`, or all if `names` is empty.
 
-    The user's own experiments come first. Raises LoadError if there are none, or one in `names` has no finished run.
+    The user's own experiments come first. Raises LoadError if `results_dir` contains no finished run. Also raises
+    LoadError if an experiment in `names` has no finished run.
     """
     claimed = {claim.experiment for claim in claims()}
     found = sorted(finished_experiments(results_dir), key=lambda n: (n in claimed or n in SHIPPED, figure_number(n), n))

@@ -70,7 +70,10 @@ class RunFiles:
 
 
 def _last_of_each(rows: pd.DataFrame) -> Iterator[np.ndarray]:
-    """Yield each agent's last value in each round; an agent's rows in a round must be adjacent."""
+    """Yield an array for each round, with the last metric value of each agent in the round.
+
+    Within a round, the rows of an agent must be adjacent.
+    """
     for _, of_round in rows.groupby("round"):
         agent, metric = of_round["agent"].to_numpy(), of_round["regret"].fillna(of_round["best"]).to_numpy()
         yield metric[np.append(agent[1:] != agent[:-1], True)]

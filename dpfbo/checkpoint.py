@@ -127,8 +127,8 @@ class Checkpoint:
         """Yield the stored rounds in order, from round 0.
 
         known: the number of rounds to read, all of which must have a file; None to stop at the first absent file.
-        Raises OSError if a file cannot be opened, or if one of the `known` files is absent. Raises CheckpointError for
-        a file that does not continue this run, or has another origin.
+        Raises OSError if a file cannot be opened, or if one of the `known` files is absent. Raises CheckpointError if a
+        file was edited, has another format, belongs to another run, or was made with other data or other code.
         """
         before = None if self._run is None else _head(self._run)
         for t in count() if known is None else range(known):
@@ -172,8 +172,9 @@ class Checkpoint:
     def forget_from(self, t: int, released: int | None = None) -> None:
         """Delete the files of rounds t and later; also delete release.npz if the run has no more use for this file.
 
-        released: the round at which the run resumes; None for t. If release.npz contains the release of this round, the
-        file is kept, and the run sends the same release again. A run that repeats its last finished round passes t - 1.
+        released: the round in which the run resumes; None for round t. If release.npz contains the release of this
+        round, the file is kept, and the run sends the same release again. If the run does round t - 1 again, pass
+        `released=t - 1`; the file of round t - 1 is not deleted.
         """
         for path in self.folder.glob("round-*.npz"):
             if int(path.stem.partition("-")[2]) >= t:

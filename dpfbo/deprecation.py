@@ -61,12 +61,12 @@ def deprecated(since: str, removed_in: str, instead: str) -> Callable[[Marked], 
         ...     check_ledger()
         True
         >>> print(caught[0].message)
-        check_ledger is deprecated since version 0.2.0, and is removed in version 0.3.0: use Ledger.verify
+        check_ledger is deprecated since version 0.2.0 and is removed in version 0.3.0: use Ledger.verify
     """
 
     def mark(marked: Marked) -> Marked:
         name = marked.__qualname__
-        text = f"{name} is deprecated since version {since}, and is removed in version {removed_in}: use {instead}"
+        text = f"{name} is deprecated since version {since} and is removed in version {removed_in}: use {instead}"
         return _warning(marked, text, DeprecationWarning)
 
     return mark

@@ -1,7 +1,7 @@
 """Wrap all undocumented functions of Hydra, Ray and W&B that the programs use.
 
-The first line of each function's docstring ends with the version of the library with which the function was checked.
-Before you raise a library's version in constraints.txt, check its functions again.
+Each wrapper was checked with one version of its library. The first line of the wrapper's docstring names this version.
+Before you raise a library's version in constraints.txt, check the wrappers of this library again.
 """
 
 from __future__ import annotations

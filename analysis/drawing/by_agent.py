@@ -23,7 +23,11 @@ BANDS = ((5, 95, 0.14), (25, 75, 0.26))  # low and high quantile in percent, opa
 
 
 def table(run: RunFiles) -> pd.DataFrame:
-    """Return a row for each round: number of `agents` with a value, their `mean`, and quantiles `q05` to `q95`."""
+    """Return a row for each round, with the mean and quantiles of the metric over the agents.
+
+    The columns are `round`; `agents`, the number of agents with a value; `mean`; and the quantiles `q05`, `q25`, `q50`,
+    `q75` and `q95`. Raises LoadError if no agent has a value in any round.
+    """
     rows = []
     for round, metric in enumerate(run.metric_by_round()):
         known = metric[~np.isnan(metric)]

@@ -30,9 +30,9 @@ LOGARITHMIC_FROM = 12.0  # ratio of largest to smallest epsilon above which the 
 def spent(group: SettingRuns, t: int, accountant: str) -> float | None:
     """Return the epsilon of all releases before the query of round t; None if it is not finite.
 
-    A setting has an epsilon for every round only by the accountant that it was run with. This accountant is used if the
-    setting has no epsilon by `accountant`. With any other accountant, the epsilon is known after the last round only,
-    and an earlier t raises LoadError.
+    If the setting has no epsilon by `accountant`, the accountant of the setting's runs is used instead. The accountant
+    of the runs has an epsilon for every t. With any other accountant, LoadError is raised if t is less than the number
+    of rounds, because only the epsilon of the whole run is known.
     """
     own = captions.accountant_of(group, accountant)
     epsilon = group.epsilon(own)

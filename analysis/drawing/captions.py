@@ -62,10 +62,10 @@ def accountant_in_words(name: str) -> str:
 def with_epsilon(label: str, group: SettingRuns, epsilon: float | None, wanted: str = ACCOUNTANT) -> str:
     """Return a legend entry such as `DP-FTS, z = 1 (ε = 7.05)`; labels of settings without privacy are unchanged.
 
-    wanted: the accountant of the picture. epsilon: the setting's epsilon; None if not finite. If the setting has an
-    epsilon by `wanted`, pass this epsilon. Otherwise, pass the epsilon by the accountant that the setting was run with;
-    the entry then names this accountant. A label that states a target epsilon is unchanged if the target is by
-    `wanted`, and `epsilon` is 98 % to 100 % of the target.
+    wanted: the accountant of the picture. epsilon: the setting's epsilon by the accountant `wanted`; None if not
+    finite. If the setting has no epsilon by `wanted`, pass the epsilon by the accountant that the setting was run with.
+    The entry then names this accountant. The label of a setting with a target epsilon already states the target. Such a
+    label is unchanged if the setting was run with `wanted` and `epsilon` is 98 % to 100 % of the target.
     """
     if not group.private:
         return label
@@ -84,7 +84,10 @@ def with_epsilon(label: str, group: SettingRuns, epsilon: float | None, wanted: 
 
 
 def release_in_words(groups: Sequence[SettingRuns]) -> str:
-    """Return sentences on the data, epsilons and neighbouring relations of outsourced settings."""
+    """Return sentences on the rounds, data, privacy and error bands of runs by a curator and a modeler.
+
+    The sentences on privacy state delta, and for guaranteed epsilons also the neighbouring relation.
+    """
     parts = [f"One curator, one modeler, T = {joined_by_or({g.rounds for g in groups})} rounds after the first point."]
     parts += [f"Data: {text}." for text in stand_ins(groups)]
     claimed = [g for g in groups if g.first.claimed_epsilon is not None]
@@ -105,7 +108,11 @@ def deltas(groups: Sequence[SettingRuns]) -> str:
 
 
 def cut_off(groups: Sequence[SettingRuns], shown: Span) -> str:
-    """Return a text such as `Rounds 0 to 7 of some lines are above the picture.`; empty if every line begins inside."""
+    """Return a sentence that says which of the first rounds are outside the picture.
+
+    An example is `Rounds 0 to 7 of some lines are above the picture.` The text is empty if the value of every line
+    at round 0 is within `shown`, the range of the vertical axis.
+    """
     means = [g.curve()["mean"].to_numpy() for g in groups]
     for side, outside in (("above", [m > shown.high for m in means]), ("below", [m < shown.low for m in means])):
         counts = [int(out.size if out.all() else out.argmin()) for out in outside]  # leading rounds outside

@@ -198,9 +198,9 @@ def _panel(
 
 
 def _sends_queries(run: Run) -> bool:
-    """Return True if the run's server sends weight vectors, rather than a shared prior or nothing.
+    """Return True if the run's server sends weight vectors to the agents.
 
-    Agents get their queries by maximising the function with these weights.
+    Only such runs depend on the length-scale of the shared features.
     """
     return run.config["algorithm"].get("server") in ("Server", "PeerExchange")
 
@@ -214,5 +214,5 @@ def _key(run: Run) -> PointKey:
 
 
 def _variant(run: Run) -> tuple[object, ...]:
-    """Return the key of a panel; its last entry is the length-scale of the shared features."""
+    """Return a key of the run: the variant of the problem, then the length-scale of the shared features."""
     return *variant(run), run.config["algorithm"].get("lengthscale")

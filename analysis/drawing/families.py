@@ -1,6 +1,7 @@
-"""Families: outsourced settings that differ only in claimed epsilon, only in guaranteed epsilon, or only in r.
+"""Families of outsourced settings: the settings of one family differ in one number only.
 
-r is the number of released columns.
+This number is the claimed epsilon (published, but not guaranteed), the guaranteed epsilon, or r, the number of released
+columns.
 """
 
 from collections.abc import Mapping, Sequence
@@ -81,7 +82,7 @@ def _one_of(look: Style, i: int, n: int) -> Style:
 def _swept(claimed: Sequence[SettingRuns]) -> tuple[tuple[CurveFamily, ...], tuple[CurveFamily, ...]]:
     """Return the families in which the claimed epsilon varies, and the families in which r varies.
 
-    claimed: settings with an epsilon that is claimed without a guarantee. r is the number of released columns.
+    claimed: settings whose epsilon is claimed in a paper, but not guaranteed. r is the number of released columns.
     """
     if not claimed:
         return (), ()

@@ -1,6 +1,6 @@
-"""Gain of sharing over tuning alone, by the number of agents, for each epsilon.
+"""The gain of sharing over the baseline `local`, by the number of agents, for each epsilon.
 
-The baseline `local` shares nothing, but has the same optimiser and first points.
+In `local`, each agent tunes on its own, with the same optimiser and first points as in the other algorithms.
 """
 
 import math
@@ -24,7 +24,11 @@ BLIND = 0.01  # target epsilon below which a release counts as noise alone
 
 
 def has_gains(runs: Sequence[Run]) -> bool:
-    """Return True if all runs trust the server, and one problem has `local` runs with different numbers of agents."""
+    """Return True if the gain can be drawn against the number of agents.
+
+    At least one problem must have `local` runs with different numbers of agents, and every private run must have a
+    trusted server.
+    """
     if any(trust_in_words(run) for run in runs):
         return False
     sizes: dict[object, set[int]] = {}

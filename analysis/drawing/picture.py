@@ -56,7 +56,10 @@ class Series:
 
 
 def curve(group: SettingRuns, label: str, style: Style, published: Mapping[float, float]) -> Series:
-    """Return the series of a setting by iteration."""
+    """Return the setting's curve: the mean metric after each round, with standard errors.
+
+    published: published values by round.
+    """
     found = group.curve()
     x, mean, se = found.index.to_numpy(), found["mean"].to_numpy(), np.nan_to_num(found["se"].to_numpy())
     return Series(label, style, CURVE, x, mean, se, published)
@@ -160,10 +163,11 @@ def picture(
     title: str, panels: Sequence[PicturePanel | None], caption: str, metric: tuple[str, str], style: PageStyle,
     columns: int | None = None, legend_above: bool = False,
 ) -> Figure:  # fmt: skip
-    """Draw panels, row by row; None leaves a gap. The figure's axes are in the order of the panels.
+    """Draw panels, row by row; None leaves a gap.
 
-    A legend above the panels lists the series that all panels have in common. legend_above: True to list all other
-    series there too; False to list them in a legend of each panel that shows them. metric: result of `metric_label`.
+    The figure's axes are in the order of the panels. A legend above the panels lists the series that every panel has.
+    legend_above: True if the legend above lists the remaining series too; False if each panel has a legend of its own
+    for its remaining series. metric: result of `metric_label`.
     """
     shown = [panel for panel in panels if panel is not None]
     by_label = {one.label: one for panel in shown for one in panel.series}

@@ -22,7 +22,7 @@ NARROW = 5.0  # largest width in inches of a page whose marks need more room
 
 
 def releases_by_epsilon(groups: Sequence[SettingRuns], t: int, style: PageStyle = SCREEN) -> Page:
-    """Draw regret after round t against epsilon, with a panel each for claimed and guaranteed values."""
+    """Draw regret after round t against epsilon: one panel for claimed epsilons, one for guaranteed epsilons."""
     found, known, lower = families(groups), published_values(groups), groups[0].first.summary["lower_is_better"]
     claimed, guaranteed = "claimed ε, no guarantee", f"ε (guaranteed, δ = {deltas(groups)})"
     sides = [(claimed, claimed, found.claimed, known), ("guaranteed ε", guaranteed, found.guaranteed, {})]

@@ -54,7 +54,7 @@ def panels(groups: Sequence[SettingRuns]) -> list[SweepPanel]:
 def _swept(
     name: str, family: Sequence[SettingRuns], centre: SettingRuns, key: str, keys: Sequence[str], rest: Sequence[Curve]
 ) -> SweepPanel:
-    """Return the panel of `centre`, of `rest`, and of the settings that differ from `centre` only in `key`."""
+    """Return one panel that shows `centre`, the settings that differ from `centre` only in `key`, and `rest`."""
     line = [g for g in family if all(g.first.flat.get(k) == centre.first.flat.get(k) for k in keys if k != key)]
     values = {g.label: g.first.flat.get(key) for g in line}
     if all(isinstance(value, int | float) for value in values.values()):

@@ -52,7 +52,7 @@ class StatedClaim:
 
     @property
     def tested(self) -> tuple[selection.Case, ClaimTest]:
-        """The case and the test, by which repeated claims are recognised."""
+        """The key that two claims share if one repeats the other: the case and the test."""
         return replace(self.case, variant=()) if self.test.form == EPSILON else self.case, self.test
 
     @property
@@ -64,7 +64,7 @@ class StatedClaim:
         """Test the claim on `runs`.
 
         The claim is "not run" if one of its settings has no run. The claim is "not decided" if the runs do not allow
-        the test, for example because several settings could be meant.
+        the test, for example if runs of several configurations match one of the claim's settings.
         """
         if not runs:
             return Outcome(f"no finished run of {self.experiment}", None, "–", Evidence(otherwise=NOT_RUN))
@@ -83,10 +83,10 @@ class JudgedClaim:
     ours: estimate ± standard error; a difference is positive if it supports the claim. standard_errors: as in
     `claim_tests.Outcome`. units: number and kind of the independent units. kind: "effect", "agreement", "epsilon",
     "control" or "own". form: form of the test. repeats: id of the earlier claim that this claim repeats; may be empty.
-    A claim repeats an earlier claim if both have the same problem, N, T, metric and test. A superiority claim of the
-    source `own` also repeats an earlier such claim if both compare the same values in the same way. margin: relative
-    difference within which the verdict is "level". needed: estimated number of independent units that would decide an
-    undecided claim. p: p-value of the test for "holds".
+    A claim repeats an earlier claim if both have the same problem, N, T, metric and test. There is a second rule for
+    superiority claims with the source `own` (our findings): the later claim repeats the earlier one if both compare the
+    same values in the same way. margin: relative difference within which the verdict is "level". needed: estimated
+    number of independent units that would decide an undecided claim. p: p-value of the test for "holds".
     """
 
     id: str
@@ -128,9 +128,9 @@ def all_claims() -> tuple[StatedClaim, ...]:
 def _stated(entry: Mapping[str, Any], inherited: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[StatedClaim]:
     """Yield the claims of a YAML entry, for each combination of the values in its key `for`.
 
-    In the texts of the entry, {name} is replaced by the value of `name` in the combination. The key `only` lists the
-    allowed values: a combination with any other value has no claim. Entries under the key `claims` inherit all keys of
-    this entry except those in `LEAF`.
+    In the texts of the entry, {name} is replaced by the value of `name` in the combination. The key `only` gives the
+    allowed values of some names. A combination is skipped if the value of such a name is not allowed. Entries under the
+    key `claims` inherit all keys of this entry except those in `LEAF`.
     """
     for chosen in _combinations(entry.get("for", {})):
         known = dict(values) | {name: _filled(value, values) for name, value in chosen.items()}

@@ -1,7 +1,8 @@
 """Tests of claims, which return an estimate and the evidence for a verdict.
 
-Every test has the `settings` it needs, its `form`, and `words` on how the claim is measured. `outcome` raises NotRun if
-a setting has no run, and Unclear if the runs cannot decide.
+Every test has three attributes: `settings`, the settings that it needs; `form`, the form of the test, such as
+"superiority"; and `words`, a text that says how the claim is measured. The method `outcome` raises NotRun if a setting
+has no run, and Unclear if the runs cannot decide the claim.
 """
 
 import math
@@ -51,9 +52,9 @@ class Comparison:
     """A test of linear inequalities in the settings' measures.
 
     The claim holds if all inequalities in `ends` hold. The difference of the two sides of an inequality is computed for
-    each independent unit (a function or a seed), and averaged over the units. weights: weights of the printed estimate.
-    level: inequalities for the verdict "level"; if all of them hold, the settings differ by less than `margin`. before,
-    after: texts to put before and after `measure.words`.
+    each independent unit (a function or a seed), and averaged over the units. weights: coefficient of
+    each setting's measure in the printed estimate. level: inequalities for the verdict "level"; if all of them hold,
+    the settings differ by less than `margin`. before, after: texts to put before and after `measure.words`.
     """
 
     form: str

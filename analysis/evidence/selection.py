@@ -43,8 +43,8 @@ class Case:
 
     problem: name of the problem; a name that ends with `_`, such as `digits_`, includes every problem whose name begins
     with it. variant: required values of the problem's parameters. longest: each run has at least T and at most
-    `longest` rounds; None means exactly T rounds. Curves are cut off after round T. margin: two settings count as level
-    if they differ by less than this fraction of the metric.
+    `longest` rounds; None means exactly T rounds. Curves are cut off after round T. margin: a relative difference, such
+    as 0.05 for 5 %; two settings count as level if their values of the metric differ by less.
     """
 
     problem: str
@@ -95,8 +95,9 @@ class Case:
 class SettingFilter:
     """A filter that selects the runs of a setting by values of its configuration.
 
-    words: name of the setting; keys: required values, by dotted name; free: keys that may have any value. Other keys
-    are compared with the defaults of the paper and of the problem's preset; keys without a default are free.
+    words: name of the setting. keys: required values, by dotted name. free: keys that may have any value. Every other
+    key must have its default value, which comes from the paper or from the problem's preset. A key without a default
+    may have any value.
     """
 
     words: str = field(compare=False)

@@ -67,10 +67,11 @@ REIMPLEMENTED = (
 
 
 def distinct(found: Sequence[JudgedClaim]) -> list[JudgedClaim]:
-    """Return one claim of each group of repeated claims, the one with the most evidence.
+    """Return one claim of each group of repeated claims, the claim with the most evidence.
 
-    A claim with the verdict "not run" has the least evidence. Ties are decided by the number of estimates with a
-    standard error, and then by the number of independent units (seeds, functions or splits).
+    A claim with the verdict "not run" has the least evidence. Among the other claims, the number of estimates with a
+    standard error decides. If these numbers are equal, the sample size (number of independent seeds, functions or
+    splits) decides.
     """
     best: dict[str, JudgedClaim] = {}
     for f in found:

@@ -5,8 +5,8 @@ agent is never a unit. A claim is a linear contrast of settings, computed for ea
 mean `d` of the contrast over `n` units has the standard error `se = s / sqrt(n)`, where s is the standard deviation.
 `d / se` is tested one-sided by Student's t with `n - 1` degrees of freedom. If there are fewer than `FEWEST` units, or
 if the contrast has the same value for all units, the p-value is 1. The claims about one figure are a family, whose
-family-wise error rate is at most `LEVEL`. A family is judged with the planned seeds, and again if seeds are added. The
-limit is `LOOKS` judgements in all. For experiments that were judged more often, a higher limit is listed under `looks`
+family-wise error rate is at most `LEVEL`. A family is judged with the planned seeds, and again if seeds are added, but
+at most `LOOKS` times. If an experiment was judged more often, a higher limit is listed for the experiment under `looks`
 in `published/settings.yaml`. Each time, the family is tested by Holm's procedure (1979) at `LEVEL` divided by the limit
 (Bonferroni).
 """
@@ -158,10 +158,11 @@ class Evidence:
         return found
 
     def units_needed(self, level: float) -> int | None:
-        """Return the smallest sample size (number of independent units) that suffices for one of the verdicts.
+        """Return the smallest sample size (number of independent units) that would probably decide the claim.
 
-        With this sample size, each test that the verdict requires has about the power `POWER`. The calculation treats
-        the present means and standard deviations as exact. Returns None if no finite sample size suffices.
+        For each of the verdicts "holds", "level" and "contrary", a sample size is computed at which every test that the
+        verdict requires has about the power `POWER`. The smallest of these sample sizes is returned, or None if none is
+        finite. The calculation treats the present means and standard deviations as exact.
         """
         wanted = [max(d.units_needed(level) for d in ds) for ds in (self.holds, self.level) if ds]
         wanted += [d.negated().units_needed(level / len(self.holds)) for d in self.holds]
@@ -173,8 +174,9 @@ def family_verdicts(family: Sequence[Evidence], looks: int = LOOKS) -> list[tupl
     """Return the verdict on each claim of a family and, for an undecided claim, the sample size needed to decide it.
 
     The sample size is None for all other claims, and if it is unknown. All tests of the family share Holm's correction.
-    If a claim passes the tests of several verdicts, it gets the verdict that comes first in `VERDICTS`. looks: number
-    of times that the family may be judged, this time included.
+    If a claim passes the tests of several verdicts, it gets the verdict that comes first in `VERDICTS`. looks: how many
+    times the family may be judged in total, past and future. Each time, the family-wise error rate is at most
+    `LEVEL / looks`.
     """
     level = LEVEL / looks
     tests = sorted((p, k, verdict) for k, claim in enumerate(family) for verdict, p in claim.p.items())

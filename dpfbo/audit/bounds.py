@@ -6,10 +6,9 @@ false-positive and false-negative rates. Every (eps, delta)-private mechanism sa
     1 - delta - FNR <= e^eps FPR    and    1 - delta - FPR <= e^eps FNR          (Kairouz, Oh, Viswanath 2015)
 
 so that `eps >= log((1 - delta - FNR) / FPR)`. Clopper-Pearson upper bounds replace both rates. Two thresholds are
-chosen on the first half of the trials. The first threshold maximises the bound on epsilon. At the second threshold,
-`FNR` is farthest below the trade-off curve, which is the least false-negative rate that the claimed (eps, delta) pairs
-allow at each `FPR`. The second half of the trials gives the result. The upper bounds of this half hold jointly with
-95 % confidence.
+chosen on the first half of the trials. The first threshold maximises the bound on epsilon. The second threshold
+maximises `f(FPR) - FNR`, where `f(FPR)` is the least false-negative rate that the claimed (eps, delta) pairs allow at
+`FPR`. The second half of the trials gives the result. The upper bounds of this half hold jointly with 95 % confidence.
 """
 
 from collections.abc import Sequence
@@ -104,9 +103,10 @@ def verdict(without: np.ndarray, with_message: np.ndarray, claim: Claim) -> Verd
 
 
 def most_shown(claim: Claim, trials: int) -> float:
-    """Return the lower bound on epsilon that `verdict` finds if its test makes no errors; no other result is larger.
+    """Return the largest lower bound on epsilon that `verdict` can find with this number of trials.
 
-    trials: the number of trials without one agent's message; the number of trials with it is the same.
+    `verdict` finds this bound only if its test makes no errors. trials: the number of trials without one agent's
+    message, equal to the number of trials with the message.
     """
     rate = upper_bound(np.array(0), trials - trials // 2, (1 - CONFIDENCE) / 2)
     return float(_epsilon(rate, rate, claim.delta))

@@ -59,9 +59,9 @@ class Profile:
 def promised(accountant: Accountant, events: Sequence[dp_accounting.DpEvent]) -> Profile:
     """Return the (eps, delta) pairs that the events of a ledger promise.
 
-    If all events are Poisson-sampled Gaussians with noise multipliers above 0, a delta is computed from the events for
-    each epsilon of a grid. This delta is exact if all sampling probabilities are 1; otherwise, it is an upper bound.
-    In all other cases, the accountant computes an epsilon for each of 24 deltas.
+    If every event is a Poisson-sampled Gaussian with noise, a delta is computed for each epsilon of a grid: the exact
+    delta if all sampling probabilities are 1, an upper bound if not. If any event is of another kind or without noise,
+    the accountant computes an epsilon for each of 24 deltas.
     """
     try:
         rounds = Counter(sampled_gaussian(event) for event in events)

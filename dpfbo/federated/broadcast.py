@@ -23,7 +23,7 @@ class AgentVectors:
 
 @dataclass(frozen=True)
 class Points:
-    """One query per agent, such as a random point from a control server. values: N x D unit-cube points."""
+    """One query per agent. values: N x D unit-cube points."""
 
     values: Tensor
 

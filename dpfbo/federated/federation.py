@@ -79,7 +79,7 @@ def run(
             agents drop the earlier one, unless it is a `SharedPrior`, which they keep.
 
     Returns:
-        All rounds, with the broadcast that the agents may follow next.
+        `result` with all rounds, 0..T; a new `FederatedResult` if `result` is None.
 
     Example:
         >>> import dpfbo
@@ -134,9 +134,9 @@ class LocalPopulation:
 
 @dataclass
 class ShardMessages:
-    """The messages of one round (`Contributions`), computed when the server adds them up.
+    """The messages of one round, which are computed only when the server calls `add_up`.
 
-    seconds: the time spent in `add_up`.
+    Implements `mechanism.Contributions`. seconds: the time spent in `add_up`.
     """
 
     shard: Shard

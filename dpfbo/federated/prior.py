@@ -134,12 +134,12 @@ def infer(values: Tensor, b: Tensor, noise: float, sums: DesignSums, features: N
 
 
 def expected_signal(sums: DesignSums, features: NystromFeatures, noise: float) -> float:
-    """Return the expected correlation, 0 to 1, of the shared function's posterior means with and without noise.
+    """Return the expected correlation, from 0 to 1, of two posterior means of the shared function.
 
-    The mean with noise is inferred from the noisy sum of the messages, and the mean without noise from the exact sum.
-    The squared correlation is the variance of the mean with noise, divided by the variance of the mean without noise.
-    Both variances are averages over objectives drawn from the model, and are computed from public values. The
-    objectives share 70 % of their variance, and have length-scales from the middle half of the model's list.
+    The first mean is inferred from the noisy sum of the messages, and the second from the exact sum. The squared
+    correlation is the variance of the first mean divided by the variance of the second. Both variances are computed
+    from public values, for objectives that are drawn from the model. These objectives share 70 % of their variance.
+    Their length-scales are those of the model, without the shortest quarter and the longest quarter.
     """
     D = features.coefficients
     middle = slice(len(D) // 4, len(D) - len(D) // 4)
@@ -166,10 +166,10 @@ def symmetric(triangle: Tensor, M: int) -> Tensor:
 def known_mean(prior: SharedPrior, n_init: int, t: int) -> KnownMean:
     """Return the shared mean as a `KnownMean`, with the prior weights of the models that use the shared mean.
 
-    For each length-scale l, there are models with and without the shared mean. After t observations, a model with the
-    shared mean has `6 L p_l R (n_init / t)^3` times the prior weight of a model without. L is the number of
-    length-scales, and p_l is the probability of length-scale l given the release. R is the fraction of an objective's
-    variance that the release explains. This factor falls with more data, like the weight of a user's prior in piBO
+    For each length-scale l, there are models with and without the shared mean. After t observations, the prior weight
+    of a model with the shared mean is `w_l = 6 L p_l R (n_init / t)^3` times the prior weight of a model without. L is
+    the number of length-scales, and p_l is the probability of length-scale l given the release. R is the fraction of an
+    objective's variance that the release explains. As t grows, w_l falls, like the weight of a user's prior in piBO
     (Hvarfner et al., ICLR 2022).
     """
     covariance = symmetric(prior.covariance, len(prior.mean))

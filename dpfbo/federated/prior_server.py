@@ -22,9 +22,9 @@ from dpfbo.gp.nystrom import NystromFeatures
 class PriorServer(ServerKind):
     """The server that broadcasts the posterior of the agents' shared function, given the noisy sum of their messages.
 
-    A lost or unusable message counts as zero in the release. The public sums over all designs still contain the initial
-    points of an agent whose message was lost, because it is secret which agents sent a message. The inferred mean is
-    therefore too small by about the fraction of lost messages.
+    A lost or unusable message counts as zero in the release. It is secret which messages were lost, so the posterior is
+    computed as if all messages had arrived. The inferred mean is therefore too small by about the fraction of lost
+    messages.
 
     Args:
         server: The aggregating server; its weights must be uniform.
@@ -33,8 +33,8 @@ class PriorServer(ServerKind):
 
     Guarantee:
         Only the mechanism's release depends on the agents' data; ledger, budget and guarantee are those of `Server`.
-        The designs of all agents and the sums over them are public. Inference is a post-processing of the release and
-        of public numbers.
+        The initial points of all agents are public. Inference is a post-processing of the release and of numbers that
+        are computed from these points.
     """
 
     server: Server
@@ -61,7 +61,7 @@ class PriorServer(ServerKind):
 
     @cached_property
     def sums(self) -> DesignSums:
-        """The public sums over all agents' designs."""
+        """The matrices that `infer` needs (`DesignSums`), computed from the public initial points of all agents."""
         return DesignSums.of(self.design, self.features, self.server.n_agents)
 
 

@@ -10,9 +10,9 @@ with an error of at most eps, `|k(x, x') - phi(x)^T phi(x')| <= eps`:
     vartheta_t = (1 - p_t) sum_i sum_{n in C_t} phi_n^(i),    C_t = {n : ||omega_{n,t}||_2 > S / sqrt(P)}
 
 In round t - 1, agent n sends the message omega_{n,t} of M numbers, and the server makes a broadcast from the messages.
-In round t, the agent follows this broadcast with probability 1 - p_t. All terms of round t are about this broadcast.
-Agent n has the weight phi_n^(i) in region i of P; phi_max is the largest weight. The mechanism has the sampling
-probability q, the noise multiplier z and the clip norm S. gamma_t is the information gain.
+In round t, each agent follows this broadcast with probability 1 - p_t. All terms of round t are about this broadcast.
+The domain is divided into P regions. In region i, agent n has the weight phi_n^(i); phi_max is the largest weight. The
+mechanism has the sampling probability q, the noise multiplier z and the clip norm S. gamma_t is the information gain.
 
 Proposition 1: there are constants c1 and c2 such that, for any epsilon < c1 q^2 T and delta > 0, DP-FTS-DE is
 (epsilon, delta)-private if `z >= c2 q sqrt(T log(1 / delta)) / epsilon`. This epsilon is not the kernel error eps.
@@ -49,9 +49,10 @@ def greedy_information_gain(K: Tensor, steps: int, noise: float) -> Tensor:
     """Return the information gains gamma_1, .., gamma_steps of a greedily grown set A of candidates.
 
     Each step adds the candidate of largest posterior variance (Srinivas et al. 2010); a candidate may be added more
-    than once. After t steps, gamma_t is `1/2 log det(I + K_A / noise)`. It is at least (1 - 1/e) times the largest gain
-    of any t candidates. K: ... x n x n, the candidates' kernel matrix; noise: lam, the variance of observation noise.
-    Returns ... x steps, in O(steps^2 n).
+    than once. After t steps, gamma_t is `1/2 log det(I + K_A / noise)`. gamma_t is at least (1 - 1/e) times the
+    largest gain of any t candidates. The result has the shape `... x steps`. The run time is O(steps^2 n).
+
+    K: the candidates' kernel matrix, `... x n x n`; noise: lam, the variance of observation noise.
     """
     checks.integer("steps", steps, minimum=1)
     checks.positive("noise", noise)
@@ -138,9 +139,9 @@ def explicit_agent_errors(
     The derivation is our own, modelled on Lemma 3; the constants of the paper may differ. Line 1: if the kernel changes
     by at most eps, then the vector of kernel values between x and the k observed points changes by at most `eps
     sqrt(k)` in norm, and the kernel matrix by at most `eps k`; also, `|y_i| <= B + |noise_i|`. Line 2: Theorem 2 of
-    Chowdhury and Gopalan (2017), with posterior deviations of at most 1. Line 3: the covariance of omega_n is `lam
-    Sigma^-1 <= I`, and M standard normals have a norm above `sqrt(M) + u` with a probability of at most `exp(-u^2 /
-    2)`.
+    Chowdhury and Gopalan (2017), with posterior standard deviations of at most 1. Line 3: the covariance of omega_n is
+    `lam Sigma^-1 <= I`, and M standard normals have a norm above `sqrt(M) + u` with a probability of at most
+    `exp(-u^2 / 2)`.
 
     `Delta_{n,t}`, t = 1..T, is about the messages of round t - 1. n_observations and gamma have one entry for each of
     the rounds 0..T-1. n_observations: the number of observations from which an agent's message is computed. gamma: the
@@ -158,15 +159,15 @@ def explicit_psi(
     follow: Tensor, weights: Tensor, q: float, Delta: Tensor, sigma: Tensor, n_features: int, norm_bound: float,
     delta: float,
 ) -> Tensor:  # fmt: skip
-    """Return `psi_t`, T, with the constants of Lemma 6.
+    """Return Theorem 1's T numbers `psi_t`, one for each round, with the constants of Lemma 6.
 
         psi_t = (1 - p_t) P ( ((phi_max + 2) / q + 6) Delta_t + B (2 + N phi_max) / q
                               + 2 sigma_t sqrt(2 M log(8 M / delta)) )
 
     The three terms in the brackets are quoted from the paper, where `sigma_t = z S phi_max / q`. The maintainers assume
     that Theorem 1's factor (1 - p_t) P multiplies these terms. norm_bound: B. delta: the probability that the bound
-    fails. Delta: T, bounds on the sums of the agents' errors, such as the sums of `explicit_agent_errors` over the
-    agents. The other arguments are those of `psi`.
+    fails. Delta: T numbers `Delta_t`; each is an upper bound on the sum of the agents' errors, such as the sum of
+    `explicit_agent_errors` over the agents. The other arguments are those of `psi`.
     """
     _, P, N = weights.shape
     phi_max = weights.amax((1, 2))

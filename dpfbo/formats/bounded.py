@@ -42,7 +42,7 @@ def read_at_most(file: IO[bytes], most: int) -> bytes:
 
 
 def read_plain(path: Path, most: int = MOST_RECORD) -> bytes:
-    """Read a plain file. Raises ValueError if it has more than `most` bytes or is not a plain file."""
+    """Read a file. Raises NoFile for a folder, pipe, socket or device, and ValueError for more than `most` bytes."""
     with open_file(path, "rb") as file:
         if (size := os.fstat(file.fileno()).st_size) > most:
             raise ValueError(f"{path} must hold at most {most} bytes, got {size}")

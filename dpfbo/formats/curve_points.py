@@ -1,4 +1,4 @@
-"""The rounds at which the curve of a long run has points, and the epsilon spent before each of these rounds."""
+"""Thin out the curve of a long run to at most 501 rounds, and find the epsilon spent before each of these rounds."""
 
 from bisect import bisect_left
 from collections.abc import Sequence

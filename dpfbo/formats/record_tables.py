@@ -2,7 +2,7 @@
 
 Each column has one of two tags. `released` columns are public by design: broadcast, or derived from public settings.
 `simulation-only` columns contain secrets of an agent or the server; epsilon does not cover these columns.
-server.parquet has no `simulation-only` columns if the operating system draws the noise.
+If a run is real (rng `os`), its server.parquet has only the `released` columns.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ RELEASED, SIMULATED = "released", "simulation-only"
 
 
 def simulated_column(name: str, kind: pa.DataType, meaning: str) -> pa.Field:
-    """Return a column tagged `simulation-only`, which a real deployment keeps secret."""
+    """Return a column with the tag `simulation-only`, which marks secrets of an agent or the server."""
     return pa.field(name, kind, metadata={"visibility": SIMULATED, "meaning": meaning})
 
 

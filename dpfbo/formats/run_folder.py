@@ -113,10 +113,11 @@ class RunFolder:
                 ) from error
 
     def hold_ledger(self) -> BinaryIO:
-        """Open the ledger, and lock it until it is closed; wait up to a minute for the lock.
+        """Open the ledger's file and lock it; closing the returned file releases the lock.
 
-        Pass the returned file to `Ledger` as `held`: without it, no `Ledger` can write charges while the lock is held.
-        Raises ResultsError if another process keeps the lock, NoFile if the path names a pipe, a device or a folder.
+        This method waits up to a minute for the lock. While the file is locked, only a `Ledger` that was given the
+        returned file as its argument `held` can write charges. Raises ResultsError if another process keeps the lock,
+        NoFile if the path names a pipe, a device or a folder.
         """
         try:
             return locked_file(self.ledger_path, _SERVER_SECONDS)

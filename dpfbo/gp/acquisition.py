@@ -60,7 +60,7 @@ class BoxCandidates:
 
     @property
     def points(self) -> Tensor:
-        """All candidates `(left_i, right_j)`, ab x D, in rows where j varies fastest."""
+        """All candidates, ab x D; row `i b + j` is the candidate `(left_i, right_j)`."""
         points = product(self.left, self.right)
         return points if self.conditional is None else self.conditional.imputed(points)
 
@@ -275,8 +275,8 @@ def _ascend(
 ) -> tuple[Tensor, Tensor]:
     """Climb from each of the b points x0, b x D; return the end points and their values.
 
-    Each ascent stays in the sub-region (`Regions`) of its start. owner: b, the index of the function that each ascent
-    climbs.
+    The ascent from `x0[i]` climbs the function with the index `owner[i]`. Each ascent stays in the sub-region
+    (`Regions`) of its start.
     """
     region = function.regions.region_of(x0)
     lower, upper = function.regions.bounds(region, x0.dtype)

@@ -187,10 +187,10 @@ class AveragedGP:
         )  # fmt: skip
 
     def kernels(self, a: Places, b: Places, known: KnownMean | None) -> Tensor:
-        """Return the covariances of a and b under all kernels, n x C x s x t.
+        """Return the covariances of the places a and b under all C kernels, n x C x s x t.
 
-        The C kernels are the SE kernels k_l and, if a mean is known, also the kernels
-        `known.own k_l + psi(a)' known.covariance psi(b)`.
+        The first L kernels are the SE kernels k_l. If a mean is known, L further kernels follow. At points x and z,
+        they are `w k_l(x, z) + psi(x)' S psi(z)`, where w is `known.own` and S is `known.covariance`.
         """
         plain = scaled_kernels(a.x, b.x, self.lengthscales)
         if known is None or a.psi is None or b.psi is None:
@@ -207,9 +207,11 @@ class AveragedGP:
         return torch.cat([plain, known.own * plain + common[:, None]], 1)
 
     def _log_prior(self, known: KnownMean | None, r: Tensor) -> Tensor:
-        """Return the log prior weights, J x R, of J pairs (kernel, noise variance) and R factors r of the known mean.
+        """Return the log prior weights of the models, J x R.
 
-        A weight is -inf if r > 0 and the kernel is SE, or if r = 0 and the kernel is not SE.
+        A model combines one of J pairs (kernel, noise variance) with one of the R factors in `r`, by which the known
+        mean is multiplied. SE kernels need the factor 0, and other kernels need a positive factor; the log weight of
+        any other combination is -inf.
         """
         l = torch.tensor(self.lengthscales, dtype=r.dtype, device=r.device)
         prior = (-0.5 * ((l.log() - _LENGTH[0]) / _LENGTH[1]).square())[:, None]  # L x 1

@@ -77,8 +77,8 @@ class OwnDraw:
         method: `rff` uses random features, new in each round; `exact` uses no approximation, but needs a
             one-dimensional grid; `gpytorch` allows every kernel of `OwnGP`.
         n_features: The number of random features for `rff`, and for `gpytorch` in a box without discrete axes.
-        scale: The theory's factor beta_t on a draw's deviation from the posterior mean, for `rff` or `exact`; None for
-            the factor 1, as in the paper's experiments.
+        scale: If given, a draw's deviation from the posterior mean is multiplied by the theory's factor beta_t. The
+            method must then be `rff` or `exact`. None: draws are not scaled, as in the paper's experiments.
 
     Raises:
         SettingError: The method is unknown, n_features is out of range, or `gpytorch` is given a scale.

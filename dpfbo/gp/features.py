@@ -135,10 +135,12 @@ class FeatureFunction:
     def around(self, u: Tensor, region: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the arguments `angles` (b x M), `negated` (b x D x M) and `w` (b x M) of `derivatives`.
 
-        If a point x differs from u (b x D) only on continuous axes that are active at u, the angles of the features at
-        x are `angles - x . negated`.
+        Each feature is the cosine of an angle, divided by a norm. The angle at a point x is a constant, in `angles`,
+        minus `x . negated`. `negated` contains the negative derivatives of the angle. They are set to 0 on discrete
+        axes and on axes that are inactive at u (b x D); x must equal u on these axes. `w` contains the weights of each
+        point's function in the point's region.
 
-        region: b, the region whose weights apply at each point; rows: b, the index of each point's function.
+        region: the indices of the b points' regions; rows: the indices of the b points' functions.
         """
         features = self.features.select(rows)
         shared = len(features.frequencies) == 1

@@ -1,8 +1,8 @@
 """Batched minimisation in boxes by BFGS, or by Newton's method if the function gives Hessians.
 
 Each function of a batch is a problem, whose iterates do not depend on the other problems. If problems are grouped (see
-`minimize`), a problem can stop early because another problem of the group is better. The module `newton` is faster, but
-always needs Hessians.
+`minimize`), a problem stops early if it is not expected to reach the lowest value found so far in its group. The module
+`newton` is faster, but always needs Hessians.
 """
 
 from collections.abc import Callable

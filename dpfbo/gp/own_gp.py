@@ -35,7 +35,8 @@ class OwnGP:
     or `fit="given"`.
 
     Args:
-        fit: The code that fits, `closed_form` or `gpytorch`; or `given` to keep the given hyper-parameters.
+        fit: How to compute a fit, `closed_form` or `gpytorch`; `given` for no fit, so that the hyper-parameters stay as
+            given here.
         every: A fit is due whenever the number of observations is a multiple of this number.
         lengthscale: The length-scale, in unit-cube coordinates.
         variance: The variance of the kernel.
@@ -116,7 +117,7 @@ class KernelParameters:
 
     @property
     def noise(self) -> Tensor:
-        """The variance of the observation noise, N."""
+        """The variance of the observation noise of each of the N agents."""
         return self.raw[:, 0].exp()
 
 

@@ -30,9 +30,9 @@ class AgentSampler(BaseSampler):
     the worst value so far, but it is ignored if it was enqueued with parameters that differ from the agent's choice.
     If an enqueued trial completes, the agent records its value at the enqueued parameters.
 
-    Two trials in state RUNNING never have the same point, with one exception: if all initial points are given out and
-    some of their trials are still running, a new trial repeats the point of a running trial. The trials of a process
-    that has died stay in state RUNNING, so end them (by Optuna's heartbeats or by `study.tell(number, state=FAIL)`).
+    Trials in state RUNNING have different points, with one exception: while the last initial points are still being
+    evaluated, a further trial repeats one of these points. The trials of a process that has died stay in state RUNNING,
+    so end them (by Optuna's heartbeats or by `study.tell(number, state=FAIL)`).
 
     Args:
         agent: The site's agent. If it has a folder, a restarted process continues from there.

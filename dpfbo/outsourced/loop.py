@@ -85,10 +85,10 @@ class AnyModeler(Protocol):
 
 @dataclass(frozen=True)
 class Setup:
-    """The settings of a run that are neither the curator's nor the modeler's.
+    """What an outsourced run needs besides its curator and its modeler.
 
     Args:
-        table: The curator's table, used only to write and check the records of the rounds.
+        table: The table of the problem, used only to write and check the records of the rounds.
         streams: The random numbers that choose the first candidates and, with a random policy, all others.
         n_init: The number of random candidates that are measured in round 0.
         rounds: T, the number of proposals.

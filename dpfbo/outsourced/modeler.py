@@ -30,9 +30,9 @@ class Policy:
     Args:
         policy: `gp_ucb`; or `random` for uniformly random candidates, as a control.
         delta_ucb: An upper bound on the probability that GP-UCB's confidence bounds ever fail.
-        noise_aware: A candidate may differ from the row of the table at which the objective is measured. True if the
-            kernel accounts for this difference (`Candidates.input_variance`). A fit by `ml` replaces this kernel by one
-            that ignores the difference.
+        noise_aware: True if the kernel accounts for the difference between a candidate's point and the row of the table
+            that is measured (`Candidates.input_variance`). A fit by `ml` replaces this kernel by one that ignores the
+            difference.
         repeat: False to measure each candidate at most once. True to limit a candidate's measurements to its count in
             `Candidates.counts`, rounded; a limit below 1 becomes 1. If the counts are unknown, there is no limit. Once
             every candidate has reached its limit, the limits no longer apply.
@@ -85,8 +85,9 @@ def noise_aware_kernel(candidates: Candidates, belief: Belief) -> tuple[Tensor, 
 
         variance prod_k (l^2 / (l^2 + 2 v_k))^(1/2) exp(-sum_k (z_k - z'_k)^2 / (2 (l^2 + 2 v_k)))
 
-    At z = z', this covariance is below `variance`. The missing part of `variance` is added to the measurement noise if
-    `Candidates.fresh` is True; otherwise it becomes a nugget.
+    At z = z', this covariance is below `variance`. If each measurement of a candidate may be at another row
+    (`Candidates.fresh`), the missing variance is added to the variance of the measurement noise. If all measurements of
+    a candidate are at one row, the missing variance is added to the kernel, as the nugget.
     """
     v, lengthscale, variance = candidates.input_variance, belief.lengthscale, belief.variance
     if v is None:

@@ -92,7 +92,7 @@ class ReleasedTable:
 
 
 class CandidateProblem(Protocol):
-    """An outsourced problem: its curator's table, and the public assumptions about it.
+    """An outsourced problem: the curator's table, and public assumptions about the objective.
 
     Attributes:
         name: The problem's name in records.

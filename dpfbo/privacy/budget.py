@@ -64,11 +64,7 @@ class EpsilonCurve:
         return self._curve[len(both) - 1]
 
     def _n_charged(self, charged: Events) -> int:
-        """Return how many of the planned events have been charged, judged by the last charges.
-
-        The result is the least n >= 1 for which the last n charges equal the first n planned events. If no n fits, the
-        result is 0.
-        """
+        """Return the least n >= 1 for which the last n charges equal the first n planned events; 0 if there is none."""
         lengths = range(1, min(len(charged), len(self._planned)) + 1)
         return next((n for n in lengths if list(charged[-n:]) == self._planned[:n]), 0)
 

@@ -84,13 +84,14 @@ class DistributedNoise:
 
     @property
     def price(self) -> float:
-        """The noise variance if nobody drops out, as a multiple of the variance sigma^2 with a trusted server."""
+        """The noise variance of a sum without dropouts, divided by a trusted server's noise variance sigma^2."""
         return self.n_sites / self.honest
 
     def check(self, scale: float) -> None:
-        """Raise ValueError if the noise could make a sum overflow, or if it is positive but too small for the grid.
+        """Raise ValueError if a sum could overflow, or if a share of the noise has a standard deviation below 10 g.
 
-        scale: sigma / g.
+        scale: sigma / g, where g is the step of the rounding. If `scale` is 0, there is no noise, and only the overflow
+        is checked.
         """
         most = self.n_sites * 2.0**BITS + _DEVIATIONS * scale * math.sqrt(self.price)
         if most >= 2.0 ** (_MODULUS_BITS - 1):

@@ -26,15 +26,16 @@ if TYPE_CHECKING:
 class Ledger:
     """Keeps the charges of all releases in their order, in a JSON-lines file or in memory.
 
-    A charge whose round and digest are already recorded is not recorded again. So a run that is repeated or resumed
-    with equal inputs and an equal seed is not charged twice, because it releases the same bytes. A release of other
-    bytes is charged, even in the same round. An incomplete last line is ignored, because its broadcast was never sent.
+    A release is charged only once: if the same bytes were charged before for the same round, no charge is added. So a
+    run that is repeated or resumed with equal inputs and an equal seed is not charged twice. A release of other bytes
+    is charged, even in the same round. An incomplete last line is ignored, because its broadcast was never sent.
 
     Threads, `Ledger` objects and processes may charge one file concurrently. If a file is deleted, an object that has
     read or recorded charges in it refuses any further charge.
 
-    Every line has a digest that is chained to all lines before it. The removal of lines at the end is detected only by
-    a `Ledger` object, a checkpoint or a summary that has seen these lines. Rebuilding the whole chain goes undetected.
+    The field `chain` of every line is a digest of this line and all lines before it. The removal of lines at the end is
+    detected only by a `Ledger` object, a checkpoint or a summary that has seen these lines. Rebuilding the whole chain
+    goes undetected.
 
     Args:
         path: The file; None for a ledger in memory. A new file can be read and written only by its owner.
@@ -95,7 +96,10 @@ class Ledger:
                 )
 
     def bind(self, run: LedgerCoverage) -> None:
-        """Write the run to the first line if the ledger is empty. Raises LedgerError if it is bound to another run."""
+        """Bind the ledger to a run if the ledger is empty; the first line then describes the run.
+
+        A ledger with charges stays as it is. Raises LedgerError if the ledger is bound to another run.
+        """
         with self.locked():
             self.check_covers(run)
             if self.covers is None and not self._charges:

@@ -51,10 +51,10 @@ class _ReadLine:
 def repaired(content: bytes) -> RepairedLedger | None:
     """Make a valid ledger from the lines of a damaged one; return None if `content` has no fault.
 
-    A readable charge keeps its round and its digest, even if its line was modified. The worst case is the largest
-    sampling probability q and the smallest noise multiplier z of all readable charges. Modified lines, unreadable lines
-    and rounds without a line are charged at the worst case. A deleted line is charged only if it leaves a gap between
-    the rounds. A deleted last line leaves no gap, so its charge stays lost.
+    Intact charges are copied. Modified charges, unreadable lines and rounds without a line are charged at the worst
+    case: the largest sampling probability q and the smallest noise multiplier z of all readable charges. A modified
+    charge keeps its round and its digest. A deleted line is charged only if it leaves a gap between the rounds. A
+    deleted last line leaves no gap, so its charge stays lost.
 
     Raises LineFault if no line is intact, or if the charges have no worst case (see `worst`). Also raises LineFault if
     more than `MOST_MISSING` rounds are missing, or if a line has the format of a newer version.
@@ -116,7 +116,8 @@ def _read(content: bytes) -> tuple[list[_ReadLine], bool, set[LedgerCoverage | N
     """Return `(lines, torn, runs)` for the content of a damaged ledger.
 
     Every line is either a charge or names the ledger's run. lines: the charges, damaged ones included. torn: True if an
-    incomplete last line was left out. runs: the runs that are named; None for a damaged line that names a run.
+    incomplete last line was left out. runs: the named runs; the set contains None if a line that names a run is
+    damaged.
     """
     parts, torn = _ENDS.split(content), False
     if entries_of(parts[-1], len(parts)) is None and is_torn(parts[-1]):

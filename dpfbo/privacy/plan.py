@@ -92,9 +92,9 @@ class PrivacyPlan:
         return self.curve.after(self.events if charged is None else charged)
 
     def epsilons(self, charged: Events | None = None) -> dict[str, float | None]:
-        """Return every accountant's epsilon of the releases `charged` (None: all planned releases).
+        """Return, by accountant's name, the joint epsilon that each accountant computes for all events in `charged`.
 
-        An epsilon that is not finite is returned as None.
+        charged: None for the events of all planned releases. An epsilon that is not finite is returned as None.
         """
         charged = self.events if charged is None else charged
         if not charged:
@@ -143,9 +143,9 @@ class PrivacyPlan:
     ) -> float:
         """Return the least noise multiplier z, to four digits, with epsilon at most `target`.
 
-        events_of: returns the events of all releases for a given z. The multiplier of round t is the product of z and
-        the factor of round t. least: the smallest of the rounds' factors; 1 if every round uses z itself. guess: a
-        candidate for z, which is tried first. Raises ValueError if no multiplier meets the target.
+        events_of: returns the events of all releases for a given z. least: the smallest factor by which a round
+        multiplies z; 1 if every round uses z itself. guess: a value of z that is tried first. Raises ValueError if no
+        multiplier meets the target.
         """
         epsilon_of = self._cost(events_of)
         if calibrate.is_noise_multiplier(guess, epsilon_of, target, least):
@@ -178,8 +178,8 @@ def analysing(
     """Return, by name, the accountants that can analyse all of these events and share one neighbouring relation.
 
     names: the accountants to try; None for all of `ACCOUNTANTS`. chosen: the accountant whose relation the others must
-    share; None for the first of `names` that can analyse the events. If `chosen` names an accountant, every other
-    accountant that only approximates epsilon, without a guarantee, is left out.
+    share; None for the first of `names` that can analyse the events. If `chosen` is given, the other accountants must
+    guarantee their epsilon, so approximations are left out.
 
     Raises UnsupportedEvent if the chosen accountant cannot analyse an event.
     """

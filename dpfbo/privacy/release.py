@@ -35,8 +35,9 @@ class Diagnostics:
         n_chosen: |S_t|, the number of sampled agents.
         n_clipped: The number of messages of sampled agents that were longer than the clip norm. For a curator, the
             number of rows that were moved into the public box.
-        n_rejected: The number of messages of sampled agents that count as zero: missing, of wrong shape, or not finite.
-        n_dropped: The number of messages, from sampled or other agents, that were lost or came too late.
+        n_rejected: The number of sampled agents whose messages count as zero vectors, because they are lost, late, of
+            wrong shape, or not finite.
+        n_dropped: The number of lost or late messages of all agents, sampled or not.
     """
 
     signal: float

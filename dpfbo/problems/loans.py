@@ -32,8 +32,8 @@ class Loans(candidates.OneCurator):
     features are the logarithms of the committed amount (USD), the interest rate (percent) and the annual income (USD);
     the value is the investors' return, (paid back - committed) / committed. The table has the n_rows loans of lowest
     rank, in the order of ranks. The rank of a record is random and depends only on subset_seed and the record's
-    position in the file. If one record is replaced, no rank changes, so at most one row of the table is replaced. With
-    n_rows=None, a row may be added or removed instead.
+    position in the file. If one record of the file is replaced, no rank changes, so at most one row of the table is
+    replaced. With n_rows=None, the table gains or loses a row if only the new or only the old record is a candidate.
 
     The metric is simple regret in units of signal_sd. As in the authors' code, measurements are exact: each returns the
     loan's value in the table. Most of a return is chance, so compare a method's regret with that of other methods and

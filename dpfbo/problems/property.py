@@ -157,7 +157,7 @@ class Property(candidates.OneCurator):
         return candidates.table_of(natural, [tuple(area.lon), tuple(area.lat)], lengthscales, values, ("lon", "lat"))
 
     def _locations(self) -> pd.DataFrame:
-        """Return the table's locations with their mean prices, in ascending order of rank."""
+        """Return the table's locations and their mean prices, sorted by the locations' random ranks."""
         path, column = self._file
         sold = read_columns(path, ("lon", "lat", column))
         for name in sold:

@@ -31,10 +31,11 @@ def _kernel_root(grid_size: int, lengthscale: float) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Synthetic(GeneratedProblem):
-    """Maximises, for each agent, one common GP draw on a grid of [0, 1], plus or minus `perturbation` at each point.
+    """Maximises a GP draw on a grid of [0, 1] that is the same for all agents, up to a small random perturbation.
 
-    The draw is scaled to [0, 1]. Each agent has a random sign at each point; both signs are equally likely. The metric
-    is noiseless simple regret against the agent's own optimum.
+    The draw is scaled to [0, 1]. At each grid point, an agent's objective is the draw plus or minus `perturbation`. The
+    sign is random for each agent and point; both signs are equally likely. The metric is noiseless simple regret
+    against the agent's own optimum.
 
     Args:
         n_agents: The number of agents N.
@@ -42,7 +43,7 @@ class Synthetic(GeneratedProblem):
         lengthscale: The length-scale of the GP's SE kernel.
         perturbation: The size of the perturbation.
         noise_variance: The variance of the observation noise.
-        function_seed: The seed of draw and signs, independent of the run's seed.
+        function_seed: The seed of the draw and the signs, independent of the run's seed.
 
     Example:
         >>> problem = Synthetic(n_agents=2, grid_size=100)

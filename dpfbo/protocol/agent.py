@@ -193,8 +193,8 @@ class Agent:
 
         A repeated call changes nothing. A failed evaluation counts as the worst value so far.
 
-        A configuration that `ask` did not return, such as one of an earlier study, reaches the agent's model only after
-        the initial points and the message of round 0.
+        Configurations that `ask` did not return, such as those of an earlier study, are accepted too. Their values
+        reach the agent's model once all initial points have values and the message of round 0, if any, is made.
 
         Args:
             x: A configuration, or its number in `pending`.

@@ -26,9 +26,10 @@ class Coordinator:
     Args:
         study: The study, the same for all agents.
         folder: The folder of the ledger, the state and the agents' secret messages. A round's messages are deleted
-            after its release. A call's effect is on disk when the call returns. None keeps all in memory; a private
-            study allows this only in a simulation (rng `seeded`).
-        any_code: True to continue a folder that another version of the mechanism's code began; only for simulations.
+            after the round's release. A call's effect is on disk when the call returns. If the folder is None,
+            everything stays in memory; a private study with rng `os` needs a folder.
+        any_code: True to accept a folder of the same study that was begun with another version of the mechanism's code.
+            Only for simulations (rng `seeded`).
 
     Guarantee:
         Each broadcast is post-processing of one noisy output of the mechanism. This output is charged to the ledger
@@ -37,8 +38,10 @@ class Coordinator:
         process that is killed in `release` and started again returns the same bytes and charges them once.
 
     Raises:
-        SettingError: Releases are real (rng `os`), and either `folder` is None or `any_code` is True.
-        StateError: The folder belongs to another study, or was begun by another version of the mechanism's code.
+        SettingError: The study has rng `os`, and `any_code` is True. Or a private study has rng `os`, and `folder` is
+            None.
+        StateError: The folder belongs to another study, or its files are damaged. Or the folder was begun with another
+            version of the mechanism's code, and `any_code` is False.
         LedgerError: The ledger was modified, belongs to another study, or lacks a broadcast that was sent.
 
     Example:

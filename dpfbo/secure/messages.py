@@ -13,8 +13,8 @@ that have answered the steps `keys`, `shares`, `masked` and `survivors`:
 
     step        the server's request to site s        the answer of site s
     keys                                              the public keys of s and a commitment to the seed of s's own mask
-    shares      the signed public keys of U1          for each other site v in U1, two shares that are encrypted for v:
-                                                      one of the seed of s's own mask, one of the seed of s's mask key
+    shares      the signed public keys of U1          for each other site v in U1, encrypted for v: a share of the seed
+                                                      of s's own mask, and a share of the seed of s's mask key
     masked      the shares for s, from the sites U2   the noisy vector of s plus all masks of s
     survivors   the list U3                           a signature of U1, U2 and U3 by s
     unmask      the signatures of U4                  for each site v in U3: s's share of the seed of v's own mask;

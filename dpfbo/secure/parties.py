@@ -43,19 +43,20 @@ class SecureSite:
         study: The study, with `trust="nobody"`, the same for all sites and the server.
         roster: The public keys of all sites. The sites have compared them without the server.
         key: The site's private key.
-        folder: The folder of state, secrets and ledger; None keeps them in memory, for a simulation.
+        folder: The folder of state, secrets and ledger; None keeps them in memory, for a simulation (rng `seeded`).
         maximize: False if small values are better.
         attempts: The maximum number of attempts at the study's secure sum. The site refuses later attempts. Each
             attempt in which the site masks its vector is charged.
 
     Guarantee:
         Relation: this site's message is replaced by zero (zero-out). `study.views["server"]` is the epsilon of one
-        attempt if the server and up to `colluders` other sites pool what they see of this site. The site charges its
-        own ledger, on disk, before its masked vector leaves. Not covered: timing, who took part, and sites that lie
-        about their values.
+        attempt; the adversary is the server together with up to `study.mechanism.colluders` other sites. The site
+        charges its own ledger, on disk, before its masked vector leaves. Not covered: timing, who took part, and sites
+        that lie about their values.
 
     Raises:
-        SettingError: The study trusts its server, or folder is None although releases are real (rng `os`).
+        SettingError: The study has a trusted server, the roster does not have one key for each site, or folder is None
+            and the study's rng is `os`.
         StateError: The roster lacks the key, or the folder belongs to another site, study or version of the mechanism.
         LedgerError: A charge of this site is missing from the ledger.
 

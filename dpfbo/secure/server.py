@@ -76,7 +76,8 @@ class SumServer:
             data: The answer.
 
         Raises:
-            SumError: The bytes are not a signed answer of this sum, or an entry is missing or wrong.
+            SumError: The bytes are not an answer of this sum, the signature is invalid, or a field of the answer is
+                missing or wrong.
             StateError: Another site signed the answer, or the site has already sent a different answer to this step.
         """
         answer, _ = SiteAnswer.decoded(data, self._terms)

@@ -108,7 +108,7 @@ class Grid(_InBox):
 
     @cached_property
     def line(self) -> Tensor:
-        """The unit-cube coordinates of a one-dimensional grid, `G`."""
+        """The G unit-cube coordinates of the points of a one-dimensional grid."""
         return self.unit_points[:, 0].contiguous()
 
     @cached_property
@@ -146,10 +146,10 @@ class Grid(_InBox):
     def _lookup(self) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
         """The tables for `index_of`: a pair (coordinates, codes) for each axis, and a tensor of grid rows.
 
-        coordinates: the different coordinates of the grid's points on the axis, sorted. codes: sorted integers, one for
-        each different prefix of the grid's points; on the d-th axis, a prefix is the first d coordinates of a point. So
-        each code of the last axis identifies a point. For each of these points, in the order of the codes, the tensor
-        has the index of the first grid row with this point.
+        coordinates: the different coordinates of the grid's points on this axis, sorted. codes: sorted integers. On the
+        d-th axis, two points have the same code if and only if their first d coordinates are equal. So each code of the
+        last axis identifies one point. For each of these codes, in order, the tensor has the index of the first grid
+        row with this point.
         """
         rank, axes = torch.zeros(len(self.points), dtype=torch.long, device=self.points.device), []
         for axis in range(self.dimension):

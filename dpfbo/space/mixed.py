@@ -27,10 +27,12 @@ _TRIED = 20  # most values of a discrete axis that are tried in a search around 
 
 @dataclass(frozen=True)
 class MixedBox:
-    """A box with one axis for each of D parameters. A point in natural units has one number for each axis.
+    """A box with one axis for each of D parameters.
 
-    conditions: An axis is active where all of its conditions hold. A condition states the allowed values of another
-    axis, the parent. The conditions of the parent must be listed for the axis as well.
+    A point in natural units has one number for each axis.
+
+    conditions: An axis is active if all of its conditions hold. A condition lists the allowed values of another axis,
+    the parent. If the parent has conditions of its own, they must be repeated for the axis that depends on the parent.
     """
 
     axes: tuple[Axis, ...]
@@ -90,10 +92,10 @@ class MixedBox:
         return self.imputed(self._changed(u, [self.axes[i].natural(u[..., i]) for i in self.discrete]))
 
     def snap_within(self, u: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-        """Move points as `snap` does, but only to discrete values inside boxes.
+        """Move points as `snap` does, but choose discrete values inside each point's box.
 
-        lower, upper: the corners of the boxes, which broadcast against u, `... x D`. Raises SettingError if a box holds
-        no value of an axis.
+        u: unit-cube points, `... x D`. lower, upper: the corners of the boxes; their shapes broadcast to the shape of
+        u. Raises SettingError if a box contains no value of a discrete axis.
         """
         values = []
         for i in self.discrete:

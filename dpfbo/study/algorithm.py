@@ -139,7 +139,7 @@ class Algorithm:
 
     @property
     def has_prior(self) -> bool:
-        """True if the server infers a prior for all objectives."""
+        """True if the server infers one prior that all agents' objectives share."""
         return self.server is PriorServer
 
     @property

@@ -76,8 +76,9 @@ def optimize(
     This is a simulation: one process holds the data of all agents.
 
     Ctrl-C, a limit such as `timeout`, or `dpfbo.stop()` in a callback can end the study early. The call then returns
-    the result so far; `result.stopped` says why. If a folder is given, the same call continues the study, even after an
-    exception or a kill. The result is the same as without the interruption. Each study has its own subfolder.
+    the result so far; `result.stopped` says why. If a folder was given, call `optimize` again with the same arguments
+    to continue the study, even after an exception or a kill. The result is the same as without the interruption. Each
+    study has its own subfolder.
 
     Args:
         f: The objective. It receives the agent's number, 0..N-1, and a configuration, a dict of the space's parameters.

@@ -212,7 +212,10 @@ class ResultPlots:
 
 
 def _permutation_losses(x: np.ndarray, y: np.ndarray, unordered: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the loss of R² when a column is permuted (folds x D), and R² without permutation (folds)."""
+    """Return the decrease of R² for each permuted column of x (folds x D), and R² without permutation (folds).
+
+    R² is that of a random forest on a fold's held-out queries. unordered: the indices of the categorical columns.
+    """
     with needing("problems", "plot.importance"):
         from sklearn.compose import make_column_transformer
         from sklearn.ensemble import RandomForestRegressor

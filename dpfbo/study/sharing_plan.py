@@ -33,7 +33,8 @@ class SharingPlan:
         epsilon: The epsilon of the release, at user level.
         delta: The delta of the release.
         noise_multiplier: The noise multiplier z of the release.
-        signal: The expected correlation of the released mean with the mean of a release without noise, from 0 to 1.
+        signal: The expected correlation, from 0 to 1, between the private prior's mean function and the mean function
+            that this prior would have without noise.
         enough_epsilon: The smallest of .1, .25, .5, 1, 2, 4, 8 that exceeds `epsilon` and gives N agents a signal of .5
             or more. None if there is no such epsilon, or if `signal` is .5 or more.
         enough_agents: The smallest number of agents, in a list from 8 to 512, that exceeds N and gives a signal of .5
@@ -76,7 +77,8 @@ def plan(
 ) -> SharingPlan:
     """Estimate the signal of the release of `dp_prior`, from public settings alone.
 
-    The signal is the correlation of the released mean with the mean of a release without noise, from 0 to 1.
+    The signal is the correlation, from 0 to 1, between the private prior's mean function and the mean function that
+    this prior would have without noise.
 
     Args:
         space: Named parameters, or a domain such as `Box`.

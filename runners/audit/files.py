@@ -138,8 +138,8 @@ def _secrets(notes: Path) -> np.ndarray:
     """Return the sorted absolute values of the secret numbers of all saved rounds.
 
     The secret numbers are the entries of each sum, the entries of its noise (the release minus the sum), and statistics
-    of both, such as norms. Integers are left out. Numbers that nearly equal a released number, or the sigma or
-    sensitivity of a release, are left out too.
+    of both, such as norms. Integers are left out. Secret numbers that nearly equal a public number are left out, too.
+    The public numbers are the entries, sigma and sensitivity of each release.
     """
     found, public = list[float](), list[float]()
     for path in notes.glob("*.npz"):

@@ -57,7 +57,7 @@ def check_claims(experiment: OutsourcedExperiment) -> None:
 
 
 def trials_of(transform: Transform) -> int:
-    """Return the default of --trials: how often an attack releases each of its two tables."""
+    """Return the default of --trials, the number of releases of each of an attack's two neighbouring tables."""
     if isinstance(getattr(transform, "noise", None), DiscreteGaussian):
         return SLOW
     return FEW if isinstance(transform, RandomProjection) else TRIALS

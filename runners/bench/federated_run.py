@@ -26,7 +26,7 @@ _WARM_UP_ROUNDS = 3
 
 @dataclass(frozen=True)
 class RunTask:
-    """A federated run to time; `plain` selects `plain_loop` instead of dpfbo."""
+    """A federated run whose duration is measured. plain: True to run `plain_loop` instead of dpfbo."""
 
     problem: str
     algorithm: str

@@ -162,16 +162,16 @@ def fit(n: int, s: RunShape) -> Work:
 def improvement(n: int, s: RunShape) -> Work:
     """Count the operations of choosing one query by expected improvement.
 
-    The count covers the likelihoods of all GPs that the agent averages, and expected improvement under one of them.
+    The likelihood is counted for every GP that the agent averages. Expected improvement is counted for one GP only.
     """
     points = s.candidates if not s.G else s.G if s.G <= SCREENED else s.G / 8
     return s.kernels * (factor(n) + work(flops=6 * n * n)) + work(flops=points * (n * n + 4 * n + 20))
 
 
 def server(s: RunShape) -> Work:
-    """Count the operations of a release, divided by the number of agents.
+    """Count one agent's share (1/N) of the server's operations for one release.
 
-    If the run has a private prior, the prior's operations are included.
+    If the run has a private prior, the operations for this prior are included.
     """
     M, P = s.M, s.P
     total = work(flops=s.q * M * (2 * P + 3), exp=P, uniforms=1, bytes=_WORD * (s.q * M + P)) + normals(P * M) / s.N

@@ -115,7 +115,10 @@ class BoardData:
 
 
 def _short(seed: int, best: dict[str, Any], objective: str) -> dict[str, Any]:
-    """Return the seed and the shortened entries of an agent's best query; `objective` replaces the key `value`."""
+    """Return the seed and the shortened entries of an agent's best query.
+
+    objective: the new name of the entry `value`.
+    """
     row: dict[str, Any] = {"seed": seed}
     for key, value in best.items():
         given, text = rounded(value, 5), "" if value is None else str(value)[:MOST_LETTERS]

@@ -70,9 +70,8 @@ def experiment_content(
 def hidden(setting: ReadSetting, private: bool) -> str | None:
     """Return the reason to hide a setting's private records, or None to show them.
 
-    private: True to show the records in any case. Otherwise, they are shown only if all trials are known to be
-    simulations. Waiting or unreadable trials whose rng is unknown are ignored. If no other trials remain, the records
-    are hidden.
+    The records are shown if `private` is True, or if every trial is known to be a simulation. For this test, a waiting
+    or unreadable trial counts only if its rng is known. If no trial counts, the records are hidden.
     """
     kinds = {r.facts.rng for r in setting.readings if r.phase not in ("waiting", "unreadable") or r.facts.rng}
     if private or kinds == {"seeded"}:
@@ -168,7 +167,11 @@ def _curve(setting: ReadSetting, visible: bool) -> dict[str, Any] | None:
 
 
 def _epsilon(setting: ReadSetting, facts: TrialFacts, notes: list[str]) -> dict[str, Any] | None:
-    """Return the largest epsilon that a run of the setting spent, and the setting's target and budget."""
+    """Return the facts about a setting's epsilon, or None if no run's epsilon is known.
+
+    Among the facts are `spent`, the largest epsilon of a run; `target`, the epsilon to which the noise is calibrated;
+    and `budget`, the limit of epsilon for the ledger. If the setting's note on epsilon is new, it is added to `notes`.
+    """
     known = [r.epsilon for r in setting.readings if r.epsilon is not None]
     if not known:
         return None
@@ -229,8 +232,9 @@ def _troubles(folder: ExperimentFolder, settings: Sequence[ReadSetting], private
 def _privacy_notes(settings: Sequence[ReadSetting], private: bool) -> list[str]:
     """Return the page's notes on private records; there may be none.
 
-    private: True if the page shows private records; there is then one warning, or no note if all started trials are
-    simulations. If False, there is one note for each reason to hide the records of a setting.
+    If `private` is True, the page shows private records, and the only note is a warning. This warning is left out if
+    all started trials are simulations. If `private` is False, each note gives one reason to hide records, and the
+    number of settings to which the reason applies.
     """
     begun = [s for s in settings if any(r.phase != "waiting" for r in s.readings)]
     if private and any(r.facts.rng != "seeded" for s in begun for r in s.readings if r.phase != "waiting"):

@@ -45,7 +45,7 @@ class ExperimentFolder:
         self._limits: dict[str, dict[str, Any]] = {}
 
     def read(self) -> list[ReadSetting]:
-        """Return all settings in the order of their first trials; none if the folder does not exist."""
+        """Return all settings in the order of their first trials; [] if the folder does not exist."""
         self._list_trials()
         by_length: dict[tuple[str, int | None], list[tuple[Trial, TrialReading]]] = {}
         for trial in self._trials:

@@ -39,7 +39,10 @@ def added_folders() -> list[Path]:
 
 
 def _check_allows_nothing(file: Path) -> None:
-    """Raise ValueError if a file sets `allow`: without this check, a file could allow the classes that it names."""
+    """Raise ValueError if a file sets `allow`, the list of packages whose classes may be instantiated.
+
+    Only the command line may set `allow`: a file must not permit its own classes.
+    """
     try:
         content = yaml.safe_load(file.read_text())
     except (yaml.YAMLError, RecursionError):  # Hydra reports the error when the file is used

@@ -21,8 +21,8 @@ _KEYS = {word: key for key, word in WORDS.items()}
 def about_key(error: SettingError, group: str, **others: str) -> ValueError:
     """Convert the library's error about a parameter to an error about the configuration key that sets the parameter.
 
-    group: the configuration node of the key; `delta` in `privacy` has the key `privacy.delta`. others: the keys of
-    parameters in other groups, as in `probability="dropout.probability"`.
+    group: the configuration node of the parameter. With the group `privacy`, the parameter `delta` has the key
+    `privacy.delta`. others: the keys of parameters in other groups, as in `probability="dropout.probability"`.
     """
     key = others.get(error.name) or _KEYS.get(error.name) or ".".join(filter(None, (group, error.name)))
     known_as = "" if error.name in key else f" ({error.name})"

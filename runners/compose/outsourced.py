@@ -107,7 +107,7 @@ class OutsourcedExperiment:
         return checkpoint.curator_file()
 
     def curator(self, ledger: Ledger, checkpoint: Checkpoint | None = None) -> Curator:
-        """Create the curator, which charges to `ledger`. checkpoint: stores the release, unless its noise is seeded."""
+        """Create the curator, which charges to `ledger`. checkpoint: stores the release of a real run (rng `os`)."""
         seeded, streams = self.settings.privacy.seeded, Streams(self.settings.seed)
         entropy = SeededEntropy(streams) if seeded else SystemEntropy()
         kept = None if seeded or checkpoint is None else self.kept_release(checkpoint)

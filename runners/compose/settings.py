@@ -1,7 +1,7 @@
 """The settings of a run: one tree of frozen dataclasses, made from the composed configuration.
 
-A rule next to a field's type checks the field's value. `runners.identity.setting` names a run's setting by a digest
-of the fields. Fields marked `OUTSIDE` do not enter this digest.
+In an annotation `Annotated[type, rule]`, the rule checks the field's value. Runs that differ only in fields marked
+`OUTSIDE`, such as the seed, belong to one setting. `runners.identity.setting` names each setting by a digest.
 """
 
 from collections.abc import Callable

@@ -96,7 +96,10 @@ def base_of(arguments: Sequence[str]) -> DictConfig:
 
 
 def parse_seeds(given: object) -> tuple[int, ...]:
-    """Return the seeds in a list or in text such as `0..4` (inclusive), `3`, `0,1,5` or `[0..2,7]`, each once."""
+    """Parse the seeds, given as a list or as text, and drop duplicates.
+
+    Examples of text are `3`, `0,1,5`, `0..4` (both ends included) and `[0..2,7]`.
+    """
     items = given if isinstance(given, list) else str(given).strip().removeprefix("[").removesuffix("]").split(",")
     seeds: dict[int, None] = {}
     for item in items:
@@ -111,7 +114,10 @@ def parse_seeds(given: object) -> tuple[int, ...]:
 
 
 def expanded(overrides: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return every combination of the values in overrides such as `a=1,2`; call it within `composing`."""
+    """Expand overrides such as `a=1,2` and `b=3` to all combinations: here, `("a=1", "b=3")` and `("a=2", "b=3")`.
+
+    Call this function inside a `with composing():` block.
+    """
     return list(itertools.product(*parsed(overrides).values()))
 
 

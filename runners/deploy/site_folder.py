@@ -70,12 +70,12 @@ class SiteFolder:
 
     @contextmanager
     def opened(self) -> Iterator[Agent]:
-        """Open the agent within the block; other threads and processes wait."""
+        """Load the agent, and lock its state until the block ends. Waits if another thread or process has the lock."""
         with self.alone(), closing(self._agent()) as agent:
             yield agent
 
     def running(self) -> AbstractContextManager[object]:
-        """Keep other processes from running this site within the block. Raises StateError if one runs it already."""
+        """Lock the site for this process until the block ends. Raises StateError if another process runs the site."""
         return self._locked("running", 0.0)
 
     def evaluate_next(self, evaluate: Callable[[dict[str, Any]], float | None]) -> str:

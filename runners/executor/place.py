@@ -44,9 +44,10 @@ def with_room(experiment: Experiment) -> Iterator[None]:
 
 @contextmanager
 def deployed(experiment: Experiment, folder: RunFolder, done: Any) -> Iterator[Deployment]:
-    """Place all parts of an experiment, and remove them at the end of the block.
+    """Start the agents and server, or the curator and modeler, and stop them when the block ends.
 
-    Use this inside a `with_room` block. done: the finished rounds.
+    The experiment's executor determines which of them run in this process, and which on Ray. Use this inside a
+    `with_room` block. done: the finished rounds.
     """
     if experiment.settings.executor.name == "local":
         with folder.hold_ledger() as held:

@@ -1,7 +1,7 @@
 """Recognise finished runs, continue them with more rounds, or move them aside before a repetition.
 
 rounds.zip           the finished rounds (`dpfbo.checkpoint`), for a longer run; as private as rounds.parquet
-summary.before.json  the summary of a finished run, while a longer one continues it
+summary.before.json  the previous summary of a finished run that is being continued with more rounds
 earlier/k/           the records of a run that was repeated; in a simulation, also its ledger. The ledger of a real run
                      (rng `os`) stays in the run's folder, and the repetition adds to it
 """
@@ -36,9 +36,9 @@ def summary_of(folder: RunFolder, rounds: int = 1) -> dict[str, Any] | None:
 
 
 def settled(folder: RunFolder) -> bool:
-    """Return False if the folder has the summary of a finished run, but also temporary files.
+    """Return False if the folder has both the summary of a finished run and temporary files.
 
-    The run's process was then killed after it wrote the summary and before it removed these files.
+    This is so if the run's process was killed between writing the summary and removing the temporary files.
     """
     return not ((folder.path / SUMMARY).exists() and folder.untidy())
 

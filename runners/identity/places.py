@@ -31,10 +31,10 @@ def run_folder_of(run: "RunIdentity", single: bool) -> RunFolder:
     Outside a sweep (`single`), there may be an earlier run that differs only in the number of rounds. A new run then
     gets the folder of this earlier run.
 
-    In a sweep, `run` is a trial. There may be an earlier run outside the sweep that had the same setting and seed when
-    it started. The trial then gets the folder of this earlier run. But the earlier run may since have been continued or
-    repeated, and have finished with another number of rounds. In this case, a trial that is a simulation gets a folder
-    of its own instead. A real trial (rng `os`) raises ResultsError, because the trial would release more about the same
+    In a sweep, `run` is a trial. If an earlier run outside the sweep was started with the trial's setting, seed and
+    number of rounds, the trial gets the folder of this earlier run. There is one exception: the earlier run was later
+    continued or repeated, and has finished with another number of rounds. Then a trial that is a simulation gets a
+    folder of its own. A real trial (rng `os`) raises ResultsError, because the trial would release more about the same
     data.
     """
     known = find_run(run.experiment, run.names.setting, run.settings.seed)

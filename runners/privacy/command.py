@@ -191,7 +191,7 @@ def projection(args: argparse.Namespace) -> Answer:
 
 
 def certificate(args: argparse.Namespace) -> Answer:
-    """Write a Markdown and a JSON page about a finished release (privacy.rng=os): charges, epsilon, checks, digests."""
+    """Write charges, epsilon, checks and file digests of a finished run with privacy.rng=os as Markdown and JSON."""
     from runners.privacy import certificate as certificates
 
     facts = certificates.certificate(args.folder)

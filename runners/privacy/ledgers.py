@@ -108,10 +108,11 @@ def _plan(files: dict[str, list[Charge]], charges: Sequence[Charge], delta: floa
 
 
 def verified(path: Path) -> str:
-    """Check a ledger's lines, and compare ledger.jsonl with its folder's records; return a sentence about the ledger.
+    """Check the lines of a ledger, and return a sentence about the ledger.
 
-    The records are a run's checkpoint, summaries and server.parquet, and a server's journal. A ledger with another file
-    name is not compared. Raises LedgerError if the ledger is damaged or contradicts a record.
+    A file named ledger.jsonl is also compared with the records in its folder. In the folder of a run, the records are
+    the checkpoint, the summaries and server.parquet. In the folder of a deployed server, the record is the journal.
+    Raises LedgerError if the ledger is damaged or contradicts a record.
     """
     ledger = opened(path)
     if path.name == LEDGER:

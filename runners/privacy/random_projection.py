@@ -1,7 +1,8 @@
-"""Analyse PO-GP-UCB's random projection of a table to r columns: threshold for singular values, Theorems 2 and 3.
+"""Analyse the random projection of PO-GP-UCB, which maps a table to r columns.
 
-If the smallest singular value of the table's rows, sigma_min, is below the threshold w(r), PO-GP-UCB increases all
-singular values before the projection. `dpfbo.outsourced.theory` states the theorems and their source.
+The analysis compares sigma_min, the smallest singular value of the table's rows, with a threshold w(r). If sigma_min is
+below w(r), PO-GP-UCB increases all singular values before the projection. The analysis also evaluates Theorems 2 and 3
+about PO-GP-UCB. `dpfbo.outsourced.theory` states these theorems and their source.
 """
 
 import math

@@ -12,7 +12,7 @@ from runners.sweep.trials import States, seeds_in_words
 
 
 def report(sweep: SweepPlan, states: States) -> Group:
-    """Return a table of settings with their predicted epsilon, and the number of trials to run."""
+    """Return a table with the predicted epsilon of each setting, followed by the total number of trials to run."""
     accountants = list(dict.fromkeys(name for setting in sweep.settings for name in setting.epsilon))
     rough = {name for setting in sweep.settings for name in setting.approximations}
     table = Table()

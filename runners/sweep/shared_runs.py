@@ -1,6 +1,6 @@
 """Run several experiments in one sweep: each shared trial runs once and is copied to the other experiments.
 
-Real noise (privacy.rng=os) is refused, because a copy would report the same releases a second time.
+Only simulations are accepted, because a copy of a real run (rng `os`) would report the run's releases a second time.
 """
 
 import json
@@ -126,9 +126,10 @@ def sharing(sweep: SweepPlan, sweeps: Sequence[SweepPlan]) -> list[SweepPlan]:
 
 
 def _group(name: str) -> tuple[list[str], list[str]]:
-    """Return the list `sweep.experiments` of an experiment, and overrides for the experiment's other `sweep` options.
+    """Look up the list `sweep.experiments` in the file of the experiment `name`.
 
-    For an experiment without such a list, returns the experiment's own name and no overrides.
+    Returns the names in this list, and the file's other `sweep` options as overrides. If the file has no such list,
+    returns `name` itself and no overrides.
     """
     file = CONF / "experiment" / f"{name}.yaml"
     own = dict(OmegaConf.select(OmegaConf.load(file), "sweep") or {}) if name and file.is_file() else {}

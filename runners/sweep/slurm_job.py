@@ -148,7 +148,7 @@ def _be_a_node(meeting: Path, head: Head, args: argparse.Namespace) -> int:
 
 @contextmanager
 def _ray_node(args: argparse.Namespace, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run Ray on free ports of this node within the block."""
+    """Run Ray on this node, on free ports, until the `with` block ends."""
     free = [f"--{name}=0" for name in ("min-worker-port", "max-worker-port", "dashboard-agent-listen-port")]
     resources = [f"--num-cpus={args.cpus}", f"--num-gpus={args.gpus}"]
     start = [sys.executable, "-m", "ray.scripts.scripts", "start", *options, *free, *resources, "--block"]

@@ -194,15 +194,19 @@ def write_plan(experiment: Path, trials: Iterable[Trial]) -> None:
 
 
 def read_plan(experiment: Path) -> list[Trial]:
-    """Return the trials of sweep.json; none if it is missing or unreadable, or if one of them is invalid."""
+    """Return the trials of sweep.json.
+
+    Returns an empty list if the file is missing or unreadable, or if any trial is invalid.
+    """
     found = _planned(experiment)
     return found if all(map(_names_a_folder, found)) else []
 
 
 def names_no_folders(experiment: Path) -> bool:
-    """Return True if sweep.json has a trial with an invalid value; the whole file is then ignored.
+    """Return True if a trial in sweep.json has a setting or seed that cannot be the name of a folder.
 
-    For example, `setting` is invalid if the trial's folder would be outside the experiment's folder.
+    Returns True also if the label or the number of rounds of a trial has a wrong type. In both cases, `read_plan`
+    ignores the whole file.
     """
     return not all(map(_names_a_folder, _planned(experiment)))
 
@@ -244,7 +248,7 @@ def holds_a_run(folder: Path) -> bool:
 
 
 def _found(folder: Path) -> Trial:
-    """Return the trial of a run that no sweep planned."""
+    """Create a Trial from the folder of a run that no sweep planned."""
     setting, summary = folder.parent.name, read_object(folder / "summary.json") or {}
     progress = RunFolder(folder).progress()
     rounds = summary.get("rounds", progress.rounds if progress is not None else None)

@@ -89,9 +89,9 @@ class RebuiltRun:
 def read(folder: Path, data_dir: Path | None = None, allow: Sequence[str] = ()) -> RebuiltRun:
     """Rebuild the finished private run in `folder`.
 
-    data_dir: folder of the problem's data; None for the folder in the run's settings. allow: packages and modules. The
-    run's config.yaml may name their classes and functions (see `compose.instantiate`). Raises NoTerms if the regret
-    bound does not apply to the run.
+    data_dir: folder of the problem's data; None for the folder in the run's settings. allow: further packages and
+    modules from which the run's config.yaml is permitted to use classes and functions (see `compose.instantiate`).
+    Raises NoTerms if the regret bound does not apply to the run.
     """
     cfg, summary = recorded(folder, allow, "--allow {}")
     if not summary["private"]:

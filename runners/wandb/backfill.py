@@ -1,7 +1,7 @@
 """Log finished runs to W&B from their files, as a tracker would have logged them while they ran.
 
 Only two numbers are missing: the seconds of each round, and the predicted seconds to the end. As in a live run,
-`tracker.wandb.show` determines the metrics that are hidden.
+the setting `tracker.wandb.show` decides whether W&B gets all metrics, or only those that outsiders may see.
 """
 
 import importlib.util
@@ -60,9 +60,10 @@ def log_experiment(
     """Log the finished runs of an experiment that were not logged before, and the summary if it has changed.
 
     again: log also runs that were logged before, as new W&B runs. only: folders of the runs to log, None for all; the
-    summary covers the whole experiment. console: for a progress bar. settings: `tracker.wandb` for the summary; None
-    for the settings of the first run. If `settings` has `artifacts: true`, the runs' records are logged, too. ended:
-    text of an alert at the end of a sweep; empty to send no alert.
+    summary covers the whole experiment. console: for a progress bar. settings: the section `tracker.wandb` of a
+    configuration, with which the summary is logged; None to take this section from the first run's configuration. If
+    `settings` has `artifacts: true`, the runs' records are logged, too. ended: text of an alert at the end of a sweep;
+    empty to send no alert.
     """
     found = LoggedExperiment()
     if mode == "disabled":

@@ -59,7 +59,10 @@ def regret_metrics(mean: float | None, quantiles: Sequence[float]) -> Metrics:
 
 
 def server_metrics(row: Mapping[str, float | int | None]) -> Metrics:
-    """Return `epsilon` and, as `server/<column>`, the other columns of a row of server.parquet, except its round."""
+    """Return the values of a row of server.parquet under their names in W&B.
+
+    The column `epsilon` keeps its name, and `round` is left out. All other columns get the prefix `server/`.
+    """
     return {name if name == "epsilon" else SERVER + name: row[name] for name in row if name != "round"}
 
 
@@ -133,7 +136,9 @@ def row_of(metrics: Mapping[str, float | None], spent: float | None) -> dict[str
 
 
 def summary_of(summary: Mapping[str, Any], released_only: bool) -> dict[str, float | str | bool]:
-    """Return the scalars of summary.json, and final regret and final epsilon under keys of their own.
+    """Return the scalars of summary.json for the summary of the W&B run.
+
+    Final regret and final epsilon are returned a second time under separate keys, if they are finite.
 
     released_only: True to return only what an outsider may see, which excludes final regret.
     """

@@ -100,9 +100,8 @@ class WandbTracker:
         """Log the finite metrics of one round at step `round`, without waiting for W&B.
 
         The epsilon logged with a round covers only the broadcasts before the round. `metrics["epsilon"]` also covers
-        the broadcast of this round, so this value is logged with the next round. If `metrics["epsilon"]` is None or
-        infinite, this round and all later rounds are logged without an epsilon, even if the epsilon before this round
-        was finite.
+        the broadcast of this round, so this value is logged with the next round. There is one exception: if
+        `metrics["epsilon"]` is None or infinite, this round and all later rounds are logged without an epsilon.
         """
         if self._actions is None:
             return
@@ -257,7 +256,11 @@ def table(rows: Sequence[dict[str, Any]]) -> wandb.Table:
 
 
 def _show_end(run: wandb.Run, summary: dict[str, Any]) -> None:
-    """Log final regret against final epsilon, if both are finite, and the best query of each agent."""
+    """Log a chart and a table of a run's results to W&B.
+
+    The chart plots final regret against final epsilon. It is left out if either value is not finite. The table contains
+    the best query of each agent.
+    """
     import wandb
 
     point = layout.end_point(summary)

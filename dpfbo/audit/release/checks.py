@@ -57,8 +57,8 @@ def row_order(releases: Sequence[Made], rows: Tensor) -> str:
 
     rows: n x d, without noise, in the table's order.
 
-    If the order is uniformly random, each correlation has mean 0 and variance 1 / (n - 1) in one release. Summed over
-    the releases, no correlation may exceed 6 standard errors in absolute value.
+    If the order is uniformly random, each correlation has mean 0 and variance 1 / (n - 1) in one release. Each
+    correlation is summed over the releases. The absolute value of each sum may be at most 6 standard errors of the sum.
     """
     n = len(rows)
     orders = [list(range(n)) if private.order is None else list(private.order) for _, private in releases]

@@ -36,8 +36,8 @@ _GAP = 1e3  # least ratio of a release's distances from the two column spaces th
 class Attack:
     """Two neighbouring tables, and a score that is larger if the neighbour was released.
 
-    words: how the neighbour differs from the table. table: the curator's table, or a copy with scaled-down rows. In
-    such a copy, the row in which the neighbour differs has a larger L2 norm than every other row.
+    words: how the neighbour differs from the table. table: the curator's table or a changed copy. In a changed copy,
+    the row in which the neighbour differs has the largest L2 norm, because all other long rows are scaled down.
     """
 
     words: str
@@ -55,11 +55,11 @@ class Attack:
 class AttackResult:
     """The result of an attack on the privacy that is claimed for a release.
 
-    verdict: the field `verdict.without` contains the scores of releases of the table, and `verdict.with_message` those
-    of releases of the neighbour. disjoint: True if every release fits only the table that it was made from. A release
-    fits only one table if it lies in that table's column space, up to rounding, and its distance from the other table's
-    column space is over a thousand times larger. Then the two distributions do not overlap, and delta is 1 for every
-    epsilon.
+    verdict: the field `verdict.without` contains the scores of releases of the table. The field `verdict.with_message`
+    contains the scores of releases of the neighbour. disjoint: True if two conditions hold for every release. The
+    distance d of the release from the column space of its own table is only a rounding error. The distance from the
+    column space of the other table is over 1000 d. If `disjoint` is True, the two distributions do not overlap, and
+    delta is 1 for every epsilon.
     """
 
     attack: Attack
@@ -123,8 +123,8 @@ def told_apart(
 ) -> AttackResult:  # fmt: skip
     """Release both tables of an attack `trials` times, and compute a lower bound on epsilon from the scores.
 
-    system: True for randomness from the operating system instead of a seed. on_trial: called after one release of each
-    table. Raises ValueError for fewer than 20 trials or a transform without a guarantee.
+    system: True for randomness from the operating system instead of a seed. on_trial: called after every trial, which
+    releases each table once. Raises ValueError for fewer than 20 trials or a transform without a guarantee.
     """
     checks.integer("trials", trials, minimum=FEWEST)
     claim, scores, score, contained = claim_of(transform, attack.table), np.zeros((2, trials)), attack.score, True
@@ -162,7 +162,7 @@ def _moved(table: Table, distance: float) -> Table:
 
 
 def _longest_row_pair(table: Table, distance: float) -> tuple[Table, Table]:
-    """Return two neighbouring tables: one row is longer than all others in the first, but not in the second."""
+    """Return two neighbouring tables; the row of largest norm in the first table is scaled down in the second."""
     lengths = table.rows.norm(dim=1)
     inside = (within(table.rows, table.public)[0] == table.rows).all(1)
     which = int(torch.where(inside, lengths, -1.0).argmax())

@@ -128,7 +128,7 @@ def _masked(run: SumRun, n: int, shares: dict[str, str], site: SumSite) -> np.nd
 
 
 def key_streams(target: SumTarget) -> str:
-    """Check that copies of a site never encrypt different shares with one key stream."""
+    """Check that two restored copies of a site do not encrypt different secret shares with the same key stream."""
     run, N, zeros, looked = SumRun(target).until("shares"), target.n_sites, 0, 0
     for n in range(N):
         sent = []

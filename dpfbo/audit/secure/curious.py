@@ -217,8 +217,8 @@ def noise_shares(target: SumTarget) -> str:
 def _uniform(numbers: np.ndarray) -> Iterator[tuple[str, float]]:
     """Yield the name and the p-value of each of five chi-square tests that 32-bit numbers are uniform.
 
-    Each of the first four tests is of one byte. The last test is of the top four bits of two successive numbers
-    together.
+    Each of the first four tests uses one byte of a number. The last test uses eight bits: the top four bits of each of
+    two successive numbers.
     """
     flat = np.ascontiguousarray(numbers).reshape(-1)
     for k in range(4):

@@ -1,4 +1,4 @@
-"""All checks of the sites of a secure sum."""
+"""All checks that test the sites of a secure sum, and a function that runs them."""
 
 from collections.abc import Callable, Iterable
 

@@ -1,4 +1,7 @@
-"""Secure sums of the sites under audit, in which the audit plays the server and reads the sites' journals."""
+"""Secure sums that are run to audit the sites.
+
+The audit's code acts as the server, and can also read the sites' journals.
+"""
 
 from __future__ import annotations
 
@@ -60,9 +63,11 @@ class SumTarget:
 class SumRun:
     """One secure sum in one process, of vectors that the audit chooses.
 
-    vectors: each site's vector of M integers, by (attempt, site). The argument `numbers` gives the vector of each site;
-    without `numbers`, vectors are random, from -2^16 to 2^16. answers: the sites' answers to honest requests, by
-    (attempt, step, site).
+    The attribute `vectors` contains each site's vector of M integers, by (attempt, site). The attribute `answers`
+    contains the sites' answers to honest requests, by (attempt, step, site).
+
+    The constructor's argument `numbers` sets the vector of each site, for all attempts. If `numbers` is None, the
+    integers are random, from -2^16 to 2^16.
     """
 
     def __init__(
@@ -117,9 +122,9 @@ class SumRun:
         return np.frombuffer(raw(answer.payload["masked"], 4 * self.terms.size), "<u4")
 
     def until(self, step: str | None, absent: Collection[int] = ()) -> SumRun:
-        """Run the sum without the sites in `absent` until `step` begins, or to the end of the sum if `step` is None.
+        """Run the sum up to the beginning of `step`, or to the end of the sum if `step` is None.
 
-        Raises ClaimBroken if the sum fails.
+        The sites in `absent` do not answer. Raises ClaimBroken if the sum fails.
         """
         try:
             while self.server.step != step:

@@ -1,4 +1,4 @@
-"""Checks of the accountant's epsilon, of the records, and of releases kept for a restart."""
+"""Checks of the accountant's epsilon, of the server's records, and of what the server sends after a restart."""
 
 import math
 from collections import Counter

@@ -77,10 +77,11 @@ def excess_found(q: float, n_agents: int, draws: int) -> float:
 
 
 def law_of_choice(rounds: RepeatedRounds) -> str:
-    """Check the number of chosen agents, and the frequency of each agent, against the sampling charged in the ledger.
+    """Check that agents are chosen as a round's charge in the ledger states.
 
-    The charge states the sampling probability q, and also the number of chosen agents if this number is fixed. Under
-    Poisson sampling with q < 1, also check the frequency of each pair among the first 256 agents.
+    The charge states q, the probability that an agent is chosen. If the number of chosen agents is fixed, the charge
+    also states this number. Check the number of chosen agents, and the frequency of each agent. Under Poisson sampling
+    with q < 1, also check the frequency of each pair among the first 256 agents.
     """
     target = rounds.audited
     N, T = target.shape[0], target.rounds
@@ -102,7 +103,10 @@ def law_of_choice(rounds: RepeatedRounds) -> str:
 
 
 def _poisson(chosen: np.ndarray, q: float, T: int) -> dict[str, float]:
-    """Return p-values for independent choice with probability q. chosen: draws x N; draw k is of round k mod T."""
+    """Test in several ways whether each agent is chosen independently with probability q; return the tests' p-values.
+
+    chosen: booleans, one row for each draw and one column for each agent. Row k is drawn for round k mod T.
+    """
     draws, N = chosen.shape
     some = chosen[:, : min(N, _PAIRS)].astype(np.float32)
     together = (some.T @ some)[np.triu_indices(some.shape[1], 1)]
@@ -267,7 +271,10 @@ def _uniforms(x: np.ndarray) -> float:
 
 
 def _numbers(rounds: RepeatedRounds, label: str) -> Iterator[np.ndarray]:
-    """Yield chunks of noise samples, each from one examined round and divided by the sigma charged in the ledger."""
+    """Yield 1-D arrays of noise samples from the rounds in `rounds.examined`.
+
+    All samples of an array are from the same round, and are divided by the sigma charged in the ledger for this round.
+    """
     target, entropy = rounds.audited, _entropy(rounds, label)
     _, P, M = target.shape
     numbers = _NUMBERS[rounds.thorough] if target.seedable else _EXACT_NUMBERS

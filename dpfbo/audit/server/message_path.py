@@ -22,7 +22,7 @@ _NOT_ASKED = "no agents are part of this audit"
 
 
 def _alternating(size: float) -> Change:
-    """Return a change that makes the observations `size` and `-size` alternately."""
+    """Return a function that replaces the observations of an agent by size, -size, size, and so on."""
     return lambda y: size * (1.0 - 2.0 * (torch.arange(y.shape[1]) % 2)).expand_as(y).to(y.dtype)
 
 

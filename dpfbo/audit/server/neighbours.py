@@ -74,11 +74,11 @@ def moved(rounds: RepeatedRounds) -> str:
 
 
 def _one_agent_sends(rounds: RepeatedRounds, t: int) -> Iterator[tuple[int, int, str, Tensor, Tensor | None]]:
-    """Yield the cases of round t for the check `moved`, each as (agent, seed, name, message, others).
+    """Yield (agent, seed, name, message, others) for each comparison that the check `moved` makes in round t.
 
-    In a case, the agent sends the message instead of the zero vector. name: a description of the message. others: the
-    messages of the other agents, N x M, in which the row of `agent` is ignored; None if all other agents send zero
-    vectors.
+    A comparison runs the round twice with the same seed: once the agent sends the zero vector, and once the message.
+    name: a description of the message. others: the messages of the other agents in both runs, N x M, in which the row
+    of `agent` is ignored; None if all other agents send zero vectors.
     """
     first = rounds.three_agents(t)
     for agent in dict.fromkeys([*first, *rounds.agents_by_weight(t)[:_AGENTS]]):

@@ -65,10 +65,11 @@ def post_processing(rounds: RepeatedRounds) -> str:
 
 
 def _check_held(rounds: RepeatedRounds, server: PriorServer, t: int, values: Tensor) -> int:
-    """Check that round t has the expected broadcast, whatever agents send; return the number of tried cases.
+    """Run round t with several sets of messages, always with the release `values`, and check each broadcast.
 
-    `_sent` yields the cases. In every case, the release is `values`. The expected broadcast is inferred from `values`,
-    the sigma charged in the ledger, and public settings.
+    `_sent` yields the sets of messages. The mechanism is replaced by one that releases `values`, whatever agents send.
+    Each broadcast must equal the one that is inferred from `values`, the sigma charged in the ledger, and public
+    settings. Returns the number of runs.
     """
     mechanism, sent = rounds.target.mechanism, list(_sent(rounds))
     held = rounds.target.with_mechanism(holding(mechanism, values))
@@ -94,7 +95,10 @@ def _check_replay(rounds: RepeatedRounds, t: int) -> None:
 
 
 def _sent(rounds: RepeatedRounds) -> Iterator[tuple[str, Messages | None, Tensor | None]]:
-    """Yield (name, messages, late) for each secret input of a round; `late` marks the late messages."""
+    """Yield different sets of messages that agents may send in one round, each as (name, messages, late).
+
+    messages: None if no message arrives. late: N booleans, True for each late message; None if no message is late.
+    """
     zeros, crowd = rounds.zeros(), rounds.crowd
     one = zeros.clone()
     one[0] = rounds.long_message(0)

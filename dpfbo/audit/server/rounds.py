@@ -1,4 +1,4 @@
-"""Single rounds of a server under audit, repeated with equal randomness."""
+"""Single rounds of a server under audit, which can be run again with the same random numbers and other messages."""
 
 import math
 from functools import cached_property

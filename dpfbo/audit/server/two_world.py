@@ -35,8 +35,8 @@ class Replay:
     """The result of running a server many times with and without one agent's messages.
 
     verdict: the verdict on the privacy claim of the ledger. varying: True if the charges in the ledger differ between
-    runs; charges must not depend on data or chance. opposite: True if -m replaces the agent's message m in the runs
-    without m; False if the zero vector replaces m.
+    runs; charges must not depend on data or chance. opposite: what the agent sends in the runs without its message m:
+    -m if True, the zero vector if False.
     """
 
     verdict: Verdict

@@ -111,7 +111,10 @@ def streams(rounds: RepeatedRounds) -> str:
 
 
 def _correlated(values: tuple[np.ndarray, np.ndarray], axis: int) -> float:
-    """Test each pair of slices along an axis for correlation, in each of the two arrays; return one p-value."""
+    """Test all pairs of slices along an axis for correlation; return one p-value.
+
+    Both slices of a pair are from the same array. The p-value is that of the largest correlation in the two arrays.
+    """
     worst = 0.0
     for part in values:
         x = np.moveaxis(part, axis, 0).reshape(part.shape[axis], -1)

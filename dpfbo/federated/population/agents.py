@@ -66,8 +66,9 @@ class Agents:
         own_gp: The agents' own Gaussian processes.
         own_draw: The method of drawing from the posteriors of `own_gp`.
         acquisition: The search for the maximum of an acquisition function.
-        message: `sample` for a posterior draw (the paper), `mean` for the posterior mean, `scores` for the message
-            of the private prior (`dpfbo.federated.prior`), or the name of a `dpfbo.messages` entry point.
+        message: The content of a message. `sample`: a posterior draw (the paper). `mean`: the posterior mean.
+            `scores`: what a server needs to infer the private prior (`dpfbo.federated.prior`). Any other value is the
+            name of a `dpfbo.messages` entry point.
         message_center: True to subtract an agent's mean observation before its message is computed.
         local_initialisation: True for initial points in the agent's own region (the paper).
         design_kind: The design of the initial points, `uniform` or `sobol`.
@@ -156,9 +157,9 @@ class Agents:
         return self.features(self.domain.unit_points[None])[0]
 
     def features_at(self, points: Tensor) -> Tensor:
-        """Return the features, n x t x M, at points.
+        """Return the features of each agent's t points, n x t x M.
 
-        points: n x t, rows in the grid; on other domains n x t x D unit-cube points.
+        points: if the domain is a `Grid`, the row indices of the points, n x t; otherwise unit-cube points, n x t x D.
         """
         if not isinstance(self.domain, Grid):
             return self.features(points)
@@ -320,9 +321,10 @@ class Agents:
         return self._argmax(weights, regions, ids, t)
 
     def followed(self, broadcast: Broadcast, ids: Tensor, t: int) -> Broadcast:
-        """Turn region vectors into `Points`; return other broadcasts unchanged.
+        """Turn a broadcast of type `RegionVectors` into `Points`; return a broadcast of any other type unchanged.
 
-        The vectors of all regions define one function, and every agent gets the same maximiser of this function.
+        `RegionVectors` define one function on the whole domain. Every agent gets the same point, the maximiser of this
+        function.
         """
         if not isinstance(broadcast, RegionVectors):
             return broadcast

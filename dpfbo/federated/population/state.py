@@ -44,7 +44,7 @@ class AgentsState:
 
     @property
     def index(self) -> Tensor | None:
-        """The observed points' rows in the grid, n x count; None on other domains."""
+        """The row of each observed point in the grid, n x count; None if the domain is not a grid."""
         return None if self.all_index is None else self.all_index[:, : self.count]
 
     @property

@@ -157,11 +157,13 @@ def grid_improvements(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Find each agent's grid row of largest expected improvement.
 
-    A model consists of a kernel, a noise variance and the factor by which the known mean is multiplied. Returns two
-    tensors of n entries: each agent's row, and each agent's probability that the factor is positive, summed over all
-    models. Observed rows are excluded. Improvements are averaged over the `kept` most probable models; a model is left
-    out if its probability is below `least_weight` times the largest. A row is -1 if no expected improvement reaches
-    1e-50, or if a covariance matrix is not positive definite.
+    A model consists of a kernel, a noise variance and the factor by which the known mean is multiplied. Improvements
+    are averaged over the `kept` most probable models; a model is left out if its probability is below `least_weight`
+    times the largest. Observed rows are excluded.
+
+    Returns two tensors of n entries. The first contains each agent's row. A row is -1 if no expected improvement
+    reaches 1e-50, or if a covariance matrix is not positive definite. The second contains, for each agent, the total
+    posterior probability of all models whose factor is positive.
 
     order: the W columns of the tables; plain: L x G x W, SE kernels of L length-scales; common: None, or a pair of
     tensors with the shared function's covariances (G x W) and variances (W); mean: W, the known mean; prior: J x R, log

@@ -34,12 +34,15 @@ NORM = 25.0  # the largest norm of a scaled row; neighbours are at most 1 apart 
 class Candidates:
     """The candidates of a modeler, all public.
 
+    To measure a candidate, the curator measures a row of its table, which may differ from the candidate's point.
+
     Attributes:
-        points: m x r.
-        input_variance: r variances, one per column, of the difference between a point and the measured (scaled) row;
-            None to assume no difference.
-        fresh: True if the measurements of one candidate may be at different rows, False if all are at the same row.
-        counts: m, the estimated number of rows near each candidate; None if unknown.
+        points: m x r, the points of the candidates.
+        input_variance: For each of the r columns, the variance of the difference between a candidate's point and the
+            measured row, in the units of the points; None to assume no difference.
+        fresh: True if the curator may take another row each time it measures the same candidate; False if it takes the
+            same row every time.
+        counts: For each of the m candidates, the estimated number of rows near its point; None if unknown.
     """
 
     points: Tensor
@@ -60,7 +63,7 @@ class Unreleased:
 
 
 class CandidateRows(Protocol):
-    """The map from each candidate to the rows of the table that it stands for; only the curator knows this map."""
+    """The curator's secret map from each candidate to the rows of the table at which the candidate may be measured."""
 
     def __len__(self) -> int: ...
 
@@ -70,7 +73,7 @@ class CandidateRows(Protocol):
 
 @dataclass(frozen=True)
 class OneRowEach:
-    """The map of candidates that stand for one row each: candidate i stands for row `order[i]` of the table."""
+    """Maps each candidate to one row of the table: candidate i to row `order[i]`."""
 
     order: Tensor
 

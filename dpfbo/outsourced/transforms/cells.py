@@ -1,4 +1,4 @@
-"""Public cells, which are equal parts of the public box, and transforms whose candidates are centres of cells."""
+"""Cells, which divide the public box into equal parts, and transforms that offer the modeler centres of cells."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Cells:
         return self.public.bounds[0] * self.scale + torch.cartesian_prod(*axes).view(len(self), -1) * self.widths
 
     def of(self, table: Table) -> tuple[Tensor, int]:
-        """Return each row's cell number (n), and the number of rows outside the box.
+        """Return n cell numbers, one for each row of the table, and the number of rows outside the public box.
 
         A row outside the box belongs to the nearest cell.
         """

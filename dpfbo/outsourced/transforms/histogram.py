@@ -31,7 +31,7 @@ class Histogram(WithNoise, OverCells):
         delta: The delta of the release.
         noise: The sampler of the noise.
         cells: The number of cells on the longest axis; other axes have cells in proportion. None for the smallest
-            cells that contain about 5 sigma rows or more on average.
+            cells whose average number of rows is at least about `5 * sigma`.
         threshold: A cell is treated as empty if its noisy count is at most `threshold * sigma`.
 
     Guarantee:

@@ -1,15 +1,15 @@
 """The published transform of PO-GP-UCB (Kharkovskii, Dai, Low 2020, Algo. 1), whose privacy claim does not hold.
 
-The published claim is (eps, delta)-differential privacy for tables that differ in one row by a norm of at most 1. It
-does not hold if n > d + 1. Let X_c be the scaled, centred rows, n x d, of rank d. If the least singular value of X_c is
-below a threshold, the transform increases every singular value of X_c. In either case, the release is
+The published claim is (eps, delta)-differential privacy for tables that differ in one row by a norm of at most 1. The
+claim does not hold if n > d + 1. Let X_c be the scaled, centred rows, n x d, of rank d. If the least singular value of
+X_c is below a threshold, the transform increases every singular value of X_c. In either case, the release is
 
     Z = X_c W    for some d x r matrix W,
 
 so every column of Z lies in the column space of X_c, a d-dimensional subspace of the (n - 1)-dimensional space of
 centred vectors. A neighbouring table can have another column space, and the two distributions of Z are then mutually
-singular: delta is 1 for every epsilon. Moreover, the scaling to a largest norm of 25, the centring and the decision
-whether to increase the singular values depend on secret data.
+singular: delta is 1 for every epsilon. Moreover, three steps depend on secret data: all rows are multiplied by one
+factor, so that the largest norm is 25; the mean of the rows is subtracted; the singular values are increased or not.
 """
 
 import math
@@ -85,7 +85,10 @@ class RandomProjection(AsRows):
         return self.raised(rows) @ M / math.sqrt(self.r)
 
     def raised(self, rows: Tensor) -> Tensor:
-        """Return the rows, n x d; if a singular value is below w, every singular value is increased, to at least w."""
+        """Return the rows, n x d, with all singular values increased if the least one is below the threshold w.
+
+        The least singular value of the result is at least w.
+        """
         w = threshold(self.r, self.epsilon, self.delta)
         U, s, Vt = torch.linalg.svd(rows, full_matrices=False)  # thin: n x d, never n x n
         if float(s.min()) >= w:

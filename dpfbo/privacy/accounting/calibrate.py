@@ -24,9 +24,8 @@ EpsilonOf = Callable[[float], float]
 def noise_multiplier(epsilon_of: EpsilonOf, target: float, least: float = 1.0) -> float:
     """Return the least noise multiplier z, to `DIGITS` digits, whose epsilon is at most the target.
 
-    The multiplier of round t is the product of z and the factor of round t. z is large enough for every round to have a
-    multiplier of at least `SMALLEST_NOISE`. least: the smallest of the rounds' factors; 1 if every round uses z itself.
-    Raises ValueError if no multiplier meets the target.
+    least: the smallest factor by which a round multiplies z; 1 if every round uses z itself. Both z and `least * z` are
+    at least `SMALLEST_NOISE`. Raises ValueError if no multiplier meets the target.
     """
     checks.positive("epsilon", target)
     smallest = _smallest(least)

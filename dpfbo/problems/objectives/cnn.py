@@ -144,7 +144,7 @@ def _shapes(side: int) -> list[tuple[int, int]]:
 
 
 def _right(data: ImageSets, sets: Tensor, parameters: Parameters) -> Tensor:
-    """Return the validation accuracy of each network, E float64."""
+    """Return the validation accuracies of E networks as a float64 tensor of shape E."""
     rows = data.validation[sets]  # E x v
     real = rows >= 0
     rows = rows.clamp(min=0)

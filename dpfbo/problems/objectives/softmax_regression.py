@@ -70,7 +70,7 @@ def data_sets(
 
 
 def fit(data: DataSets, settings: Settings, epochs: int, order: Tensor) -> tuple[Tensor, Tensor]:
-    """Train all models and return coefficients A, N x k x C x n, and intercepts b, N x k x C x 1.
+    """Train k models on each of N data sets; return coefficients A (N x k x C x n) and intercepts b (N x k x C x 1).
 
     For C classes, the weights are W = A X with the n training rows X. Each step is plain SGD on `mean cross-entropy of
     the batch + l2 / 2 |W|^2`, without a penalty on intercepts:
@@ -78,7 +78,7 @@ def fit(data: DataSets, settings: Settings, epochs: int, order: Tensor) -> tuple
         W <- (1 - lr l2) W - lr / |B| sum_{i in B} (p_i - y_i) x_i^T,    b <- b - lr / |B| sum_{i in B} (p_i - y_i)
 
     In every epoch, each model splits a permutation of its rows into batches of its own batch size; the last batch may
-    be smaller. No bit of a model's result depends on the other data sets in the call.
+    be smaller. A model's result is bit for bit the same, whichever other data sets are in the call.
 
     order: uniform numbers in [0, 1), N x k x epochs x n; the ranks of an epoch's numbers are the permutation.
     """

@@ -32,9 +32,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """The settings that the server's process passes to its ServerApp.
+    """The settings that the command `dpfbo deploy server` passes to Flower's ServerApp.
 
-    project: the operator's folder. min_sites: the least number of sites with which a step may end.
+    project: the operator's folder. min_sites: the least number of sites that must answer before a step can end; None
+    for the default.
     """
 
     project: str
@@ -51,7 +52,10 @@ class ServerSettings:
 
 
 class FlowerPost:
-    """A `Post` over Flower's grid. A site is identified by the key with which its SuperNode is registered."""
+    """The transport (`Post`) to the sites over Flower's `Grid`.
+
+    A site is identified by the key with which its SuperNode is registered.
+    """
 
     def __init__(self, grid: Grid, project: Project, lost: float) -> None:
         self._grid, self._project, self._lost = grid, project, lost
@@ -121,9 +125,9 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def _end_with_the_server(project: Project) -> None:
-    """End the ServerApp's process when the server's process has ended.
+    """End this process, the ServerApp, when the process of the command `dpfbo deploy server` has ended.
 
-    The server's process keeps the file `project.running` locked as long as it lives. Flower itself may take minutes to
+    The command's process keeps the file `project.running` locked as long as it lives. Flower itself may take minutes to
     end the ServerApp. The ServerApp can be killed at any moment without damage to the server's folder.
     """
     while True:

@@ -62,7 +62,7 @@ def _failures() -> Iterator[list[logging.LogRecord]]:
 
 @ray.remote
 class AgentActor:
-    """The agents first..last-1 of a run in a process of their own."""
+    """A Ray actor that runs the agents first..last-1 in a separate process."""
 
     def __init__(self, settings: FederatedSettings, first: int, last: int, working_directory: str) -> None:
         self._settings, self._range, self._working_directory = settings, (first, last), working_directory

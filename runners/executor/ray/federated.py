@@ -86,9 +86,9 @@ class RayFederation(RayActors):
         return done
 
     def round(self, t: int, messages: "RayStep | None") -> RoundOutput:
-        """Do the server's part of a round; repeat it if an actor dies.
+        """Do the server's part of a round. If an actor dies, replace the actor and repeat the round.
 
-        messages: the agents' step; None if the server uses no messages.
+        messages: the agents' part of the round, which supplies the messages; None if the server uses no messages.
         """
         while True:
             try:

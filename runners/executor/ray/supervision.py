@@ -69,7 +69,10 @@ class RayActors(ABC):
 
     @abstractmethod
     def _begin(self, actor: Actor) -> list[Any]:
-        """Start a new actor by remote calls; return references to their results. The first result is its Placement."""
+        """Start a new actor by remote calls, and return references to the results.
+
+        The first result must be the actor's Placement.
+        """
 
     @abstractmethod
     def place(self) -> None:

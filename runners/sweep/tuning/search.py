@@ -84,7 +84,8 @@ def _by_optuna(
 ) -> Iterator[Words]:
     """Yield suggestions of Optuna's TPE sampler.
 
-    The sampler assumes that each suggestion has a poor outcome. So the next suggestions of this call tend to differ.
+    In this call, the sampler treats each suggestion already yielded as if its outcome were poor. So later suggestions
+    tend to differ from the earlier ones.
     """
     with needing("optuna", "sweep.search=optuna"):
         import optuna
