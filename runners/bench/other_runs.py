@@ -1,5 +1,6 @@
 """Timed runs of accountants, ledgers, and modelers of released tables."""
 
+import math
 import tempfile
 from collections.abc import Callable, Mapping
 from itertools import count
@@ -29,10 +30,10 @@ _BELIEF = Belief(lengthscale=0.2 * NORM, variance=1.0, noise=1e-5, mean=0.0)
 
 
 def accountant(name: str, different: bool, rounds: int) -> TimedRun:
-    """Return a run that computes epsilon after each round.
+    """Return a function that computes epsilon after each round.
 
-    different: True to give each round its own noise multiplier, False to give all rounds the same one. Each call of the
-    run takes new noise multipliers, so that values cached by an earlier call are of no use.
+    different: True to give each round its own noise multiplier, False to give all rounds the same one. The calls
+    of the returned function have no multiplier in common, so an earlier call leaves no cached values for a later one.
     """
     book, repeats = accountant_named(name), count()
 
@@ -43,7 +44,7 @@ def accountant(name: str, different: bool, rounds: int) -> TimedRun:
     def run() -> tuple[Mapping[str, float], Floors]:
         clock = PhaseClock()
         with clock("set-up"):
-            schedule = events(rounds, 1e-3 * next(repeats))
+            schedule = events(rounds, 1e-3 * math.sqrt(2) * next(repeats))
         book.curve(schedule, DELTA)
         exps = work(exp=_TERMS.get(name, 0) * (rounds if different else 1))
         return clock.seconds, lambda rates: {"curve": floor_seconds(exps, rates)} if name in _TERMS else {}

@@ -147,8 +147,10 @@ def test_repeats_of_accounting_do_not_meet_what_was_kept(monkeypatch):
     seen = []
     book = type("Book", (), {"curve": lambda self, schedule, delta: seen.append(schedule)})()
     monkeypatch.setattr(other_runs, "accountant_named", lambda name: book)
-    for different in (False, True):
-        run = other_runs.accountant("moments", different, 3)
-        run(), run()
-    _, first, second, _, third, _ = seen
-    assert len(set(first)) == len(set(second)) == 1 and set(first) != set(second) and len(set(third)) == 3
+    for different, calls in ((False, 2), (True, 8)):
+        run = other_runs.accountant("moments", different, 200)
+        for _ in range(calls):
+            run()
+    _, first, second, _, *others = seen
+    assert len(set(first)) == len(set(second)) == 1 and set(first) != set(second)
+    assert len(set().union(*others)) == 8 * 200
