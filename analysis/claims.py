@@ -83,9 +83,9 @@ def judge(runs: Mapping[str, Sequence[Run] | LoadError]) -> list[JudgedClaim]:
 
 
 def _other_sign(k: int, family: Sequence[int], stated: Sequence[StatedClaim], outcomes: Sequence[Outcome]) -> bool:
-    """Return True if the paper says that claim k's setting beats others, and our runs say that it is worse.
+    """Return True if claim k's setting beats other settings in the paper, but is worse than these in our runs.
 
-    family: indices of the claims to search for such a statement of the paper.
+    family: indices of the claims to search for statements of the paper that claim k's setting beats others.
     """
     (where,) = stated[k].test.settings
     effects = (
@@ -116,9 +116,9 @@ def shown_in(found: Sequence[JudgedClaim], runs: Sequence[Run]) -> list[JudgedCl
 
 
 def _numbers(claim: StatedClaim, runs: Sequence[Run]) -> object:
-    """Return a key that two claims of superiority share if they compare the same numbers in the same way.
+    """Return a key that is equal for two claims of superiority if they compare the same numbers in the same way.
 
-    Any other claim has a key of its own.
+    The key of a claim that is not of superiority is the claim's id.
     """
     test = claim.test
     if not isinstance(test, Comparison) or test.form != SUPERIORITY:

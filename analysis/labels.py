@@ -208,9 +208,10 @@ def joined_by_or(values: Iterable[float]) -> str:
 
 
 def by_algorithm(key: str, configs: Iterable[dict[str, Any]]) -> str:
-    """Return the values of `privacy.KEY` in words: `q = 1`, or `q = 0.35 (DP-FTS-DE) or 1 (private prior)`.
+    """Return a text that gives the value of `config["privacy"][key]`, such as `q = 1`.
 
-    If one algorithm has several values, the returned text is `q by setting`.
+    If the algorithms have different values, the text names the algorithms, as in
+    `q = 0.35 (DP-FTS-DE) or 1 (private prior)`. If one algorithm has several values, the text is `q by setting`.
     """
     by_name: dict[str, set[float]] = {}
     for config in configs:

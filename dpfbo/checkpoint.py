@@ -170,11 +170,11 @@ class Checkpoint:
         return self._last[1]
 
     def forget_from(self, t: int, released: int | None = None) -> None:
-        """Delete the files of rounds t and later; also delete release.npz if the run has no more use for this file.
+        """Delete the files of rounds t and later; also delete release.npz if the resumed run does not need it.
 
-        released: the round in which the run resumes; None for round t. If release.npz contains the release of this
-        round, the file is kept, and the run sends the same release again. If the run does round t - 1 again, pass
-        `released=t - 1`; the file of round t - 1 is not deleted.
+        released: the round in which the run resumes: t - 1 if the run repeats round t - 1, otherwise t (or None). If
+        release.npz contains the release of this round, release.npz is kept, and the run sends the same release again.
+        Otherwise, release.npz is deleted.
         """
         for path in self.folder.glob("round-*.npz"):
             if int(path.stem.partition("-")[2]) >= t:

@@ -30,9 +30,10 @@ LOGARITHMIC_FROM = 12.0  # ratio of largest to smallest epsilon above which the 
 def spent(group: SettingRuns, t: int, accountant: str) -> float | None:
     """Return the epsilon of all releases before the query of round t; None if it is not finite.
 
-    If the setting has no epsilon by `accountant`, the accountant of the setting's runs is used instead. The accountant
-    of the runs has an epsilon for every t. With any other accountant, LoadError is raised if t is less than the number
-    of rounds, because only the epsilon of the whole run is known.
+    If the setting has no epsilon by `accountant`, the epsilon is by the accountant that the setting was run with.
+
+    Raises LoadError if t is less than the number of rounds, and the epsilon by `accountant` is known for the whole run
+    only.
     """
     own = captions.accountant_of(group, accountant)
     epsilon = group.epsilon(own)

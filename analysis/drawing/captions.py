@@ -62,10 +62,10 @@ def accountant_in_words(name: str) -> str:
 def with_epsilon(label: str, group: SettingRuns, epsilon: float | None, wanted: str = ACCOUNTANT) -> str:
     """Return a legend entry such as `DP-FTS, z = 1 (ε = 7.05)`; labels of settings without privacy are unchanged.
 
-    wanted: the accountant of the picture. epsilon: the setting's epsilon by the accountant `wanted`; None if not
-    finite. If the setting has no epsilon by `wanted`, pass the epsilon by the accountant that the setting was run with.
-    The entry then names this accountant. The label of a setting with a target epsilon already states the target. Such a
-    label is unchanged if the setting was run with `wanted` and `epsilon` is 98 % to 100 % of the target.
+    wanted: the preferred accountant. epsilon: the setting's epsilon by `wanted`; None if not finite. If the runs did
+    not record an epsilon by `wanted`, pass the epsilon by the accountant that the setting was run with; the entry then
+    names this accountant. The label of a setting with a target epsilon already states the target. Such a label is
+    unchanged if `epsilon` is 98 % to 100 % of the target, and the accountant of the runs is `wanted`.
     """
     if not group.private:
         return label
@@ -158,11 +158,11 @@ def left_out(labels: Sequence[str]) -> str:
 
 
 def verdicts(findings: Sequence[JudgedClaim]) -> list[str]:
-    """Return a line for each of up to 6 decided claims, and a last line that counts the other claims.
+    """Return a line for each of up to 6 decided claims, and a last line that counts the claims without such a line.
 
-    Claims of the paper come before claims from other sources. Repeated claims and claims that were not run are neither
-    listed nor counted. A line reads `FTS beats TS; mean regret over rounds 1 to 40: holds (5.1 standard errors, 20
-    functions).`
+    The last line counts undecided claims, decided claims beyond the sixth, and confirmed claims about an epsilon.
+    Repeated claims and claims that were not run are left out. Claims of the paper come before claims from other
+    sources. A line reads `FTS beats TS; mean regret over rounds 1 to 40: holds (5.1 standard errors, 20 functions).`
     """
     ids = {f.id for f in findings}
     known = [f for f in findings if f.verdict != NOT_RUN and f.repeats not in ids]

@@ -93,11 +93,11 @@ def figure(found: pd.DataFrame, aside: str = "", style: PageStyle = SCREEN) -> F
 
 
 def _rows(runs: Sequence[Run], t: int | None) -> list[dict[str, object]]:
-    """Return the rows of `table` for T = t.
+    """Return a row for each algorithm and target epsilon in each panel, with the results up to round t.
 
-    A panel shows one variant of the problem with one length-scale. If t is None, the T of a panel is the number of
-    rounds of the panel's shortest run. Runs whose server sends no weight vectors do not depend on the length-scale, so
-    the rows of these runs are repeated in the panels of all length-scales.
+    A panel shows one variant of the problem with one length-scale. If t is None, each panel shows the results up to the
+    last round of the panel's shortest run. Runs whose server sends no weight vectors do not depend on the length-scale,
+    so the rows of these runs are repeated in the panels of all length-scales.
     """
     variants: dict[tuple[object, ...], list[Run]] = {}
     for run in runs:

@@ -22,8 +22,9 @@ FEWEST = 3  # least number of r for a sweep at a claimed epsilon other than the 
 class CurveFamily:
     """Settings that differ in one number, such as the claimed epsilon.
 
-    title: title of the panel. curves: the settings. x: the value of this number for each of the `curves`. name, style:
-    label and look of the line that joins the settings, in a picture where each setting is one point at its x.
+    Some pictures draw each setting as a curve. Other pictures draw the family as one line, with a point for each
+    setting. title: title of the panel. name, style: label and look of the family's line. x: for each setting, the value
+    of the number in which the settings differ. curves: the settings, each with the label and look of its own curve.
     """
 
     title: str
@@ -37,9 +38,10 @@ class CurveFamily:
 class CurveFamilies:
     """Families of settings; the settings of one family differ in one number only.
 
-    references: settings without an epsilon. claimed: families in which the claimed epsilon varies. columns: families in
-    which the number of released columns varies. guaranteed: families in which the guaranteed epsilon varies. left_out:
-    labels of the settings that have a claimed epsilon but are in no family.
+    A setting has a guaranteed epsilon, a claimed epsilon (published, but not guaranteed), or no epsilon. references:
+    settings with no epsilon. claimed: families in which the claimed epsilon varies. columns: families in which the
+    number of released columns varies. guaranteed: families in which the guaranteed epsilon varies. left_out: labels of
+    the settings that have a claimed epsilon but are in no family.
     """
 
     references: tuple[Curve, ...]

@@ -22,7 +22,11 @@ NARROW = 5.0  # largest width in inches of a page whose marks need more room
 
 
 def releases_by_epsilon(groups: Sequence[SettingRuns], t: int, style: PageStyle = SCREEN) -> Page:
-    """Draw regret after round t against epsilon: one panel for claimed epsilons, one for guaranteed epsilons."""
+    """Draw regret after round t against epsilon.
+
+    Settings with a guaranteed epsilon and settings with a claimed epsilon have separate panels. A claimed epsilon is
+    published in a paper, but not guaranteed.
+    """
     found, known, lower = families(groups), published_values(groups), groups[0].first.summary["lower_is_better"]
     claimed, guaranteed = "claimed ε, no guarantee", f"ε (guaranteed, δ = {deltas(groups)})"
     sides = [(claimed, claimed, found.claimed, known), ("guaranteed ε", guaranteed, found.guaranteed, {})]
@@ -148,9 +152,10 @@ def _thresholds(swept: Sequence[SettingRuns]) -> str:
 
 
 def _mark(axes: Axes, swept: Sequence[SettingRuns], ticks: Sequence[float]) -> None:
-    """Write the value of w as text above each r; shade the range of r in which the release increases singular values.
+    """Write the threshold w above each r; shade the range of r in which w exceeds the smallest singular value.
 
-    r is the number of released columns; w is the `threshold` of the singular values for this r.
+    r is the number of released columns, w the `threshold` for r. In the shaded range, all singular values of the data
+    are increased before the release.
     """
     w_of: dict[float, list[str]] = {}
     raised = []

@@ -54,7 +54,11 @@ def panels(groups: Sequence[SettingRuns]) -> list[SweepPanel]:
 def _swept(
     name: str, family: Sequence[SettingRuns], centre: SettingRuns, key: str, keys: Sequence[str], rest: Sequence[Curve]
 ) -> SweepPanel:
-    """Return one panel that shows `centre`, the settings that differ from `centre` only in `key`, and `rest`."""
+    """Return the panel of the sweep over `key` around the setting `centre`.
+
+    The panel has a curve for each setting of `family` that equals `centre` in all `keys` except `key`. The panel also
+    has the curves `rest`.
+    """
     line = [g for g in family if all(g.first.flat.get(k) == centre.first.flat.get(k) for k in keys if k != key)]
     values = {g.label: g.first.flat.get(key) for g in line}
     if all(isinstance(value, int | float) for value in values.values()):

@@ -83,10 +83,10 @@ class JudgedClaim:
     ours: estimate ± standard error; a difference is positive if it supports the claim. standard_errors: as in
     `claim_tests.Outcome`. units: number and kind of the independent units. kind: "effect", "agreement", "epsilon",
     "control" or "own". form: form of the test. repeats: id of the earlier claim that this claim repeats; may be empty.
-    A claim repeats an earlier claim if both have the same problem, N, T, metric and test. There is a second rule for
-    superiority claims with the source `own` (our findings): the later claim repeats the earlier one if both compare the
-    same values in the same way. margin: relative difference within which the verdict is "level". needed: estimated
-    number of independent units that would decide an undecided claim. p: p-value of the test for "holds".
+    A claim repeats an earlier claim if both have the same problem, N, T, metric and test. If both are superiority
+    claims with the source `own` (our findings), settings with equal measured values count as the same setting. margin:
+    relative difference within which the verdict is "level". needed: estimated number of independent units that would
+    decide an undecided claim. p: p-value of the test for "holds".
     """
 
     id: str

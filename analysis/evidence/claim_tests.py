@@ -28,8 +28,8 @@ class Outcome:
 
     ours: the estimate in words. standard_errors: the estimate divided by its standard error. If a claim states several
     inequalities `estimate > 0`, standard_errors belongs to the inequality with the largest p-value. In a test of
-    agreement with published means, standard_errors is the lowest of the values -|our mean - published mean| / (standard
-    error of the difference).
+    agreement with published means, standard_errors is `-z`, where z is the largest of the ratios |our mean -
+    published mean| / (standard error of the difference).
     """
 
     ours: str
@@ -129,8 +129,8 @@ def _within(margin: float | None, weights: Sequence[float], scale: Sequence[floa
 def trend(best_first: Sequence[SettingFilter], measure: Measure, margin: float | None = None) -> Comparison:
     """Test that the measure rises along `best_first`: its least-squares slope over the ranks is above 0.
 
-    margin: the settings are level if the absolute fitted change from the first to the last setting is less than
-    `margin` times the mean of the measure; None for no such test.
+    margin: if given, the verdict "level" is tested as well. The settings are level if the absolute fitted change from
+    the first to the last setting is less than `margin` times the mean of the measure.
     """
     n = len(best_first)
     middle = (n - 1) / 2

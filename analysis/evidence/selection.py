@@ -176,10 +176,11 @@ class Measure:
     ratio: bool = False
 
     def by_unit(self, runs: Sequence[Run]) -> dict[int, float]:
-        """Return the mean over the runs of each independent unit, or the logarithm of the mean if `ratio` is set.
+        """Return the mean value of this measure for each independent unit (a function or a seed).
 
-        The keys are the independent units (seeds of functions or of runs). Raises Unclear if a run has no finite value
-        of this measure, or if `ratio` is set and a mean is not positive.
+        The mean is over all runs of the unit. If `ratio` is set, the logarithm of the mean is returned instead. The
+        keys of the result are the seeds of the functions or of the runs. Raises Unclear if a run has no finite value of
+        this measure, or if `ratio` is set and a mean is not positive.
         """
         grouped: dict[int, list[float]] = {}
         for run in runs:

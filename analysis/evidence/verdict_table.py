@@ -231,9 +231,10 @@ def _cells(finding: JudgedClaim) -> tuple[str, ...]:
 
 
 def _not_run(found: Sequence[JudgedClaim]) -> list[str]:
-    """Return a line for each claim with the verdict "not run".
+    """Return lines that list the claims with the verdict "not run".
 
-    If nothing of an experiment was run, each of the experiment's figures has one line, with the number of claims.
+    If an experiment also has claims with other verdicts, each claim that was not run has its own line. Otherwise, the
+    experiment's claims about the same figure or table share one line, which gives the number of these claims.
     """
     begun = {f.experiment for f in found if f.verdict != NOT_RUN}
     lines = []

@@ -5,10 +5,10 @@ agent is never a unit. A claim is a linear contrast of settings, computed for ea
 mean `d` of the contrast over `n` units has the standard error `se = s / sqrt(n)`, where s is the standard deviation.
 `d / se` is tested one-sided by Student's t with `n - 1` degrees of freedom. If there are fewer than `FEWEST` units, or
 if the contrast has the same value for all units, the p-value is 1. The claims about one figure are a family, whose
-family-wise error rate is at most `LEVEL`. A family is judged with the planned seeds, and again if seeds are added, but
-at most `LOOKS` times. If an experiment was judged more often, a higher limit is listed for the experiment under `looks`
-in `published/settings.yaml`. Each time, the family is tested by Holm's procedure (1979) at `LEVEL` divided by the limit
-(Bonferroni).
+family-wise error rate is at most `LEVEL`. A family may be judged `LOOKS` times: first with the planned seeds, then with
+added seeds. The families of some experiments may be judged more often, as listed under `looks` in
+`published/settings.yaml`. Each time, the family is tested by Holm's procedure (1979) at `LEVEL` divided by the allowed
+number of times (Bonferroni).
 """
 
 import math
@@ -160,9 +160,9 @@ class Evidence:
     def units_needed(self, level: float) -> int | None:
         """Return the smallest sample size (number of independent units) that would probably decide the claim.
 
-        For each of the verdicts "holds", "level" and "contrary", a sample size is computed at which every test that the
-        verdict requires has about the power `POWER`. The smallest of these sample sizes is returned, or None if none is
-        finite. The calculation treats the present means and standard deviations as exact.
+        A claim is decided as soon as all tests required for one verdict are significant. At the returned sample size,
+        each test for that verdict has about the power `POWER`. The present means and standard deviations are treated as
+        exact. Returns None if no finite sample size is large enough. level: significance level for each verdict.
         """
         wanted = [max(d.units_needed(level) for d in ds) for ds in (self.holds, self.level) if ds]
         wanted += [d.negated().units_needed(level / len(self.holds)) for d in self.holds]

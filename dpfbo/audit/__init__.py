@@ -1,4 +1,4 @@
 """Attacks that run the actual server code and bound epsilon from below, and checks that find false claims.
 
-The claim about a server is the epsilon computed from its ledger, never from its settings.
+If a server is audited, the claimed epsilon is computed from the server's ledger, never from the server's settings.
 """

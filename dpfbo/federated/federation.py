@@ -23,8 +23,9 @@ class FederatedResult(Result):
 
     Attributes:
         momentum: The weight of earlier broadcasts in the running average of region vectors, in [0, 1).
-        broadcast: The last broadcast; for region vectors, their running average. None before the first broadcast. After
-            a round without a broadcast, a `SharedPrior` stays, and any other broadcast is reset to None.
+        broadcast: The last broadcast; None before the first broadcast. If the server sends `RegionVectors`, the running
+            average of the broadcasts is stored instead of the last broadcast. After a round without a broadcast, a
+            `SharedPrior` stays, and any other broadcast is reset to None.
 
     Raises:
         ValueError: `add` receives a round of a run that is not federated.

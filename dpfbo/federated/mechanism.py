@@ -83,7 +83,7 @@ class Mechanism(ABC):
     ) -> PartialSum:
         """Limit the norms of k agents' messages, and compute P weighted sums of these messages.
 
-        rows: k, the agents' indices in `messages`. weights: P x k.
+        rows: k indices into `messages`, one for each agent. weights: P x k.
         """
         received, n_rejected = accept(messages, rows, n_features)
         bounded, n_clipped = self.bounded(received, len(weights))

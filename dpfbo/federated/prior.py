@@ -15,9 +15,12 @@ released sum b, with noise of sd s, is
 
     b ~ N(0, V),    V = kappa_l (rho A D_l A + (1 - rho) Q_l) + s^2 I
 
-and g given b has mean `G b`, `G = rho kappa_l D_l A V^-1`, and covariance `rho kappa_l (D_l - G A D_l)`. This mean and
-this covariance are averaged over rho and l, weighted by the evidence of b. The initial points are public, so this
-inference is a post-processing of b.
+The posterior of g is
+
+    g | b ~ N(G b, rho kappa_l (D_l - G A D_l)),    G = rho kappa_l D_l A V^-1
+
+This mean and this covariance are averaged over rho and l, weighted by the evidence of b. The initial points are public,
+so this inference is a post-processing of b.
 """
 
 from dataclasses import dataclass
@@ -138,8 +141,8 @@ def expected_signal(sums: DesignSums, features: NystromFeatures, noise: float) -
 
     The first mean is inferred from the noisy sum of the messages, and the second from the exact sum. The squared
     correlation is the variance of the first mean divided by the variance of the second. Both variances are computed
-    from public values, for objectives that are drawn from the model. These objectives share 70 % of their variance.
-    Their length-scales are those of the model, without the shortest quarter and the longest quarter.
+    from public values, for objectives that are GP draws and share 70 % of their variance. Both variances are averaged
+    over the length-scales of the GPs: the list `features.lengthscales` without its shortest and its longest quarter.
     """
     D = features.coefficients
     middle = slice(len(D) // 4, len(D) - len(D) // 4)

@@ -10,9 +10,10 @@ with an error of at most eps, `|k(x, x') - phi(x)^T phi(x')| <= eps`:
     vartheta_t = (1 - p_t) sum_i sum_{n in C_t} phi_n^(i),    C_t = {n : ||omega_{n,t}||_2 > S / sqrt(P)}
 
 In round t - 1, agent n sends the message omega_{n,t} of M numbers, and the server makes a broadcast from the messages.
-In round t, each agent follows this broadcast with probability 1 - p_t. All terms of round t are about this broadcast.
-The domain is divided into P regions. In region i, agent n has the weight phi_n^(i); phi_max is the largest weight. The
-mechanism has the sampling probability q, the noise multiplier z and the clip norm S. gamma_t is the information gain.
+In round t, each agent follows this broadcast with probability 1 - p_t. So the index t is the round in which agents
+follow the broadcast, not the round in which the server makes the broadcast. The domain is divided into P regions. In
+region i, agent n has the weight phi_n^(i); phi_max is the largest weight. The mechanism has the sampling probability q,
+the noise multiplier z and the clip norm S. gamma_t is the information gain.
 
 Proposition 1: there are constants c1 and c2 such that, for any epsilon < c1 q^2 T and delta > 0, DP-FTS-DE is
 (epsilon, delta)-private if `z >= c2 q sqrt(T log(1 / delta)) / epsilon`. This epsilon is not the kernel error eps.
@@ -112,9 +113,9 @@ def agent_errors(gamma: Tensor, norm_bound: float, eps: float, n_features: int, 
 def psi(follow: Tensor, weights: Tensor, q: float, Delta: Tensor, sigma: Tensor, n_features: int) -> Tensor:
     """Return Theorem 1's `psi_t = (1 - p_t) P (phi_max Delta_t / q + sigma_t sqrt(M))` for each of T rounds.
 
-    phi_max is the largest weight of a round. follow: T, the probabilities 1 - p_t that an agent follows a broadcast;
-    weights: T x P x N; q: the sampling probability; Delta: T, the sums of `Delta_{n,t}` over the agents n; sigma: T,
-    the noise's standard deviations, `sigma_t = z S phi_max / q` in the paper; n_features: M.
+    follow: the T probabilities 1 - p_t that an agent follows a broadcast. weights: T x P x N; phi_max is the largest
+    weight of a round. q: the sampling probability. Delta: T numbers; each is the sum of `Delta_{n,t}` over the agents
+    n. sigma: the T standard deviations of the noise, `sigma_t = z S phi_max / q` in the paper. n_features: M.
     """
     phi_max = weights.amax((1, 2))
     return follow * weights.shape[1] * (phi_max * Delta / q + sigma * math.sqrt(n_features))
@@ -136,16 +137,19 @@ def explicit_agent_errors(
                     + sqrt(M) + sqrt(2 log(8 N T / delta))                                 |phi^T (omega_n - nu_n)|
                     + d_n                                                                  |f_n - f_1|
 
-    The derivation is our own, modelled on Lemma 3; the constants of the paper may differ. Line 1: if the kernel changes
-    by at most eps, then the vector of kernel values between x and the k observed points changes by at most `eps
-    sqrt(k)` in norm, and the kernel matrix by at most `eps k`; also, `|y_i| <= B + |noise_i|`. Line 2: Theorem 2 of
-    Chowdhury and Gopalan (2017), with posterior standard deviations of at most 1. Line 3: the covariance of omega_n is
+    The derivation is our own, modelled on Lemma 3; the constants of the paper may differ.
+
+    Line 1: the features' kernel `phi(x)^T phi(x')` differs from the exact kernel by at most eps. So the vector of
+    kernel values between x and the k observed points differs by at most `eps sqrt(k)` in norm, and the kernel matrix
+    of these points differs by at most `eps k`. Also, `|y_i| <= B + |noise_i|`. Line 2: Theorem 2 of Chowdhury and
+    Gopalan (2017), with posterior standard deviations of at most 1. Line 3: the covariance of omega_n is
     `lam Sigma^-1 <= I`, and M standard normals have a norm above `sqrt(M) + u` with a probability of at most
     `exp(-u^2 / 2)`.
 
-    `Delta_{n,t}`, t = 1..T, is about the messages of round t - 1. n_observations and gamma have one entry for each of
-    the rounds 0..T-1. n_observations: the number of observations from which an agent's message is computed. gamma: the
-    information gain of these observations. confidence: B, R, delta. d: d_n for each of N agents.
+    `Delta_{n,t}` bounds the error of the message that agent n sends in round t - 1, for t = 1..T. n_observations and
+    gamma have T entries, one for each of the rounds 0..T-1. n_observations: the number of observations from which an
+    agent's message is computed. gamma: the information gain of these observations. confidence: B, R, delta. d: d_n for
+    each of N agents.
     """
     k, N, scale = n_observations, len(d), confidence
     largest = scale.norm_bound + scale.noise_sd * math.sqrt(2 * math.log(16 * N * float(k.max()) / scale.delta))

@@ -72,9 +72,10 @@ def unpacked(path: Path, most: int) -> bytes:
 
 
 def check_yaml(path: Path) -> None:
-    """Check the size and the nesting of a YAML file; raise the ValueErrors of `read_yaml`.
+    """Check the size and the nesting of a YAML file, but ignore syntax errors.
 
-    A syntax error is not reported here.
+    Raises ValueError for more than `MOST_YAML` bytes, `MOST_LEVELS` levels or `MOST_NODES` values. An alias counts as
+    all values that it repeats.
     """
     import yaml
 

@@ -77,8 +77,8 @@ def read_file(path: Path, parse: Callable[[FileContent], Parsed | None]) -> Pars
     """Read a file and return `parse` of its content; None if the file is absent or damaged.
 
     A file is damaged if decoding or `parse` raises one of the exceptions in `UNREADABLE`. Raises OSError if the file
-    exists but cannot be opened or read. Raises CheckpointError if the file can be decoded, but was edited or has
-    another format.
+    exists but cannot be opened or read. Raises CheckpointError if the file's format version is not `FORMAT`, or if its
+    digest does not match its content (the file was edited).
     """
     try:
         with open_file(path, "rb") as file:

@@ -60,15 +60,17 @@ class BoxCandidates:
 
     @property
     def points(self) -> Tensor:
-        """All candidates, ab x D; row `i b + j` is the candidate `(left_i, right_j)`."""
+        """All candidates, `len(left) * len(right) x D`; row `i * len(right) + j` joins `left[i]` and `right[j]`."""
         points = product(self.left, self.right)
         return points if self.conditional is None else self.conditional.imputed(points)
 
     def starts(self, values: Tensor, n: int) -> Tensor:
-        """Return the index of the best candidate in each of the n best cells, B x k, the best cell first.
+        """Return the k best candidates from different cells for each of B functions, as B x k indices in `points`.
 
-        values: `B x (a * b)`, the values of B functions at `points`; a and b are the numbers of rows in `left` and
-        `right`. k is n or the number of cells, whichever is smaller.
+        The box is divided into cells, and each cell offers only its best candidate. The best candidate comes first. k
+        is n or the number of cells, whichever is smaller.
+
+        values: the values of the B functions at `points`, one row for each function.
         """
         (a, b), cells = (len(self.left), len(self.right)), _CELLS if self.right.shape[1] else _CELLS**2
         rows, columns = min(a, cells), min(b, cells)

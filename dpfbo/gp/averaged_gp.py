@@ -187,10 +187,11 @@ class AveragedGP:
         )  # fmt: skip
 
     def kernels(self, a: Places, b: Places, known: KnownMean | None) -> Tensor:
-        """Return the covariances of the places a and b under all C kernels, n x C x s x t.
+        """Return the covariances between the s places a and the t places b under all C kernels, n x C x s x t.
 
-        The first L kernels are the SE kernels k_l. If a mean is known, L further kernels follow. At points x and z,
-        they are `w k_l(x, z) + psi(x)' S psi(z)`, where w is `known.own` and S is `known.covariance`.
+        The first L kernels are the SE kernels `k_l` with the L length-scales. If `known` is given, L more kernels
+        follow: `w k_l(x, z) + psi(x)' S psi(z)`, where psi are the features of a place, w is `known.own`, and S is
+        `known.covariance`.
         """
         plain = scaled_kernels(a.x, b.x, self.lengthscales)
         if known is None or a.psi is None or b.psi is None:

@@ -202,8 +202,9 @@ def exact_draw_on_grid(
     The result is n x G. The prior draw f0 is a random Fourier series; its kernel equals the SE kernel on [0, 1] to
     1e-10. Length-scales in (2^(i - 1), 2^i] belong to octave i. All length-scales of an octave share one Fourier basis.
 
-    index: n x t, the indices of the observed points in the grid; y: n x t; noise: n; e: n x t, drawn noise; normals:
-    maps (octave, rows, size) to the standard normals of f0, len(rows) x size, where rows are indices of agents, 0..n-1.
+    index: n x t, the indices of the observed points in the grid; y: n x t; noise: n; e: n x t, drawn noise; normals: a
+    function. `normals(i, rows, size)` returns the standard normals of octave i, len(rows) x size, for the samples whose
+    indices (0 to n - 1) are in `rows`.
     """
     L = hyperparameters.gram_cholesky(grid[index][..., None], hyper, noise)
     octave = _octaves(hyper)

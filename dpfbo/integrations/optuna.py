@@ -30,9 +30,10 @@ class AgentSampler(BaseSampler):
     the worst value so far, but it is ignored if it was enqueued with parameters that differ from the agent's choice.
     If an enqueued trial completes, the agent records its value at the enqueued parameters.
 
-    Trials in state RUNNING have different points, with one exception: while the last initial points are still being
-    evaluated, a further trial repeats one of these points. The trials of a process that has died stay in state RUNNING,
-    so end them (by Optuna's heartbeats or by `study.tell(number, state=FAIL)`).
+    The sampler gives each point to only one trial in state RUNNING, with one exception. The agent needs the values of
+    all initial points before it chooses further points. If a trial starts earlier and no initial point is left, the
+    trial repeats an initial point that another trial is evaluating. The trials of a process that has died stay in state
+    RUNNING, so end them (by Optuna's heartbeats or by `study.tell(number, state=FAIL)`).
 
     Args:
         agent: The site's agent. If it has a folder, a restarted process continues from there.

@@ -39,10 +39,10 @@ def fewest_columns(n: int, nu: float, mu: float) -> int:
 def stretch(sigma_min: float, w: float, inflation: str = "paper") -> float | None:
     """Return C', the largest factor by which the inflation of singular values stretches a squared distance.
 
-    If sigma_min, the smallest singular value of the rows, is below the threshold w, all singular values are increased;
-    otherwise, C' is 1. inflation: `paper` replaces each singular value s by sqrt(s^2 + w^2), so that C' is
-    `1 + (w / sigma_min)^2`; `authors` replaces it by s + w, so that C' is `(1 + w / sigma_min)^2`. If sigma_min is 0,
-    C' is unbounded, and the result is None.
+    sigma_min is the smallest singular value of the rows, and w is the threshold. If sigma_min is at least w, nothing is
+    inflated, and C' is 1. If sigma_min is below w, every singular value s is inflated. With `inflation="paper"`, s
+    becomes sqrt(s^2 + w^2), and C' is `1 + (w / sigma_min)^2`. With `inflation="authors"`, s becomes s + w, and C' is
+    `(1 + w / sigma_min)^2`. If sigma_min is 0, C' is unbounded, and the result is None.
     """
     if sigma_min >= w:
         return 1.0

@@ -1,8 +1,8 @@
 """Digests of the source files that determine sampling, clipping, noise and charge.
 
-A resumed run compares the stored digests with those of the present code, because other code would be another mechanism
-under the same privacy claim. Other packages have no digest. The only accountant with a digest is `analytic_gaussian`,
-because it also sets the noise of some releases.
+A resumed run compares the stored digests with those of the present code. If the code has changed, the run's privacy
+claim may not hold for the remaining rounds. Other packages have no digest. The only accountant with a digest is
+`analytic_gaussian`, because it also sets the noise of some releases.
 """
 
 import hashlib

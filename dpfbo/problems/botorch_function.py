@@ -28,10 +28,10 @@ class BotorchFunction(GeneratedProblem):
     """Maximises `y_n(u) = top - (top - f(fold(u - shift_n))) exp(perturbation g_n(u) / top)`, u in the unit cube.
 
     f is BoTorch's `function`, negated if BoTorch minimises it, and standardised by mean and standard deviation over a
-    Sobol sequence. top is the best value of f that local searches from BoTorch's published maximisers find. If BoTorch
-    states no maximiser, top is the best value of f in the sequence. fold reflects points at the faces of the cube. g_n
-    is a smooth random function with length-scale 0.3 and N(0, 1) values. If top is the true maximum of f, every y_n has
-    the same maximum.
+    Sobol sequence. Local searches start at BoTorch's published maximisers, and top is the largest value of f that the
+    searches reach. If BoTorch states no maximiser, top is the largest value of f in the Sobol sequence. fold reflects
+    points at the faces of the cube. g_n is a smooth random function with length-scale 0.3 and N(0, 1) values. If top is
+    the true maximum of f, every y_n has the same maximum.
 
     Points x are in BoTorch's bounds. The metric is noiseless simple regret in units of the function's standard
     deviation. If BoTorch states no maximiser, the metric is the noiseless best value so far.

@@ -33,11 +33,12 @@ class Loans(candidates.OneCurator):
     the value is the investors' return, (paid back - committed) / committed. The table has the n_rows loans of lowest
     rank, in the order of ranks. The rank of a record is random and depends only on subset_seed and the record's
     position in the file. If one record of the file is replaced, no rank changes, so at most one row of the table is
-    replaced. With n_rows=None, the table gains or loses a row if only the new or only the old record is a candidate.
+    replaced. With n_rows=None, the replacement adds a row if only the new record is a candidate. The replacement
+    removes a row if only the old record was a candidate.
 
-    The metric is simple regret in units of signal_sd. As in the authors' code, measurements are exact: each returns the
-    loan's value in the table. Most of a return is chance, so compare a method's regret with that of other methods and
-    of random choices, not with zero.
+    The metric is simple regret in units of signal_sd. As in the code of the paper's authors, measurements are exact:
+    each returns the loan's value in the table. Most of a return is chance, so compare a method's regret with that of
+    other methods and of random choices, not with zero.
 
     Args:
         n_rows: The number of candidates; None for all.

@@ -84,19 +84,19 @@ class Property(candidates.OneCurator):
     location. In each other changed row, only the price changes. With n_rows=None, the table may gain or lose a row.
 
     Features are the distances east and north of the centre of the public bounds, in units of the length-scale. The
-    metric is simple regret in units of signal_sd. As in the authors' code, every measurement of a location returns the
-    location's price in the table. The regret therefore includes the noise of the prices.
+    metric is simple regret in units of signal_sd. As in the code of Kharkovskii et al. (2020), every measurement of a
+    location returns the location's price in the table. The regret therefore includes the noise of the prices.
 
     Args:
         source: `king_county`, house sales in King County (Seattle), 2014 to 2015; `singapore`, resales of public
-            housing in Singapore, 2023; both stand in for the paper's data, which are not public. `csv`, a file of your
-            own.
+            housing in Singapore, 2023; both stand in for that paper's data, which are not public. `csv`, a file of
+            your own.
         file: The path of a csv file with the columns lon, lat (degrees) and price; only for source=csv.
         n_rows: The number of locations; None for all.
         subset_seed: The seed of the ranks.
         lon: Public bounds (lowest, highest) in degrees; locations outside stay in the table. For lon, lat,
-            lengthscale, mean, signal_sd and noise_sd, None means the source's own value (`SOURCES`). The source csv
-            needs all six, from public knowledge and not from the file.
+            lengthscale, mean, signal_sd and noise_sd, None means the source's own value (`SOURCES`). If source is
+            `csv`, all six must be given. Take their values from public knowledge, not from the file.
         lat: Public bounds in degrees.
         lengthscale: The length-scale of the GP of the log price, in km.
         mean: The mean of the GP.

@@ -31,7 +31,7 @@ def _kernel_root(grid_size: int, lengthscale: float) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Synthetic(GeneratedProblem):
-    """Maximises a GP draw on a grid of [0, 1] that is the same for all agents, up to a small random perturbation.
+    """Maximises a GP draw plus a small random perturbation on a grid of [0, 1]; all agents have the same draw.
 
     The draw is scaled to [0, 1]. At each grid point, an agent's objective is the draw plus or minus `perturbation`. The
     sign is random for each agent and point; both signs are equally likely. The metric is noiseless simple regret

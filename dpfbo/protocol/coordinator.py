@@ -1,4 +1,4 @@
-"""The server of a study, for a process separate from the agents."""
+"""The server of a study whose agents run in other processes."""
 
 import os
 from pathlib import Path
@@ -181,8 +181,8 @@ class Coordinator:
                 cannot be added later.
 
         Raises:
-            StateError: The round has no broadcast yet, and none can be made: messages are missing and `missing_ok` is
-                False, the round is in the future, or all planned broadcasts were made.
+            StateError: Messages of the round in progress are missing, and `missing_ok` is False. Or the round is in the
+                future. Or the study plans no broadcast for this round.
         """
         waits = round is None and self._uses_messages and not self._arrived and self.round not in self._closed
         t = self.round - 1 if waits and self._sent else self.round if round is None else round

@@ -147,10 +147,11 @@ def read_message(data: bytes, study: str, size: int) -> tuple[int, int, Tensor]:
 
 
 def read_broadcast(data: bytes, study: str, largest: int) -> tuple[int, Broadcast | None]:
-    """Decode a broadcast to (round, broadcast), or a notice that the round has no broadcast to (round, None).
+    """Read (round, broadcast) from the bytes of a server.
 
-    study: the digest of the expected study. Raises WireError if the bytes are a message, belong to another study, are
-    damaged, or hold more than `largest` numbers.
+    If the bytes are a notice that the round has no broadcast, the result is (round, None). study: the digest of the
+    expected study. Raises WireError if the bytes are an agent's message, belong to another study, are damaged, or hold
+    more than `largest` numbers.
     """
     packet = decoded(data, study, largest)
     if packet.kind == "nothing":

@@ -45,8 +45,8 @@ class SecureSite:
         key: The site's private key.
         folder: The folder of state, secrets and ledger; None keeps them in memory, for a simulation (rng `seeded`).
         maximize: False if small values are better.
-        attempts: The maximum number of attempts at the study's secure sum. The site refuses later attempts. Each
-            attempt in which the site masks its vector is charged.
+        attempts: The maximum number of attempts in which the site takes part. A study has one secure sum, and the
+            server may attempt this sum more than once. Each attempt in which the site masks its vector is charged.
 
     Guarantee:
         Relation: this site's message is replaced by zero (zero-out). `study.views["server"]` is the epsilon of one

@@ -44,11 +44,12 @@ class SumSite:
         Everything that the server and colluding sites see of this site can be computed from a sum and from random
         numbers that do not depend on the site's data. The sum is over at least N - max_dropouts sites and contains the
         noise share of each of them. The site masks only with keys that the roster's sites signed. It reveals shares
-        only for a list of survivors that `threshold` sites signed. Each site m splits two seeds into shares for all
-        sites: the seed of the mask that only m adds, and the seed of m's key for pair masks (see
-        `dpfbo.secure.messages`). So this site has two shares from each m, and reveals at most one of the two. Not
-        covered: if a site's folder is replaced by an older copy after the site signed a list of survivors, the site may
-        sign another list. Such a site counts as a colluder.
+        only for a list of survivors that `threshold` sites signed. From each site m, this site has a share of each of
+        two seeds: the seed of the mask that only m adds, and the seed of m's key for pair masks (see
+        `dpfbo.secure.messages`). If m is on the list, this site reveals its share of the first seed. Otherwise, it
+        reveals its share of the second. It never reveals both. Not covered: if a site's folder is replaced by an older
+        copy after the site signed a list of survivors, the site may sign another list. Such a site counts as a
+        colluder.
     """
 
     new_seed = staticmethod(primitives.new_seed)  # an attribute, so that an audit can examine the source of all seeds

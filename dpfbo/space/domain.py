@@ -146,10 +146,10 @@ class Grid(_InBox):
     def _lookup(self) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
         """The tables for `index_of`: a pair (coordinates, codes) for each axis, and a tensor of grid rows.
 
-        coordinates: the different coordinates of the grid's points on this axis, sorted. codes: sorted integers. On the
-        d-th axis, two points have the same code if and only if their first d coordinates are equal. So each code of the
-        last axis identifies one point. For each of these codes, in order, the tensor has the index of the first grid
-        row with this point.
+        coordinates: the different coordinates of the grid's points on this axis, sorted. codes: on the d-th axis,
+        sorted integers, one for each different tuple of a point's first d coordinates. On the last axis, such a tuple
+        is a whole point. For each code of the last axis, in order, the tensor has the index of the first grid row with
+        this point.
         """
         rank, axes = torch.zeros(len(self.points), dtype=torch.long, device=self.points.device), []
         for axis in range(self.dimension):

@@ -212,9 +212,10 @@ class ResultPlots:
 
 
 def _permutation_losses(x: np.ndarray, y: np.ndarray, unordered: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the decrease of R² for each permuted column of x (folds x D), and R² without permutation (folds).
+    """Measure how much the R² of a random forest decreases if one column of x is permuted.
 
-    R² is that of a random forest on a fold's held-out queries. unordered: the indices of the categorical columns.
+    Returns the decreases (shape folds x D), and R² without permutation (one number for each fold). R² is measured on
+    the queries that the fold holds out. unordered: the indices of the categorical columns.
     """
     with needing("problems", "plot.importance"):
         from sklearn.compose import make_column_transformer

@@ -82,9 +82,9 @@ class FileSearch:
 
 
 def _with_fixed_release(composition: Composition, notes: Path, lossy: bool) -> Composition:
-    """Return a run's composition in which `FixedRelease` replaces the noise.
+    """Return a copy of `composition` whose settings and experiment use `FixedRelease` as the noise.
 
-    If the run is federated and `lossy` is True, the probability that a message arrives is halved, too.
+    If the run is federated and `lossy` is True, the copy also halves the probability that a message arrives.
     """
     s, problem, noise = composition.settings, cast(Any, composition.experiment.problem), FixedRelease(str(notes))
     changed: Any
@@ -230,7 +230,10 @@ def _entries(name: str, content: bytes) -> dict[str, Any] | None:
 
 
 def _flat(node: Any, place: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (path of keys, value) of each leaf of a tree; skip entries with times. A path is a text such as `/a/0`."""
+    """Yield (path, value) for each leaf of a tree of dictionaries and lists. A path is a text such as `/a/0`.
+
+    Entries with the keys `seconds` and `executor` are skipped, because they differ from run to run.
+    """
     pairs = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else None
     if pairs is None:
         yield place, node

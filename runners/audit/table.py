@@ -57,7 +57,10 @@ def check_claims(experiment: OutsourcedExperiment) -> None:
 
 
 def trials_of(transform: Transform) -> int:
-    """Return the default of --trials, the number of releases of each of an attack's two neighbouring tables."""
+    """Return the number of trials of an attack if --trials is not given.
+
+    An attack has two neighbouring tables. Each trial releases both tables once.
+    """
     if isinstance(getattr(transform, "noise", None), DiscreteGaussian):
         return SLOW
     return FEW if isinstance(transform, RandomProjection) else TRIALS

@@ -160,9 +160,10 @@ def fit(n: int, s: RunShape) -> Work:
 
 
 def improvement(n: int, s: RunShape) -> Work:
-    """Count the operations of choosing one query by expected improvement.
+    """Count the operations to choose one query by expected improvement after n observations.
 
-    The likelihood is counted for every GP that the agent averages. Expected improvement is counted for one GP only.
+    An agent averages `s.kernels` GPs, weighted by their likelihoods. The likelihood is counted once for each of these
+    GPs. The expected improvement is counted for one GP only.
     """
     points = s.candidates if not s.G else s.G if s.G <= SCREENED else s.G / 8
     return s.kernels * (factor(n) + work(flops=6 * n * n)) + work(flops=points * (n * n + 4 * n + 20))

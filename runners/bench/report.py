@@ -65,9 +65,10 @@ def _digits(value: float | None, n: int = 3) -> str:
 
 
 def draw(title: str, unit: str, entries: Sequence[dict[str, Any]], path: Path) -> None:
-    """Plot times, peak memory and lower bounds on both (dashed) against one size, such as the number of agents.
+    """Plot times and peak memory against one size, such as the number of agents.
 
-    This size is the first that varies within a series. If no size varies, no file is written.
+    Dashed lines show the lower bounds on the times and on the memory. The size is the first one that varies within a
+    series. If no size varies, no file is written.
     """
     # pyplot is not used, because it would keep the figures in memory.
     from matplotlib import rc_context

@@ -115,9 +115,10 @@ class BoardData:
 
 
 def _short(seed: int, best: dict[str, Any], objective: str) -> dict[str, Any]:
-    """Return the seed and the shortened entries of an agent's best query.
+    """Return a table row with the seed and the entries of an agent's best query.
 
-    objective: the new name of the entry `value`.
+    Numbers are rounded to 5 significant digits. Names and other values are cut to 300 characters. objective: the row's
+    name for the entry `value`.
     """
     row: dict[str, Any] = {"seed": seed}
     for key, value in best.items():

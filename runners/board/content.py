@@ -70,8 +70,9 @@ def experiment_content(
 def hidden(setting: ReadSetting, private: bool) -> str | None:
     """Return the reason to hide a setting's private records, or None to show them.
 
-    The records are shown if `private` is True, or if every trial is known to be a simulation. For this test, a waiting
-    or unreadable trial counts only if its rng is known. If no trial counts, the records are hidden.
+    If `private` is True, the records are shown. Otherwise, they are shown only if at least one trial is a simulation
+    (rng `seeded`) and no trial is real (rng `os`). Waiting and unreadable trials with an unknown rng are ignored. Any
+    other trial with an unknown rng hides the records.
     """
     kinds = {r.facts.rng for r in setting.readings if r.phase not in ("waiting", "unreadable") or r.facts.rng}
     if private or kinds == {"seeded"}:
@@ -128,9 +129,10 @@ def _facts_of(setting: ReadSetting) -> TrialFacts:
 
 
 def _mean(setting: ReadSetting, phases: Collection[str]) -> dict[str, Any] | None:
-    """Return mean, standard error and number of the known metrics of a setting; None if no metric is known.
+    """Average the metric over those trials of a setting that are in one of the `phases`.
 
-    Only trials in one of the `phases` count.
+    Trials whose metric is unknown are left out. Returns `mean`, `se` (the standard error; None for a single trial) and
+    `n` (the number of trials averaged). Returns None if no trial is left.
     """
     known = [r.mean for r in setting.readings if r.phase in phases and r.mean is not None]
     if not known:

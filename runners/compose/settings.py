@@ -1,7 +1,7 @@
-"""The settings of a run: one tree of frozen dataclasses, made from the composed configuration.
+"""The values of a run's composed configuration, checked and stored in one tree of frozen dataclasses.
 
-In an annotation `Annotated[type, rule]`, the rule checks the field's value. Runs that differ only in fields marked
-`OUTSIDE`, such as the seed, belong to one setting. `runners.identity.setting` names each setting by a digest.
+A run's setting is this tree without the fields marked `OUTSIDE`, such as the seed. `runners.identity.setting` names
+each setting by a digest. In an annotation `Annotated[type, rule]`, the rule checks the field's value.
 """
 
 from collections.abc import Callable

@@ -45,9 +45,9 @@ def sha256_of(path: Path) -> str:
 def download(file: DataFile, target: Path, console: Console) -> None:
     """Download the files in `file.downloads`, check their checksums, and store the result as `target`.
 
-    If `file.make` is set, the result is the table that this function computes from all downloads. If `file.member` is
-    set, the result is this member of the downloaded archive. Otherwise, the result is the download itself. Raises
-    FetchError, OSError or MissingPackage.
+    If the function `file.make` is set, the result is the table that `file.make` computes from all downloads. If the
+    name `file.member` is set, the result is the member of this name in the downloaded archive. Otherwise, the result is
+    the download itself. Raises FetchError, OSError or MissingPackage.
     """
     parts = [target.with_name(f"{target.name}{n or ''}.part") for n, _ in enumerate(file.downloads)]
     for source, part in zip(file.downloads, parts, strict=True):

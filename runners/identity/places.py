@@ -31,11 +31,11 @@ def run_folder_of(run: "RunIdentity", single: bool) -> RunFolder:
     Outside a sweep (`single`), there may be an earlier run that differs only in the number of rounds. A new run then
     gets the folder of this earlier run.
 
-    In a sweep, `run` is a trial. If an earlier run outside the sweep was started with the trial's setting, seed and
-    number of rounds, the trial gets the folder of this earlier run. There is one exception: the earlier run was later
-    continued or repeated, and has finished with another number of rounds. Then a trial that is a simulation gets a
-    folder of its own. A real trial (rng `os`) raises ResultsError, because the trial would release more about the same
-    data.
+    In a sweep, `run` is a trial. There may be an earlier run outside the sweep that was started with the trial's
+    setting and seed. If the earlier run is unfinished, or has finished with the trial's number of rounds, the trial
+    gets the folder of the earlier run. If the earlier run has finished with another number of rounds, a trial that is a
+    simulation gets a folder of its own, but a real trial (rng `os`) raises ResultsError, because the trial would
+    release more about the same data.
     """
     known = find_run(run.experiment, run.names.setting, run.settings.seed)
     if single:

@@ -23,16 +23,15 @@ def resumed(
 ) -> tuple[int, float | None, int]:
     """Prepare a run to start or to resume.
 
-    Returns three values: the number of finished rounds; the epsilon of the ledger's charges that belong to no finished
-    round (None if it is infinite); and the number of broadcasts that the whole run can make, including those of the
-    finished rounds.
+    Returns three values: the number of finished rounds; the epsilon of earlier releases (None if infinite); and the
+    number of broadcasts that the whole run can make, including those of the finished rounds.
 
-    If a real run (rng `os`) repeats an earlier run, the ledger still has the charges of the earlier run, which belong
-    to no finished round. A simulation ignores such charges.
+    Earlier releases are charged in the ledger, but do not belong to the finished rounds. For example, if a real run
+    (rng `os`) starts over, the ledger still has all the charges from before. A simulation ignores earlier releases.
 
     The server makes no broadcast in the last round of a run. If the run now continues with more rounds, the former last
-    round is repeated, this time with a broadcast. So this round does not count as finished. The observations of this
-    round are put into `result.observed`, and no objective is evaluated again.
+    round still needs a broadcast, so it does not count as finished. The observations of this round are put into
+    `result.observed`, so that no objective is evaluated again.
 
     run: the run's identity, which is written to an empty ledger if the run has releases to charge. Raises LedgerError
     if the ledger names another run, or if the ledger lacks a broadcast of a finished round.

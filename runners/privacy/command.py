@@ -191,7 +191,7 @@ def projection(args: argparse.Namespace) -> Answer:
 
 
 def certificate(args: argparse.Namespace) -> Answer:
-    """Write charges, epsilon, checks and file digests of a finished run with privacy.rng=os as Markdown and JSON."""
+    """Write a privacy certificate in Markdown and JSON for a finished run, which must have used privacy.rng=os."""
     from runners.privacy import certificate as certificates
 
     facts = certificates.certificate(args.folder)

@@ -98,7 +98,7 @@ def largest_r(sigma_min: float, epsilon: float, delta: float) -> int | None:
 def raised(C: float | None) -> str:
     """Return the table cell `raised, C' = ...`, which says that the singular values are increased.
 
-    C: the factor C' of Theorem 2; None if C' is unbounded.
+    C: the value of C', the largest factor by which the increase stretches a squared distance; None if unbounded.
     """
     return "raised, C' unbounded" if C is None else f"raised, C' = {C:.2f}"
 

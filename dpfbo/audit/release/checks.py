@@ -53,9 +53,10 @@ def noise(releases: Sequence[Made], sigma: float) -> str:
 
 
 def row_order(releases: Sequence[Made], rows: Tensor) -> str:
-    """Check that row orders differ, and are uncorrelated with the table's order, the released values and the noise.
+    """Check that the order of the rows in the releases is random.
 
-    rows: n x d, without noise, in the table's order.
+    The order must not be the same in all releases. A row's position in a release must be uncorrelated with the row's
+    index in the table, with the released values and with the noise. rows: n x d, without noise, in the table's order.
 
     If the order is uniformly random, each correlation has mean 0 and variance 1 / (n - 1) in one release. Each
     correlation is summed over the releases. The absolute value of each sum may be at most 6 standard errors of the sum.

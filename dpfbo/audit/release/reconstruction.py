@@ -50,7 +50,7 @@ def reconstructions(values: Tensor, rows: Tensor) -> tuple[Reconstruction, ...]:
     The first attacker knows d + 1 of the rows, and fits an affine map from the release's first principal components (at
     most d) to these rows. Without noise and with r >= d, the map is exact. If r < d, d - r directions stay unknown. The
     second attacker knows the affine map from released to true rows that has the least mean square error over all rows.
-    The third takes the mean row for every row.
+    The third attacker knows only the mean of the true rows, and uses this mean as the estimate of every row.
     """
     known, nothing = far_apart(rows), torch.arange(0)
     U, s, _ = torch.linalg.svd(values - values.mean(0), full_matrices=False)

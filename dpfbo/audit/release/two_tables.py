@@ -36,8 +36,8 @@ _GAP = 1e3  # least ratio of a release's distances from the two column spaces th
 class Attack:
     """Two neighbouring tables, and a score that is larger if the neighbour was released.
 
-    words: how the neighbour differs from the table. table: the curator's table or a changed copy. In a changed copy,
-    the row in which the neighbour differs has the largest L2 norm, because all other long rows are scaled down.
+    words: how the neighbour differs from the table. table: the curator's table, or a copy with rows scaled down so that
+    one row has a larger L2 norm than all others. The neighbour of such a copy differs from the copy in this row.
     """
 
     words: str
@@ -56,10 +56,9 @@ class AttackResult:
     """The result of an attack on the privacy that is claimed for a release.
 
     verdict: the field `verdict.without` contains the scores of releases of the table. The field `verdict.with_message`
-    contains the scores of releases of the neighbour. disjoint: True if two conditions hold for every release. The
-    distance d of the release from the column space of its own table is only a rounding error. The distance from the
-    column space of the other table is over 1000 d. If `disjoint` is True, the two distributions do not overlap, and
-    delta is 1 for every epsilon.
+    contains the scores of releases of the neighbour. disjoint: True if every release lies, up to a rounding error d, in
+    the column space of its own table, and is over 1000 d away from the column space of the other table. If `disjoint`
+    is True, the two distributions do not overlap, and delta is 1 for every epsilon.
     """
 
     attack: Attack

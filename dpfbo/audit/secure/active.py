@@ -1,6 +1,6 @@
-"""Checks of a secure sum against a server that may send any request.
+"""Checks that the sites of a secure sum withstand a malicious server.
 
-The server may also replace a site's folder with an older copy.
+The server may send any request. It may also replace a site's folder with an older copy.
 """
 
 import numpy as np

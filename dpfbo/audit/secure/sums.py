@@ -142,7 +142,7 @@ class SumRun:
         self.server.receive(n, answer)
 
     def secret(self, n: int) -> dict[str, Any]:
-        """Return the seeds that the folder of site n holds for the present attempt."""
+        """Return the seeds and other secrets that site n's journal contains for the present attempt of the sum."""
         found: dict[str, Any] = json.loads(self.journals[n].need(secret_file(self.terms, self.server.attempt)))
         return found
 

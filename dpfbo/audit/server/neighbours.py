@@ -76,9 +76,10 @@ def moved(rounds: RepeatedRounds) -> str:
 def _one_agent_sends(rounds: RepeatedRounds, t: int) -> Iterator[tuple[int, int, str, Tensor, Tensor | None]]:
     """Yield (agent, seed, name, message, others) for each comparison that the check `moved` makes in round t.
 
-    A comparison runs the round twice with the same seed: once the agent sends the zero vector, and once the message.
-    name: a description of the message. others: the messages of the other agents in both runs, N x M, in which the row
-    of `agent` is ignored; None if all other agents send zero vectors.
+    A comparison consists of two runs of the round with the same seed. In the first run, the agent sends the zero
+    vector. In the second run, the agent sends `message`. name: a description of the message. others: the messages of
+    the other agents in both runs, N x M, in which the row of `agent` is ignored; None if all other agents send zero
+    vectors.
     """
     first = rounds.three_agents(t)
     for agent in dict.fromkeys([*first, *rounds.agents_by_weight(t)[:_AGENTS]]):

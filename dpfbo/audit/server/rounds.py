@@ -93,7 +93,10 @@ class RepeatedRounds:
         return released(self.target, self.entropy(seed), t, messages)[0]
 
     def release_once(self, seed: int, t: int) -> Tensor:
-        """Return the release of round t if all messages are zero vectors; this release is noise alone and is cached."""
+        """Run round t with zero vectors from all agents, and return the release.
+
+        The release is noise alone. It is computed only once for each seed and t.
+        """
         if (seed, t) not in self._released:
             self._released[seed, t] = self.release(seed, t, self.zeros())
         return self._released[seed, t]

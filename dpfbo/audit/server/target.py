@@ -89,8 +89,8 @@ class _ChangedData:
 class Target:
     """A server under audit, with the accountant and the delta of its claim.
 
-    rounds: the number of audited rounds, from round 0. server: copied by each replay, with another entropy source and
-    ledger. agents: the agents of a `PriorServer`, if the audit includes them; otherwise None.
+    rounds: the number of audited rounds, from round 0. server: the server itself. Each replay runs a copy that has its
+    own entropy source and ledger. agents: the agents of a `PriorServer`, if the audit includes them; otherwise None.
 
     Raises ValueError if the server has no private mechanism or adds no noise, if `rounds` is below 1, or if `delta` is
     outside (0, 1).
@@ -179,8 +179,8 @@ class Target:
     def copy(self, entropy: Entropy, ledger: Ledger, inference: bool = False) -> Server | PriorServer:
         """Return a copy of the server for one replay.
 
-        inference: True if a `PriorServer` is to infer the prior, which is slow. Without inference, all fields of its
-            broadcast except the release are zeros.
+        inference: True if the copy of a `PriorServer` is to infer the prior, which is slow. If False, the copy
+            broadcasts the release with zeros in place of the inferred prior.
         """
         copied = self._with(replace(self._template, entropy=entropy, ledger=ledger))
         if isinstance(copied, PriorServer) and not inference:

@@ -35,8 +35,8 @@ class Replay:
     """The result of running a server many times with and without one agent's messages.
 
     verdict: the verdict on the privacy claim of the ledger. varying: True if the charges in the ledger differ between
-    runs; charges must not depend on data or chance. opposite: what the agent sends in the runs without its message m:
-    -m if True, the zero vector if False.
+    runs; charges must not depend on data or chance. opposite: True if the agent sends -m in the runs without its
+    message m; False if it sends the zero vector there.
     """
 
     verdict: Verdict
@@ -85,10 +85,11 @@ def _message(target: Target, seed: int) -> Tensor:
 
 @dataclass(frozen=True)
 class _Score:
-    """The score of a run, given the projections `<r_t, directions[t]>` of its releases r_t.
+    """A callable that computes the scores of runs from projections of their releases.
 
-    v_t is the canary's contribution to r_t. directions: v_t / sigma_t^2 of each round, P x M. halves:
-    |v_t|^2 / (2 sigma_t^2) of each round.
+    The projection of the release r_t of round t is `<r_t, directions[t]>`. v_t is what the canary (the tested agent)
+    adds to r_t. sigma_t is the noise's standard deviation. directions: v_t / sigma_t^2 of each round, P x M. halves:
+    |v_t|^2 / (2 sigma_t^2) of each round. q: the frequency with which the canary is chosen.
     """
 
     directions: list[Tensor]

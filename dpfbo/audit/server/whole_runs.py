@@ -1,4 +1,7 @@
-"""Checks of whole runs: every release follows from its charge, weights and messages, and no randomness is repeated.
+"""Checks of the releases and the randomness of whole runs.
+
+`every_round` recomputes each release as the weighted sum of messages, plus noise with the sigma charged in the ledger.
+`streams` checks that no randomness is repeated.
 
 Some checks take a shortcut: they choose agents and draw noise without running a round. `every_round` checks that, under
 the same seed, the shortcut chooses the same agents and draws the same noise as a whole round.
@@ -69,7 +72,7 @@ def every_round(rounds: RepeatedRounds) -> str:
 
 
 def standard_noise(rounds: RepeatedRounds, seed: int, t: int) -> Tensor:
-    """Return the mechanism's noise in round t under a seed, P x M, divided by the sigma of the round's charge."""
+    """Return the P x M noise values of round t under a seed, divided by the sigma charged in the ledger."""
     sigma = rounds.charge(t).sigma
     return rounds.target.noise_alone(rounds.entropy(seed), t, sigma) / sigma
 
@@ -111,9 +114,9 @@ def streams(rounds: RepeatedRounds) -> str:
 
 
 def _correlated(values: tuple[np.ndarray, np.ndarray], axis: int) -> float:
-    """Test all pairs of slices along an axis for correlation; return one p-value.
+    """Test whether the slices at different indices of an axis are correlated; return one p-value.
 
-    Both slices of a pair are from the same array. The p-value is that of the largest correlation in the two arrays.
+    All pairs of slices of the same array are compared. The p-value is that of the largest correlation in both arrays.
     """
     worst = 0.0
     for part in values:

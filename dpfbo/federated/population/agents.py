@@ -257,8 +257,8 @@ class Agents:
     def fit_hyperparameters(self, state: AgentsState, clock: PhaseClock, last: int | None = None) -> None:
         """Refit the agents' own GPs if a fit is due; call this before `query`.
 
-        last: in a replay of a history, the last round of the history; None otherwise. In a replay, a fit is skipped if
-        another fit is due later.
+        last: in a replay of a history, the last round of the history; None otherwise. Of all fits that are
+        due in a replay, only the last is computed.
         """
         later = () if last is None else range(state.count + 1, self.n_init + last)
         if self.averaged_gp is None and self.own_gp.due(state.count) and not any(map(self.own_gp.due, later)):

@@ -65,8 +65,8 @@ class Block:
     def believing(self, u: Sequence[list[float]]) -> "Block":
         """Return a copy of the block in which each agent also has an invented observation at each pending point in u.
 
-        The invented value is the mean of the agent's observations (constant-liar method). If u is empty, or if the
-        agents draw from their own GPs, the block itself is returned.
+        The invented value is the mean of the agent's observations (constant-liar method). If u is empty, or if
+        `Agents.averaged_gp` is None, the block itself is returned.
         """
         if not u or self._agents.averaged_gp is None:
             return self
@@ -122,10 +122,11 @@ class Turn:
 class Shard:
     """Runs some agents round after round.
 
-    problem: the objectives. agents: the settings of Algorithm 2. ids: the indices of the agents to run, a tensor on the
-    device that computes; the records of rounds are on the CPU. threads: the number of threads. block: the number of
-    agents computed together by one thread; None to let threads and memory decide. Neither threads nor block change the
-    results.
+    All computations run on the device of `ids`. The records of rounds are copied to the CPU.
+
+    problem: the objectives. agents: the settings of Algorithm 2. ids: the indices of the agents to run. threads: the
+    number of threads. block: the number of agents computed together by one thread; None to let threads and memory
+    decide. `threads` and `block` do not change the results.
     """
 
     def __init__(

@@ -155,21 +155,22 @@ def grid_improvements(
     factors: Tensor, prior: Tensor, index: Tensor, z: Tensor, improvement: Tensor, kept: int,
     least_weight: float, clusters: int,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Find each agent's grid row of largest expected improvement.
+    """Find the grid row at which each agent's expected improvement is largest.
 
     A model consists of a kernel, a noise variance and the factor by which the known mean is multiplied. Improvements
     are averaged over the `kept` most probable models; a model is left out if its probability is below `least_weight`
-    times the largest. Observed rows are excluded.
+    times the largest. Observed rows are excluded. If the grid is divided into clusters, the search covers only the
+    cluster centres and the points of the best `clusters` clusters.
 
     Returns two tensors of n entries. The first contains each agent's row. A row is -1 if no expected improvement
     reaches 1e-50, or if a covariance matrix is not positive definite. The second contains, for each agent, the total
     posterior probability of all models whose factor is positive.
 
-    order: the W columns of the tables; plain: L x G x W, SE kernels of L length-scales; common: None, or a pair of
-    tensors with the shared function's covariances (G x W) and variances (W); mean: W, the known mean; prior: J x R, log
-    prior weights, for J pairs (kernel, noise variance) and the R entries of `factors`; index: n x t, rows of the grid;
-    z: n x t, observations after `AveragedGP.transformed`; improvement: 8193 values of `phi(u) + u Phi(u)`, u in
-    [-16, 16].
+    order: the grid points to which the W columns of `plain` and `common` belong; plain: L x G x W, SE kernels of L
+    length-scales; common: None, or a pair of tensors with the shared function's covariances (G x W) and variances (W);
+    mean: W, the known mean; prior: J x R, log prior weights, for J pairs (kernel, noise variance) and the R entries of
+    `factors`; index: n x t, grid rows of the observations; z: n x t, observations after `AveragedGP.transformed`;
+    improvement: 8193 values of `phi(u) + u Phi(u)`, u in [-16, 16].
     """
     (n, t), (L, G, W) = index.shape, plain.shape
     if index.min() < 0 or index.max() >= G:

@@ -1,4 +1,4 @@
-"""Cells, which divide the public box into equal parts, and transforms that offer the modeler centres of cells."""
+"""Equal cells that fill the public box, and a base class for transforms whose candidates are centres of cells."""
 
 from __future__ import annotations
 

@@ -35,11 +35,11 @@ class Histogram(WithNoise, OverCells):
         threshold: A cell is treated as empty if its noisy count is at most `threshold * sigma`.
 
     Guarantee:
-        Neighbouring relation: two tables of n rows differ in one row by any distance. The paper's neighbours differ by
-        a limited distance, so they are included. Event: the release of the counts, which the analytic Gaussian
-        mechanism makes (eps, delta)-private. Sensitivity: sqrt(2), because one count falls by 1 and another rises by 1.
-        Cells, centres and threshold are public, and the choice of candidates is post-processing. Measurements are not
-        covered.
+        Neighbouring relation: two tables of n rows differ in one row, by any distance. The PO-GP-UCB paper limits this
+        distance, so the guarantee also holds under the paper's relation. Event: the release of the counts, which the
+        analytic Gaussian mechanism makes (eps, delta)-private. Sensitivity: sqrt(2), because one count falls by 1 and
+        another rises by 1. Cells, centres and threshold are public, and the choice of candidates is post-processing.
+        Measurements are not covered.
 
     Raises:
         SettingError: epsilon is not positive, delta lies outside (0, 1), cells is below 2, or threshold is below 0.

@@ -1,15 +1,17 @@
 """The published transform of PO-GP-UCB (Kharkovskii, Dai, Low 2020, Algo. 1), whose privacy claim does not hold.
 
 The published claim is (eps, delta)-differential privacy for tables that differ in one row by a norm of at most 1. The
-claim does not hold if n > d + 1. Let X_c be the scaled, centred rows, n x d, of rank d. If the least singular value of
-X_c is below a threshold, the transform increases every singular value of X_c. In either case, the release is
+claim does not hold if n > d + 1. Let X_c be the scaled, centred rows, n x d, of rank d. The release is
 
-    Z = X_c W    for some d x r matrix W,
+    Z = X_c W    for some random d x r matrix W,
 
 so every column of Z lies in the column space of X_c, a d-dimensional subspace of the (n - 1)-dimensional space of
 centred vectors. A neighbouring table can have another column space, and the two distributions of Z are then mutually
-singular: delta is 1 for every epsilon. Moreover, three steps depend on secret data: all rows are multiplied by one
-factor, so that the largest norm is 25; the mean of the rows is subtracted; the singular values are increased or not.
+singular: delta is 1 for every epsilon.
+
+Moreover, three steps depend on secret data. All rows are multiplied by one factor, so that the largest norm is 25. The
+mean of the rows is subtracted. If the least singular value of X_c is below a threshold, all singular values of X_c are
+increased; this changes W, but not the column space.
 """
 
 import math

@@ -22,10 +22,10 @@ EpsilonOf = Callable[[float], float]
 
 
 def noise_multiplier(epsilon_of: EpsilonOf, target: float, least: float = 1.0) -> float:
-    """Return the least noise multiplier z, to `DIGITS` digits, whose epsilon is at most the target.
+    """Return the smallest noise multiplier z, to `DIGITS` digits, whose epsilon is at most the target.
 
-    least: the smallest factor by which a round multiplies z; 1 if every round uses z itself. Both z and `least * z` are
-    at least `SMALLEST_NOISE`. Raises ValueError if no multiplier meets the target.
+    Each round uses z times a factor. least: the smallest of these factors; 1 if every round uses z itself. Both z and
+    `least * z` are at least `SMALLEST_NOISE`. Raises ValueError if no multiplier meets the target.
     """
     checks.positive("epsilon", target)
     smallest = _smallest(least)

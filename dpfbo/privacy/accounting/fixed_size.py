@@ -27,10 +27,11 @@ class FixedSize(AdditiveAccountant):
 
     Guarantee. Neighbouring relation: all messages of one agent are replaced by any other clipped messages
     (replace-one); N is public. Event: each round is a Gaussian mechanism on a uniform subset of k of the N agents
-    (`SampledWithoutReplacementDpEvent`). Sensitivity: z is sigma / D, where `D = C max_n ||phi_n|| / q` is the largest
-    weighted norm of a message that is clipped to norm C; phi_n are agent n's weights, and q is the sampling
-    probability. Two messages are up to 2 D apart, so the event of a round has multiplier z / 2 (`events.round_event`).
-    Epsilon is an upper bound; do not compare it with an epsilon for zero-out.
+    (`SampledWithoutReplacementDpEvent`). Sensitivity: 2 D, where `D = C max_n ||phi_n|| / q` is the largest norm that
+    one agent's message can add to the weighted sum. C is the clip norm, phi_n holds agent n's weights, and q is the
+    sampling probability. The noise multiplier z is at most sigma / D, so a round's event has multiplier
+    `z / 2 <= sigma / (2 D)` (`events.round_event`). Epsilon is an upper bound; do not compare it with an epsilon for
+    zero-out.
 
     Epsilon is the lesser of two upper bounds: that of Thm. 27, and the exact epsilon of the same events without
     sampling (Balle, Wang 2018). The second bound is valid because sampling does not increase epsilon: a round whose

@@ -33,7 +33,8 @@ class Pld:
     Guarantee: an upper bound of epsilon for Poisson-sampled Gaussian events (all rounding is pessimistic). To allow for
     rounding errors, 1e-14 plus 1e-16 per round is subtracted from delta; if little or nothing of delta remains, epsilon
     is loose or infinite. If there are more than 200 events, `curve` divides them into at most 60 blocks of consecutive
-    events. For every event of a block, `curve` returns the epsilon after the last event of the block, an upper bound.
+    events. For every event of a block, `curve` returns the epsilon after the last event of that block. This value is an
+    upper bound for the earlier events of the block, because epsilon never decreases.
     """
 
     relation: ClassVar[str] = ZERO_OUT

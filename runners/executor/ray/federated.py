@@ -88,7 +88,7 @@ class RayFederation(RayActors):
     def round(self, t: int, messages: "RayStep | None") -> RoundOutput:
         """Do the server's part of a round. If an actor dies, replace the actor and repeat the round.
 
-        messages: the agents' part of the round, which supplies the messages; None if the server uses no messages.
+        messages: the `RayStep` in which the agents compute their messages; None if the server uses no messages.
         """
         while True:
             try:

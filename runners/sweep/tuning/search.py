@@ -84,8 +84,8 @@ def _by_optuna(
 ) -> Iterator[Words]:
     """Yield suggestions of Optuna's TPE sampler.
 
-    In this call, the sampler treats each suggestion already yielded as if its outcome were poor. So later suggestions
-    tend to differ from the earlier ones.
+    The sampler learns from the outcomes in `found`, and assumes a poor outcome for each suggestion that it has yielded.
+    So later suggestions tend to differ from the earlier ones.
     """
     with needing("optuna", "sweep.search=optuna"):
         import optuna
