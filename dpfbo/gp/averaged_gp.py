@@ -268,10 +268,10 @@ class Fitted:
         return mean, (self.variance[..., None] * unit).sqrt()
 
     def draw(self, at: Places, u: Tensor, e: Tensor) -> Tensor:
-        """Draw each agent's function at k places, n x k, from the posterior of one of the agent's models.
+        """Draw the values of each of n agents' functions at k places; return them as n x k.
 
-        The model is drawn first, with its posterior probability. u: n uniforms, for the models; e: n x k standard
-        normals, for the values.
+        First, one of the agent's models is drawn, each with its posterior probability. Then the values are drawn from
+        the posterior of this model. u: n uniforms, for the models; e: n x k standard normals, for the values.
         """
         model = (u[:, None] >= self.log_probability.exp().cumsum(1)[:, :-1]).sum(1)
         each = torch.arange(len(self), device=u.device)

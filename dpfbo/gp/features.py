@@ -162,7 +162,7 @@ class FeatureFunction:
         return batches.in_blocks(lambda rows: self._values_on_product(left, right, rows), n, rows_at_once, left.device)
 
     def _values_on_product(self, left: Tensor, right: Tensor, rows: Tensor) -> Tensor:
-        """Evaluate the functions in `rows` as `on_product` does, r x ab.
+        """Return the values of the r functions in `rows` at the `a * b` points of `on_product`, `r x ab`.
 
         The angles at `(left_i, right_j)` are p + q, where p depends only on left_i and q only on right_j. The value is
         `A / sqrt(N)`, with sums over the M features:
