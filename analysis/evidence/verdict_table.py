@@ -164,7 +164,7 @@ def markdown(found: Sequence[JudgedClaim], facts: Mapping[str, str] | None = Non
         if picture is not None and picture not in shown:
             lines += [f"![{figure}]({picture.parent.name}/{picture.name})", ""]
             shown.add(picture)
-        lines += [f"<details markdown><summary>{len(claims)} claims</summary>", ""]
+        lines += [f"<details markdown><summary>{len(claims)} claim{'s' * (len(claims) > 1)}</summary>", ""]
         lines += ["| verdict | claim | ours ± SE | published | n | SEs |", "|---|---|---|---|---|---|"]
         for f in claims:
             claim, published, ours, n, errors = (cell.replace("|", "\\|") for cell in _cells(f))
