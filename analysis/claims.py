@@ -83,9 +83,9 @@ def judge(runs: Mapping[str, Sequence[Run] | LoadError]) -> list[JudgedClaim]:
 
 
 def _other_sign(k: int, family: Sequence[int], stated: Sequence[StatedClaim], outcomes: Sequence[Outcome]) -> bool:
-    """Return True if claim k's setting beats other settings in the paper, but is worse than these in our runs.
+    """Return True if the paper states a gain of claim k's setting, but our runs show a loss.
 
-    family: indices of the claims to search for statements of the paper that claim k's setting beats others.
+    The paper may state the gain in another claim: family has the indices of the claims to search.
     """
     (where,) = stated[k].test.settings
     effects = (

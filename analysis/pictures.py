@@ -39,7 +39,8 @@ def draw_experiment(
 ) -> list[Drawn]:
     """Draw all figures of an experiment.
 
-    If all runs have the same problem, metric and number of agents, the figures come with verdicts on claims.
+    If all runs have the same variant of a problem, the same metric and the same number of agents, the figures come with
+    verdicts on claims.
 
     accountant: the accountant whose epsilon is shown for federated runs. The figures of gains and of target epsilons
     ignore this argument. Raises LoadError if the runs lack what a figure needs, such as an epsilon by this accountant.

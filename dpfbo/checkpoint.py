@@ -6,7 +6,7 @@
 
 Every file contains a sha256 of its content, and a round's file also the digest of the previous round's file. An
 incomplete file counts as absent. A file that was edited, or that belongs to another run or format, raises
-CheckpointError. The digests have no key: an edit goes unnoticed if its author also recomputes the digests.
+CheckpointError. The digests have no key: they do not reveal an edit if its author also recomputes the digests.
 
 The files hold secret data, like rounds.parquet, but no seed, no state of a generator and no noise vector.
 """
@@ -128,7 +128,8 @@ class Checkpoint:
 
         known: the number of rounds to read, all of which must have a file; None to stop at the first absent file.
         Raises OSError if a file cannot be opened, or if one of the `known` files is absent. Raises CheckpointError if a
-        file was edited, has another format, belongs to another run, or was made with other data or other code.
+        file was edited, has another format, belongs to another run, or was made with other data. Also raises
+        CheckpointError for a file that was made with other code, unless the origin's `any_code` is True.
         """
         before = None if self._run is None else _head(self._run)
         for t in count() if known is None else range(known):

@@ -17,8 +17,8 @@ MANY_AGENTS = 1000  # with more agents, the summary has quantiles of the final m
 def progress(result: Result, rounds: int, facts: Mapping[str, Any], before: float | None) -> Progress:
     """Return the progress of a run after its last finished round.
 
-    facts: see `Progress`. before: epsilon before the run's first release, above 0 if the ledger has earlier charges;
-    None if it is not finite.
+    facts: see `Progress`. before: epsilon before the run's first release; it is above 0 only if the caller counts
+    earlier charges of the ledger, and None if it is not finite.
     """
     last, epsilons = result.rounds[-1], [finite_or_none(r.epsilon) for r in result.server]
     shown = [t for t in shown_rounds(rounds) if t <= last.round]

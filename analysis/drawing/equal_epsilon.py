@@ -96,7 +96,7 @@ def _rows(runs: Sequence[Run], t: int | None) -> list[dict[str, object]]:
     """Return a row for each algorithm and target epsilon in each panel, with the results up to round t.
 
     A panel shows one variant of the problem with one length-scale. If t is None, each panel shows the results up to the
-    last round of the panel's shortest run. Runs whose server sends no weight vectors do not depend on the length-scale,
+    last round of the panel's shortest run. Runs for which `_sends_queries` is False do not depend on the length-scale,
     so the rows of these runs are repeated in the panels of all length-scales.
     """
     variants: dict[tuple[object, ...], list[Run]] = {}
@@ -198,9 +198,10 @@ def _panel(
 
 
 def _sends_queries(run: Run) -> bool:
-    """Return True if the run's server sends weight vectors to the agents.
+    """Return True if the run's server broadcasts the weights of a function, whose maximiser is a query.
 
-    Only such runs depend on the length-scale of the shared features.
+    The result is False for a shared prior. If the result is True, the run depends on the length-scale of the shared
+    features.
     """
     return run.config["algorithm"].get("server") in ("Server", "PeerExchange")
 

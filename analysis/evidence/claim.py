@@ -83,10 +83,11 @@ class JudgedClaim:
     ours: estimate ± standard error; a difference is positive if it supports the claim. standard_errors: as in
     `claim_tests.Outcome`. units: number and kind of the independent units. kind: "effect", "agreement", "epsilon",
     "control" or "own". form: form of the test. repeats: id of the earlier claim that this claim repeats; may be empty.
-    A claim repeats an earlier claim if both have the same problem, N, T, metric and test. If both are superiority
-    claims with the source `own` (our findings), settings with equal measured values count as the same setting. margin:
-    relative difference within which the verdict is "level". needed: estimated number of independent units that would
-    decide an undecided claim. p: p-value of the test for "holds".
+    A claim repeats an earlier claim if both have the same `selection.Case` and the same test. A claim about a printed
+    epsilon also repeats an earlier one whose case differs only in `variant`. A superiority claim with the source `own`
+    (our findings) also repeats an earlier one that compares the same measured values. margin: relative difference
+    within which the verdict is "level". needed: estimated number of independent units that would decide an undecided
+    claim. p: p-value of the test for "holds".
     """
 
     id: str
@@ -128,9 +129,10 @@ def all_claims() -> tuple[StatedClaim, ...]:
 def _stated(entry: Mapping[str, Any], inherited: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[StatedClaim]:
     """Yield the claims of a YAML entry, for each combination of the values in its key `for`.
 
-    In the texts of the entry, {name} is replaced by the value of `name` in the combination. The key `only` gives the
-    allowed values of some names. A combination is skipped if the value of such a name is not allowed. Entries under the
-    key `claims` inherit all keys of this entry except those in `LEAF`.
+    In the texts of the entry, {name} is replaced by a value. The value of `name` in the combination comes first. If
+    `for` has no such name, `values` gives the value, which the parent entries chose. The key `only` gives the allowed
+    values of some of these names. A combination is skipped if the value of such a name is not allowed. Entries under
+    the key `claims` inherit all keys of this entry except those in `LEAF`.
     """
     for chosen in _combinations(entry.get("for", {})):
         known = dict(values) | {name: _filled(value, values) for name, value in chosen.items()}

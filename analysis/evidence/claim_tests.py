@@ -26,10 +26,10 @@ AGREEMENT, EPSILON = "agreement", "epsilon"
 class Outcome:
     """The outcome of a test.
 
-    ours: the estimate in words. standard_errors: the estimate divided by its standard error. If a claim states several
-    inequalities `estimate > 0`, standard_errors belongs to the inequality with the largest p-value. In a test of
-    agreement with published means, standard_errors is `-z`, where z is the largest of the ratios |our mean -
-    published mean| / (standard error of the difference).
+    ours: the estimate in words. standard_errors: how far the tested estimate is above 0, in units of its standard
+    error. If a claim has several tests, this is the test with the largest p-value. If the claim has a margin, the
+    tested estimate includes the margin; `ours` does not. In a test of agreement with published means, standard_errors
+    is minus the largest of the ratios |our mean - published mean| / (standard error of the difference).
     """
 
     ours: str
@@ -144,11 +144,11 @@ def trend(best_first: Sequence[SettingFilter], measure: Measure, margin: float |
 def control(
     pairs: Sequence[tuple[SettingFilter, Sequence[SettingFilter]]], measure: Measure, margin: float | None = None
 ) -> Comparison:
-    """Test that settings have a lower mean measure than their controls, which are settings with blind servers.
+    """Test that the mean measure over settings is lower than the mean over their controls with blind servers.
 
-    A blind server sends random or Sobol points. The settings are compared with each kind of blind server separately,
-    and must have the lower mean each time. pairs: each setting, and its controls, one for each kind. The order of the
-    kinds is the same in all pairs.
+    A blind server sends random or Sobol points. There is one comparison for each kind: the mean over all settings must
+    be lower than the mean over the controls of this kind. pairs: each setting, and its controls, one for each kind. The
+    order of the kinds is the same in all pairs.
     """
     settings = tuple(dict.fromkeys(where for good, servers in pairs for where in (good, *servers)))
     ends, level = [], list[End]()

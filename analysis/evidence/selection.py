@@ -96,8 +96,8 @@ class SettingFilter:
     """A filter that selects the runs of a setting by values of its configuration.
 
     words: name of the setting. keys: required values, by dotted name. free: keys that may have any value. Every other
-    key must have its default value, which comes from the paper or from the problem's preset. A key without a default
-    may have any value.
+    key that the run has must have its default value, which comes from the paper or from the problem's preset. A key
+    without a default may have any value, and so may the privacy keys of a run that is not private.
     """
 
     words: str = field(compare=False)

@@ -84,7 +84,7 @@ class Verdict:
 def verdict(without: np.ndarray, with_message: np.ndarray, claim: Claim) -> Verdict:
     """Judge a claim by two sets of scores: of trials without one agent's message, and of trials with it.
 
-    All trials are independent. Raises ValueError if the two numbers of trials differ or are below 20.
+    All trials must be independent. Raises ValueError if the two numbers of trials differ or are below 20.
     """
     checks.integer("trials in each world", min(len(without), len(with_message)), minimum=FEWEST)
     if len(without) != len(with_message):

@@ -107,8 +107,8 @@ class LocalPopulation:
 
     Args:
         shard: The agents.
-        sums: If True, the server receives only the sum of the sampled agents' messages, and the messages of the other
-            agents are not computed. If False, the server receives the messages of all agents.
+        sums: If True, the server receives the weighted sum of the sampled agents' messages, and the messages of the
+            other agents are not computed. If False, the server receives the messages of all agents.
     """
 
     shard: Shard

@@ -43,9 +43,10 @@ class PartialSum:
 
 @runtime_checkable
 class Contributions(Protocol):
-    """The messages of one round, of which the server receives only the weighted sum, P x M.
+    """The messages of one round, of which the server receives only a `PartialSum`.
 
-    The agents' side clips the messages and adds them up, by the method `add_up`.
+    The agents' side clips the messages and adds them up with weights, by the method `add_up`. The server sees the
+    weighted sum, P x M, and the numbers of clipped and of rejected messages.
     """
 
     def add_up(self, mechanism: Mechanism, chosen: Tensor, weights: Tensor, n_features: int) -> PartialSum:

@@ -11,8 +11,8 @@ from torch import Tensor
 def usual_norm(n_features: int, P: int) -> float:
     """Return the clip norm `S = 1.1 sqrt(M P)`, with M = n_features.
 
-    A message is clipped to norm `S / sqrt(P)`, which is 1.1 sqrt(M). Messages are weight vectors of GP draws with norms
-    near sqrt(M), so clipping changes few of them.
+    A message is clipped to norm `S / sqrt(P)`, which is 1.1 sqrt(M). If messages are weight vectors of GP draws, their
+    norms are near sqrt(M), so clipping changes few of them.
     """
     return round(1.1 * math.sqrt(n_features * P), 3)
 

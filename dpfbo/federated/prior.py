@@ -142,7 +142,8 @@ def expected_signal(sums: DesignSums, features: NystromFeatures, noise: float) -
     The first mean is inferred from the noisy sum of the messages, and the second from the exact sum. The squared
     correlation is the variance of the first mean divided by the variance of the second. Both variances are computed
     from public values, for objectives that are GP draws and share 70 % of their variance. Both variances are averaged
-    over the length-scales of the GPs: the list `features.lengthscales` without its shortest and its longest quarter.
+    over the length-scales of the GPs: the list `features.lengthscales`, of L numbers, without its first and its last
+    `floor(L / 4)` numbers.
     """
     D = features.coefficients
     middle = slice(len(D) // 4, len(D) - len(D) // 4)
@@ -170,10 +171,10 @@ def known_mean(prior: SharedPrior, n_init: int, t: int) -> KnownMean:
     """Return the shared mean as a `KnownMean`, with the prior weights of the models that use the shared mean.
 
     For each length-scale l, there are models with and without the shared mean. After t observations, the prior weight
-    of a model with the shared mean is `w_l = 6 L p_l R (n_init / t)^3` times the prior weight of a model without. L is
-    the number of length-scales, and p_l is the probability of length-scale l given the release. R is the fraction of an
-    objective's variance that the release explains. As t grows, w_l falls, like the weight of a user's prior in piBO
-    (Hvarfner et al., ICLR 2022).
+    of a model with length-scale l and the shared mean is `w_l = 6 L p_l R (n_init / t)^3` times the prior weight of the
+    model with the same length-scale and without the shared mean. L is the number of length-scales, and p_l is the
+    probability of length-scale l given the release. R is the fraction of an objective's variance that the release
+    explains. As t grows, w_l falls, like the weight of a user's prior in piBO (Hvarfner et al., ICLR 2022).
     """
     covariance = symmetric(prior.covariance, len(prior.mean))
     weights = _TRUST * (n_init / t) ** 3 * len(prior.evidence) * prior.evidence * prior.explained

@@ -148,8 +148,8 @@ def explicit_agent_errors(
 
     `Delta_{n,t}` bounds the error of the message that agent n sends in round t - 1, for t = 1..T. n_observations and
     gamma have T entries, one for each of the rounds 0..T-1. n_observations: the number of observations from which an
-    agent's message is computed. gamma: the information gain of these observations. confidence: B, R, delta. d: d_n for
-    each of N agents.
+    agent's message is computed. gamma: the information gain of this number of observations, the same for all agents.
+    confidence: B, R, delta. d: d_n for each of N agents.
     """
     k, N, scale = n_observations, len(d), confidence
     largest = scale.norm_bound + scale.noise_sd * math.sqrt(2 * math.log(16 * N * float(k.max()) / scale.delta))
@@ -180,12 +180,12 @@ def explicit_psi(
 
 
 def largest_c2(z: float, epsilon: float, q: float, rounds: int, delta: float) -> float:
-    """Return the largest c2 for which `z >= c2 q sqrt(T log(1 / delta)) / eps` (Proposition 1)."""
+    """Return the largest c2 for which `z >= c2 q sqrt(T log(1 / delta)) / epsilon` (Proposition 1)."""
     return z * epsilon / (q * math.sqrt(rounds * math.log(1 / delta)))
 
 
 def smallest_c1(epsilon: float, q: float, rounds: int) -> float:
-    """Return the bound that c1 must exceed for `eps < c1 q^2 T` (Proposition 1)."""
+    """Return the bound that c1 must exceed for `epsilon < c1 q^2 T` (Proposition 1)."""
     return epsilon / (q**2 * rounds)
 
 

@@ -115,8 +115,9 @@ def _finite(state: Tensor, D: int) -> Tensor:
 def _moved(function: Function, b: _Problems, d: Tensor, length: Tensor, running: Tensor) -> Tensor:
     """Take the step of each running problem if this step lowers the value enough; return the new states.
 
-    The trust region of a problem grows if its step is taken, and shrinks if not. d: the steps, one row for each
-    problem; length: the lengths of the steps; running: False for each problem that has stopped.
+    If the step is taken, the radius of the trust region doubles, up to the largest radius. If not, the radius becomes
+    `SHORTER` times the length of the step. d: the steps, one row for each problem; length: the lengths of the steps;
+    running: False for each problem that has stopped.
     """
     D, (old, slope, _, before, radius) = b.D, b.unpacked()
     x = (old + d).clamp_(b.fixed[:, :D], b.fixed[:, D : 2 * D])

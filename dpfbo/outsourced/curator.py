@@ -53,8 +53,8 @@ class Curator:
         Only the transform's release and the measurements leave the curator. The method `release` charges the ledger
         before it returns the release. If the ledger has a path, the charge is on disk by then. The transform states the
         neighbouring relation and the sensitivity. The charge does not cover measurements. A candidate represents one or
-        more rows of the table. Each measurement of the candidate reveals the objective, with observation noise, at one
-        of these rows.
+        more rows of the table. Each measurement of the candidate reveals the objective at one of these rows. The
+        revealed value is exact if the problem's `noise_variance` is 0; otherwise it has observation noise.
 
     Raises:
         LedgerError: `release` cannot charge the ledger.

@@ -85,9 +85,9 @@ def noise_aware_kernel(candidates: Candidates, belief: Belief) -> tuple[Tensor, 
 
         variance prod_k (l^2 / (l^2 + 2 v_k))^(1/2) exp(-sum_k (z_k - z'_k)^2 / (2 (l^2 + 2 v_k)))
 
-    Let r be `variance` minus this covariance at z = z'. If a candidate may be measured at a different row each time
-    (`Candidates.fresh`), r is added to the variance of the measurement noise. If a candidate is always measured at the
-    same row, r is added to the kernel as the nugget.
+    Let `rest` be `variance` minus this covariance at z = z'. If a candidate may be measured at a different row each
+    time (`Candidates.fresh`), `rest` is added to the variance of the measurement noise. If a candidate is always
+    measured at the same row, `rest` is added to the kernel as the nugget.
     """
     v, lengthscale, variance = candidates.input_variance, belief.lengthscale, belief.variance
     if v is None:

@@ -150,8 +150,9 @@ def read_broadcast(data: bytes, study: str, largest: int) -> tuple[int, Broadcas
     """Read (round, broadcast) from the bytes of a server.
 
     If the bytes are a notice that the round has no broadcast, the result is (round, None). study: the digest of the
-    expected study. Raises WireError if the bytes are an agent's message, belong to another study, are damaged, or hold
-    more than `largest` numbers.
+    expected study. largest: the maximum number of entries of all arrays together. Raises WireError if there are more
+    than `largest` entries. Also raises WireError for bytes that are neither a broadcast nor a notice of this study,
+    such as an agent's message or damaged bytes.
     """
     packet = decoded(data, study, largest)
     if packet.kind == "nothing":

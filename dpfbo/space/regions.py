@@ -66,7 +66,7 @@ class Regions:
         return region
 
     def bounds(self, region: Tensor, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
-        """Return the lower and the upper corners of a closed box inside each region; each tensor is `... x D`.
+        """Return the lower and the upper corners of a closed box inside each region, both `... -> ... x D`.
 
         In double precision, upper corners lie 1e-9 below a face that two regions share. In single precision, upper
         corners lie 1e-6 below such a face, and lower corners lie 1e-6 above it.

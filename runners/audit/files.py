@@ -70,7 +70,7 @@ class FileSearch:
     """The result of a search.
 
     files: what was done with each file, `searched` or `searched and compared`. The key is the file's path, relative to
-    the folder of the run. findings: one sentence for each finding.
+    the searched folder. findings: one sentence for each finding.
     """
 
     files: dict[str, str] = field(default_factory=dict)

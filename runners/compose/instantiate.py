@@ -19,9 +19,9 @@ _OWN = ("dpfbo.problems", "dpfbo.federated", "dpfbo.outsourced", "dpfbo.privacy.
 def check_targets(tree: Any, allow: object = (), option: str = "allow=[{}]") -> None:
     """Raise ValueError if a `_target_` in a plain tree is not allowed or cannot be used.
 
-    A target is imported only if its package is allowed. The target must be a class or a function that an allowed
-    package defines; a target in dpfbo's own packages must be a class. allow: names of packages or modules. option: the
-    option that the error message suggests, with `{}` in place of the name to allow.
+    A target is imported only if its package or module is allowed. The target must be a class or a function that an
+    allowed package or module defines; a target in dpfbo's own packages must be a class. allow: names of packages or
+    modules. option: the option that the error message suggests, with `{}` in place of the name to allow.
     """
     allowed = (*_OWN, *allowed_names(allow))
     for key, target in _targets(tree, ""):

@@ -95,8 +95,8 @@ def check_noise_of_other_lengths(run: "RunIdentity", folder: RunFolder) -> None:
     """Warn if a new run has the setting and epsilon of an earlier run, but another number of rounds.
 
     With another number of rounds, the same epsilon needs another noise multiplier, so the new run cannot continue the
-    earlier one. If the releases are of confidential data, not of a simulation, raises ResultsError instead of warning:
-    the epsilons of the two runs add up, but each run would have a ledger of its own.
+    earlier one. If the run is real (rng `os`), raises ResultsError instead of warning: the epsilons of the two runs add
+    up, but each run would have a ledger of its own.
     """
     if run.settings.privacy.epsilon is None or folder.path.exists():
         return

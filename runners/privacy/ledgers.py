@@ -111,7 +111,7 @@ def verified(path: Path) -> str:
     """Check the lines of a ledger, and return a sentence about the ledger.
 
     A file named ledger.jsonl is also compared with the records in its folder. In the folder of a run, the records are
-    the checkpoint, the summaries and server.parquet. In the folder of a deployed server, the record is the journal.
+    the checkpoint, the summaries and server.parquet. In the folder of a server, the record is the server's journal.
     Raises LedgerError if the ledger is damaged or contradicts a record.
     """
     ledger = opened(path)

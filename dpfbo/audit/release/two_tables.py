@@ -56,9 +56,10 @@ class AttackResult:
     """The result of an attack on the privacy that is claimed for a release.
 
     verdict: the field `verdict.without` contains the scores of releases of the table. The field `verdict.with_message`
-    contains the scores of releases of the neighbour. disjoint: True if every release lies, up to a rounding error d, in
-    the column space of its own table, and is over 1000 d away from the column space of the other table. If `disjoint`
-    is True, the two distributions do not overlap, and delta is 1 for every epsilon.
+    contains the scores of releases of the neighbour. disjoint: True if every release lies, up to rounding, in the
+    column space of its own table, and its distance from the column space of the other table is over 1000 times the
+    distance from its own. If `disjoint` is True, the two distributions do not overlap, and delta is 1 for every
+    epsilon.
     """
 
     attack: Attack
@@ -73,7 +74,7 @@ class AttackResult:
 
     @property
     def holds(self) -> bool:
-        """True if the attack does not contradict the claimed (eps, delta)."""
+        """True if the attack contradicts none of the claimed (eps, delta) pairs."""
         return self.verdict.holds and not self.disjoint
 
 

@@ -16,7 +16,7 @@ _UNUSED = 0xFC  # bits of a share's first byte that are always zero: a share has
 
 
 def signed_survivors(target: SumTarget) -> str:
-    """Check that a site does not help to unmask a sum if fewer than `threshold` sites signed the list of survivors.
+    """Check that a site refuses to unmask a sum until `threshold` sites have signed the site's list of survivors.
 
     Survivors are sites whose masked vectors the server has received.
     """
@@ -93,6 +93,8 @@ def signed_keys(target: SumTarget) -> str:
 
 def one_vector(target: SumTarget) -> str:
     """Check that a key masks only one vector, even after a site is restarted or restored from a copy.
+
+    If the same secret shares arrive again, the site must send the same masked vector.
 
     A site adds one pair mask for each other site whose secret shares have arrived. After site n is restored, the server
     may withhold the shares of site v, so that n leaves out the mask of the pair (n, v). Site n must then use new masks.

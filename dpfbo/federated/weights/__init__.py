@@ -16,9 +16,9 @@ Weighting = Callable[[int, Tensor, int], Tensor]
 def level_of(weighting: Weighting, round: int) -> float:
     """Return the level of a round, a number: two rounds of the same level have the same weights.
 
-    The level is `weighting.level(round)` if the class that defines `__call__` also defines `level`; otherwise, the
-    level is the round itself. So if a subclass overrides only `__call__`, the inherited `level`, which may be wrong, is
-    not used.
+    If the class that defines `__call__` also defines `level`, the `level` of this class is called. Otherwise, the level
+    is the round itself. So neither a subclass that overrides only `__call__` nor one that overrides only `level` mixes
+    its own method with the other method of its parent.
     """
     computing = next((kind for kind in type(weighting).__mro__ if "__call__" in vars(kind)), object)
     level = vars(computing).get("level")
