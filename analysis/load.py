@@ -222,18 +222,18 @@ def _order(group: Sequence[Run]) -> tuple[Any, ...]:
 
 
 def seeds_phrase(groups: Sequence[SettingRuns]) -> str:
-    """Return the number of seeds in words, such as `3 seeds` or `3 seeds, each another function`.
+    """Return the number of seeds in words, such as `3 seeds` or `3 seeds, each with its own function`.
 
     The second text says that each seed has its own random objective function. If each seed has its own random sample
-    of the records of a data file, the text is `3 seeds, each another sample of one file`.
+    of the records of a data file, the text is `3 seeds, each with its own sample of one file`.
     """
     counts = sorted({len(g.runs) for g in groups})
     phrase = f"{counts[0]} to {counts[-1]} seeds" if len(counts) > 1 else f"{counts[0]} seed{'s' * (counts[0] > 1)}"
     runs = [run for g in groups for run in g.runs]
     if counts[-1] > 1 and all(run.own_function for run in runs):
-        return f"{phrase}, each another function"
+        return f"{phrase}, each with its own function"
     sampled = counts[-1] > 1 and all(run.own_sample for run in runs)
-    return f"{phrase}, each another sample of one file" if sampled else phrase
+    return f"{phrase}, each with its own sample of one file" if sampled else phrase
 
 
 def normalised(node: Any) -> Any:

@@ -389,7 +389,7 @@ def test_caption_says_which_claims_hold(results):
     assert settings_in_words(read(results)).startswith(said)
     figure = by_iteration.regret_by_iteration(read(results))
     words, above = page.apart(figure)
-    assert words.startswith(said) and words.endswith("± one standard error over 3 seeds, each another function.")
+    assert words.startswith(said) and words.endswith("± one standard error over 3 seeds, each with its own function.")
     assert figure.texts[-1].get_window_extent().y1 / figure.dpi <= above.y0 < above.y1 == figure.get_size_inches()[1]
 
 

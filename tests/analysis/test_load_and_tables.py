@@ -77,7 +77,7 @@ def test_seeds_phrase(tmp_path):
     write_run(tmp_path, "a", 0, [1.0, 0.5])
     assert load.seeds_phrase(read(tmp_path)) == "1 seed"
     write_run(tmp_path, "a", 1, [1.0, 0.5])
-    assert load.seeds_phrase(read(tmp_path)) == "2 seeds, each another function"
+    assert load.seeds_phrase(read(tmp_path)) == "2 seeds, each with its own function"
     write_run(tmp_path, "a", 2, [1.0, 0.5], function_seed=0)
     write_run(tmp_path, "b", 0, [1.0, 0.5], "fts")
     assert load.seeds_phrase(read(tmp_path)) == "1 to 3 seeds"
@@ -103,7 +103,7 @@ def test_table_as_printed(results, capfd):
     assert (
         "0.6000 ± 0.3055" in rows["DP-FTS-DE, P = 2, z = 1"] and "3.00 / 2.50 / 2.00" in rows["DP-FTS-DE, P = 2, z = 1"]
     )
-    assert "mean ± standard error over 3 seeds, each another function" in out
+    assert "mean ± standard error over 3 seeds, each with its own function" in out
     text = " ".join(out.split())
     assert "ε at δ = 0.01, relation zero-out, user level; it covers the ledger's broadcasts; simulation" in text
 

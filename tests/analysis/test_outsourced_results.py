@@ -602,7 +602,7 @@ def test_other_settings_are_not_meant(tmp_path):
     )
 
 
-@pytest.mark.parametrize(("fixed", "words"), [(False, "each another sample of one file"), (True, "")])
+@pytest.mark.parametrize(("fixed", "words"), [(False, "each with its own sample of one file"), (True, "")])
 def test_samples_that_follow_the_seed_are_units_of_their_own(fixed, words):
     runs = [load.Run("a", k, {"problem": {"subset_seed": 0 if fixed else k}}, {}, Path()) for k in range(3)]
     assert units_in_words(3, runs) == ("3 seeds, same data" if fixed else "3 samples of one file")

@@ -189,7 +189,7 @@ def test_what_comes_from_files_is_escaped(made, page):
 def test_results_beside_epsilon(page):
     assert page.row("TS", "0.1333 ± 0.0500", "0.0738 ± 0.0500", "0.0622 ± 0.0500", *["0 (nothing shared)"] * 2)
     assert page.row("DP-FTS-DE, P = 2, z = 1", "0.1333 ± 0.0500", "0.0738 ± 0.0500", "0.0622 ± 0.0500", "9.91", "7.05")
-    assert "2 seeds, each another function; 4 runs." in page.words
+    assert "2 seeds, each with its own function; 4 runs." in page.words
 
 
 def test_privacy_beside_what_is_published(page):
