@@ -64,10 +64,7 @@ class Run:
 
     @property
     def claimed_epsilon(self) -> float | None:
-        """The epsilon that the paper of PO-GP-UCB claims for the release; None for other algorithms.
-
-        The claim is no guarantee.
-        """
+        """The epsilon that the PO-GP-UCB paper claims (it is no guarantee); None for other algorithms."""
         return claimed_epsilon(self.config) if self.summary.get("published_claim") else None
 
     @property
@@ -110,10 +107,7 @@ class SettingRuns:
 
     @property
     def noise(self) -> dict[str, float | None]:
-        """The noise multiplier z, sampling probability q and clip norm S.
-
-        All are None if the setting is outsourced or not private.
-        """
+        """The noise multiplier z, sampling probability q and clip norm S; all None if outsourced or not private."""
         own = self.private and not self.first.outsourced
         return {key: self.first.config["privacy"][key] if own else None for key in NOISE}
 

@@ -70,10 +70,7 @@ class RunFiles:
 
 
 def _last_of_each(rows: pd.DataFrame) -> Iterator[np.ndarray]:
-    """Yield an array for each round, with the last metric value of each agent in the round.
-
-    Within a round, the rows of an agent must be adjacent.
-    """
+    """Yield each round's array of the agents' last metric values; an agent's rows in a round must be adjacent."""
     for _, of_round in rows.groupby("round"):
         agent, metric = of_round["agent"].to_numpy(), of_round["regret"].fillna(of_round["best"]).to_numpy()
         yield metric[np.append(agent[1:] != agent[:-1], True)]

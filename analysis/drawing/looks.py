@@ -92,10 +92,7 @@ def plain(text: str) -> str:
 
 
 def _tone(colour: str, position: float) -> str:
-    """Return a tone of a colour: a light tone at position 0, a dark tone at position 1.
-
-    The tones of black go from grey to black.
-    """
+    """Return a tone of a colour, from light at position 0 to dark at position 1; for black, from grey to black."""
     from matplotlib.colors import to_hex, to_rgb  # imported here, so that command lines do not load it
 
     rgb = to_rgb(colour)

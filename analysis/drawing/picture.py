@@ -56,10 +56,7 @@ class Series:
 
 
 def curve(group: SettingRuns, label: str, style: Style, published: Mapping[float, float]) -> Series:
-    """Return the setting's curve: the mean metric after each round, with standard errors.
-
-    published: published values by round.
-    """
+    """Return the setting's curve: mean metric and standard error by round. published: published values by round."""
     found = group.curve()
     x, mean, se = found.index.to_numpy(), found["mean"].to_numpy(), np.nan_to_num(found["se"].to_numpy())
     return Series(label, style, CURVE, x, mean, se, published)

@@ -154,10 +154,7 @@ def _combinations(rows: Any) -> Iterator[dict[str, Any]]:
 
 
 def _filled(value: Any, values: Mapping[str, Any]) -> Any:
-    """Replace each {name} in a text by `values[name]`.
-
-    A text that is a single {name} is replaced by `values[name]` itself, which may be of any type.
-    """
+    """Replace each {name} in a text by `values[name]`; a text that is a single {name} becomes the value itself."""
     if isinstance(value, list):
         return [_filled(part, values) for part in value]
     if not isinstance(value, str) or "{" not in value:

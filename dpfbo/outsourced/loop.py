@@ -85,7 +85,7 @@ class AnyModeler(Protocol):
 
 @dataclass(frozen=True)
 class Setup:
-    """What an outsourced run needs besides its curator and its modeler.
+    """The inputs of an outsourced run other than its curator and its modeler.
 
     Args:
         table: The table of the problem, used only to write and check the records of the rounds.

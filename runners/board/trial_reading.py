@@ -28,10 +28,7 @@ class UnreadableFile(ValueError):
 
 @dataclass(frozen=True)
 class TrialFacts:
-    """The public settings of a run, as far as they are known.
-
-    target_epsilon, budget_epsilon: upper limits of epsilon. budget_delta: the delta of the budget.
-    """
+    """The public settings of a run, as far as known; target_epsilon and budget_epsilon are upper limits."""
 
     problem: str | None = None
     algorithm: str | None = None

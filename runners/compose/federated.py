@@ -96,10 +96,7 @@ class FederatedExperiment:
         return self.study.result()
 
     def kept_release(self, checkpoint: Checkpoint) -> ReleaseFile:
-        """Return the checkpoint's release file, from which a restarted run sends the same release again.
-
-        Runs with seeded noise do not use this file.
-        """
+        """Return the file from which a restarted run sends the same release again; unused with seeded noise."""
         return checkpoint.release_file()
 
     def server(self, ledger: Ledger, checkpoint: Checkpoint | None = None) -> ServerKind | None:

@@ -100,10 +100,7 @@ class OutsourcedExperiment:
         return OutsourcedResult()
 
     def kept_release(self, checkpoint: Checkpoint) -> ReleaseFile:
-        """Return the checkpoint's file with the curator's release, which a restarted run sends again.
-
-        Runs with seeded noise do not use this file.
-        """
+        """Return the file from which a restarted run sends the same release again; unused with seeded noise."""
         return checkpoint.curator_file()
 
     def curator(self, ledger: Ledger, checkpoint: Checkpoint | None = None) -> Curator:

@@ -194,10 +194,7 @@ def write_plan(experiment: Path, trials: Iterable[Trial]) -> None:
 
 
 def read_plan(experiment: Path) -> list[Trial]:
-    """Return the trials of sweep.json.
-
-    Returns an empty list if the file is missing or unreadable, or if any trial is invalid.
-    """
+    """Return the trials of sweep.json; [] if the file is missing or unreadable, or if any trial is invalid."""
     found = _planned(experiment)
     return found if all(map(_names_a_folder, found)) else []
 

@@ -74,10 +74,7 @@ def _cases(rounds: RepeatedRounds, opposite: bool) -> list[tuple[list[dp_account
 def _compared(
     accountant: Accountant, events: tuple[dp_accounting.DpEvent, ...], delta: float, opposite: bool
 ) -> tuple[tuple[float, ...], tuple[float, float]]:
-    """Return two epsilons of the accountant, and a lower and an upper bound on the exact epsilon.
-
-    `Accountant.epsilon` computes the first of the two epsilons, and `Accountant.curve` computes the second.
-    """
+    """Return epsilon by `Accountant.epsilon` and by `Accountant.curve`, and two bounds on the exact epsilon."""
     said = (accountant.epsilon(list(events), delta), accountant.curve(list(events), delta)[-1])
     kinds = Counter((q, z or 0.0) for q, z, _ in map(round_parameters, events))
     return said, epsilon_interval(tuple(kinds.items()), delta, said[0], opposite)

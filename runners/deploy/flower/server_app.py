@@ -52,10 +52,7 @@ class ServerSettings:
 
 
 class FlowerPost:
-    """The transport (`Post`) to the sites over Flower's `Grid`.
-
-    A site is identified by the key with which its SuperNode is registered.
-    """
+    """The transport (`Post`) over Flower's `Grid`; a site is identified by the key of its registered SuperNode."""
 
     def __init__(self, grid: Grid, project: Project, lost: float) -> None:
         self._grid, self._project, self._lost = grid, project, lost

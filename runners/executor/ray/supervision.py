@@ -69,10 +69,7 @@ class RayActors(ABC):
 
     @abstractmethod
     def _begin(self, actor: Actor) -> list[Any]:
-        """Start a new actor by remote calls, and return references to the results.
-
-        The first result must be the actor's Placement.
-        """
+        """Start a new actor by remote calls; return references to the results. The first is the actor's Placement."""
 
     @abstractmethod
     def place(self) -> None:
